@@ -1,0 +1,48 @@
+# Everything sets itself up: each target first brings .venv up to date, which is instant when nothing changed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+AZURITE := .tools/azurite/.ready
+
+.PHONY: help setup demo test check serve bench crash interop rck proof lock
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with the command `sandur` and everything the project needs
+
+$(READY): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Sandur needs Python 3.11 or newer; '$(PYTHON)' is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/bootstrap.txt requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
+	@touch $@
+
+# Azurite stands in for Azure. Without npm its tests say that they are skipped.
+$(AZURITE): tests/servers/azurite/package.json tests/servers/azurite/package-lock.json
+	@mkdir -p $(@D)
+	@cp tests/servers/azurite/package*.json tests/servers/azurite/.npmrc $(@D)/
+	@if command -v npm >/dev/null; then echo "Installing Azurite ..."; npm ci --prefix $(@D) --silent --no-audit --no-fund >/dev/null; fi
+	@touch $@
+
+test: $(READY) $(AZURITE) ## Run the checks and the tests
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## Run formatting, lint, types, import layers and purity
+	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n +1
+	@$(BIN)/python checks/purity.py
+
+lock: ## Pin the dependencies anew (versions and hashes)
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra spark --group dev -c requirements/bootstrap.txt -o requirements/dev.txt

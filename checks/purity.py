@@ -1,0 +1,39 @@
+"""Refuse what the import layers cannot see: `async def` and `open` in pure packages, modules without a first sentence."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "sandur"
+PURE_PACKAGES = ("catalog", "delta", "iceberg")
+IMPURE_CALLS = ("open", "input", "print", "breakpoint", "exec", "eval")
+
+
+def impurities(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.AsyncFunctionDef(name=name):
+                yield node.lineno, f"async def {name}: pure code does not wait"
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield node.lineno, f"{name}(): pure code has no input or output"
+
+
+def problems(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    shown = path.relative_to(SOURCE.parent.parent)
+    if ast.get_docstring(tree) is None:
+        yield f"{shown}:1: the module does not open with a sentence that says what it is for"
+    if path.relative_to(SOURCE).parts[0] in PURE_PACKAGES:
+        for line, problem in impurities(tree):
+            yield f"{shown}:{line}: {problem}"
+
+
+def main() -> int:
+    found = [problem for path in sorted(SOURCE.rglob("*.py")) for problem in problems(path)]
+    print("\n".join(found) if found else "Purity: kept")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the catalog remembers: objects, versions and compare-and-swap."""
