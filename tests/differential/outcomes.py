@@ -1,0 +1,56 @@
+"""What applying one commit came to, in a form in which different engines can be compared."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Verdict(StrEnum):
+    """What the client is told."""
+
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    CONFLICT = "conflict"  # 409: load again, decide again.
+    REFUSED = "refused"  # 400: will stay wrong.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict, with the new metadata when something changed and the message when something failed.
+
+    `has_crashed` tells a failure that the engine did not foresee (a null pointer, an index out of bounds): its verdict
+    counts, its text is no reference.
+    """
+
+    verdict: Verdict
+    metadata: JsonObject | None = None
+    text: bytes = b""
+    message: str = ""
+    has_crashed: bool = False
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One request against one state; `base` is None for a create transaction."""
+
+    base: JsonObject | None
+    base_text: bytes
+    base_location: str
+    request: JsonObject
+
+    @property
+    def updates(self) -> list[JsonObject]:
+        updates = self.request.get("updates")
+        return [u for u in updates if isinstance(u, dict)] if isinstance(updates, list) else []
+
+    @property
+    def requirements(self) -> list[JsonObject]:
+        requirements = self.request.get("requirements")
+        return [r for r in requirements if isinstance(r, dict)] if isinstance(requirements, list) else []
+
+    def has(self, *actions: str) -> bool:
+        """Whether the request contains one of these actions."""
+        return any(update.get("action") in actions for update in self.updates)
