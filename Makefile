@@ -45,4 +45,4 @@ check: $(READY) ## Run formatting, lint, types, import layers and purity
 
 lock: ## Pin the dependencies anew (versions and hashes)
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --extra spark --group dev -c requirements/bootstrap.txt -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --all-extras --group dev -c requirements/bootstrap.txt -o requirements/dev.txt

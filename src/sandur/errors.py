@@ -9,6 +9,10 @@ class BadRequest(SandurError):
     """The request itself is wrong and will stay so: correct it."""
 
 
+class Invalid(BadRequest):
+    """The request is well formed but asks for something the rules forbid."""
+
+
 class NotFound(SandurError):
     """What the request names does not exist."""
 

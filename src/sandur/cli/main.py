@@ -1,0 +1,54 @@
+"""The command `sandur`: each command is a thin shell around one function, imported only when it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandur import __version__
+from sandur.errors import SandurError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="One catalog for Iceberg and Delta tables that needs nothing but object storage.",
+)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+def run() -> None:
+    """Run the command line; an error that Sandur raises on purpose is one line and exit code 1."""
+    try:
+        app()
+    except SandurError as error:
+        typer.secho(f"sandur: {error}", fg=typer.colors.RED, err=True)
+        raise SystemExit(1) from None
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def settings(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show every setting, its value, and where it can be set. Secrets are hidden."""
+    from sandur.cli.show_settings import show_settings  # noqa: PLC0415 - starts fast
+
+    show_settings(store=store, config=config, as_json=as_json)
+
+
+@app.command()
+def probe(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Prove that a store keeps the guarantees Sandur rests on; exit code 1 names the one that fails."""
+    from sandur.cli.probe_store import probe_store  # noqa: PLC0415 - starts fast
+
+    probe_store(store=store, config=config, as_json=as_json)

@@ -1,0 +1,74 @@
+"""A typed value that changes only by swap."""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from sandur.clock import Clock
+from sandur.errors import Unavailable
+from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
+
+
+class Swappable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cell holds. The `event_id` is set by the cell at every write and makes every body unique (G1)."""
+
+    event_id: str = ""
+
+
+T = TypeVar("T", bound=Swappable)
+
+
+class Held(NamedTuple, Generic[T]):
+    """A value as it was at one moment."""
+
+    value: T
+    version: Version
+
+
+class Cell(Generic[T]):
+    """One object of type `kind` under `key`.
+
+    Every written body carries a fresh `event_id`: on S3 a version is a hash of the bytes, so that two equal bodies
+    would have equal versions and a swap could succeed twice.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, kind: type[T], clock: Clock) -> None:
+        self._store = store
+        self._kind = kind
+        self._clock = clock
+        self.key = key
+
+    async def read(self) -> Held[T] | None:
+        """The value and its version; None when the cell is empty."""
+        found = await self._store.get(self.key)
+        return Held(self._decoded(found.data), found.version) if found else None
+
+    async def read_if_changed(self, *, seen: Version) -> Held[T] | Unchanged | None:
+        """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""
+        found = await self._store.get_if_changed(self.key, seen=seen)
+        if found is None or found is UNCHANGED:
+            return found
+        return Held(self._decoded(found.data), found.version)
+
+    async def create(self, value: T) -> Held[T]:
+        """Fill the empty cell; SwapLost when it is not empty."""
+        return await self.swap(value, expected=ABSENT)
+
+    async def swap(self, value: T, *, expected: Expected) -> Held[T]:
+        """Replace what is there at the expected version; what was written comes back with its new version.
+
+        Swapping to the value that is already there is a bump: its only effect is that slower swaps lose.
+        """
+        written = msgspec.structs.replace(value, event_id=self._clock.new_id())
+        version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
+        return Held(written, version)
+
+    async def empty(self, *, expected: Version) -> None:
+        """Take the value away if it is at the expected version."""
+        await self._store.delete(self.key, expected=expected)
+
+    def _decoded(self, data: bytes) -> T:
+        try:
+            return msgspec.json.decode(data, type=self._kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(f"object {self.key}: is not a {self._kind.__name__}: {error}") from error

@@ -1,0 +1,171 @@
+"""Stores in the cloud: S3, Google Cloud Storage and Azure through obstore, with conditional writes and deletes."""
+
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal, TypeVar
+
+import httpx
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotModifiedError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable
+from sandur.storage.keys import checked_key, checked_prefix
+from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+
+Remote = S3Store | GCSStore | AzureStore
+Versioning = Literal["etag", "generation"]
+DeleteRequest = tuple[str, Mapping[str, str]]
+"""Where a conditional DELETE goes, and with which headers."""
+
+T = TypeVar("T")
+
+# Nothing is retried below our own rules: a second try of a conditional write that was applied would look lost.
+NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60)}
+
+_SIGNED_FOR: Final = dt.timedelta(minutes=5)
+_REFUSED: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError, InvalidPathError)
+_OK: Final = {200, 202, 204}
+_LOST: Final = {404, 412}
+_BUSY: Final = {409, 429}
+_CLIENT_ERRORS: Final = range(400, 500)
+
+
+class CloudStore:
+    """One bucket, or a folder in it.
+
+    A version is the ETag (S3, Azure) or the generation and the ETag (GCS, which swaps by the one and compares by the
+    other). On S3 an ETag is a hash of the bytes: only unique bodies make it a version that never comes back.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        *,
+        versioning: Versioning = "etag",
+        delete_request: Callable[[str, Version], Awaitable[DeleteRequest]] | None = None,
+    ) -> None:
+        self._remote = remote
+        self._versioning = versioning
+        self._delete_request = delete_request or self._signed_delete
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(30, connect=5))
+
+    async def get(self, key: str) -> Stored | None:
+        return await self._read(key, self._download(checked_key(key), {}))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        try:
+            return await self._read(key, self._download(checked_key(key), {"if_none_match": self._etag(seen)}))
+        except NotModifiedError:
+            return UNCHANGED
+
+    async def head(self, key: str) -> Listed | None:
+        meta = await self._read(key, obstore.head_async(self._remote, checked_key(key)))
+        return self._listed(meta) if meta else None
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        mode: Literal["create"] | Mapping[str, str] = "create" if expected is ABSENT else self._update(expected)
+        try:
+            result = await obstore.put_async(
+                self._remote,
+                checked_key(key),
+                data,
+                mode=mode,  # type: ignore[arg-type]  # obstore's UpdateVersion is a dict with these keys
+                use_multipart=False,
+            )
+        except (AlreadyExistsError, PreconditionError) as error:
+            raise SwapLost(f"object {key}: not at the expected version {expected}") from error
+        except FileNotFoundError as error:
+            if expected is ABSENT:
+                raise Unavailable(f"object {key}: the bucket is not there: {error}") from error
+            raise SwapLost(f"object {key}: expected version {expected}, found ABSENT") from error
+        except _REFUSED as error:
+            raise Unavailable(f"object {key}: the store refused the write: {error}") from error
+        except BaseError as error:
+            raise OutcomeUnknown(f"object {key}: no answer to the write: {error}") from error
+        return self._version(result["e_tag"], result["version"])
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        try:
+            url, headers = await self._delete_request(checked_key(key), expected)
+        except BaseError as error:
+            raise Unavailable(f"object {key}: the delete cannot be signed: {error}") from error
+        try:
+            response = await self._http.delete(url, headers=dict(headers))
+        except httpx.ConnectError as error:
+            raise Unavailable(f"object {key}: the store cannot be reached: {error}") from error
+        except httpx.HTTPError as error:
+            raise OutcomeUnknown(f"object {key}: no answer to the delete: {error}") from error
+        if response.status_code not in _OK:
+            raise _delete_failure(key, expected, response)
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        folder = checked_prefix(prefix)[:-1] or None
+        found: list[Listed] = []
+        if limit < 1:
+            return found
+        try:
+            pages = obstore.list(self._remote, folder, offset=after, chunk_size=min(limit, LIST_LIMIT_MAX))
+            async for page in pages:
+                found += [self._listed(meta) for meta in page]
+                if len(found) >= limit:
+                    break
+        except BaseError as error:
+            raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+        return found[:limit]
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _download(self, key: str, options: Mapping[str, str]) -> Stored:
+        result = await obstore.get_async(self._remote, key, options=options)  # type: ignore[arg-type]  # a TypedDict with these keys
+        data = await result.bytes_async()
+        return Stored(data.to_bytes(), self._version(result.meta["e_tag"], result.meta["version"]))
+
+    async def _read(self, key: str, reading: Awaitable[T]) -> T | None:
+        try:
+            return await reading
+        except FileNotFoundError:
+            return None
+        except NotModifiedError:
+            raise
+        except BaseError as error:
+            raise Unavailable(f"object {key}: cannot be read: {error}") from error
+
+    async def _signed_delete(self, key: str, expected: Version) -> DeleteRequest:
+        """A DELETE signed by its address, to which the condition is added as a header that needs no signature."""
+        url = await obstore.sign_async(self._remote, "DELETE", key, _SIGNED_FOR)
+        return url, {"If-Match": self._etag(expected)}
+
+    def _listed(self, meta: "obstore.ObjectMeta") -> Listed:
+        modified_ms = int(meta["last_modified"].timestamp() * 1_000)
+        return Listed(meta["path"], self._version(meta["e_tag"], meta["version"]), meta["size"], modified_ms)
+
+    def _version(self, etag: str | None, generation: str | None) -> Version:
+        return Version(f"{generation}|{etag}" if self._versioning == "generation" else etag or "")
+
+    def _etag(self, version: Version) -> str:
+        return version.partition("|")[2] if self._versioning == "generation" else version
+
+    def _update(self, version: Version) -> Mapping[str, str]:
+        if self._versioning == "generation":
+            return {"version": version.partition("|")[0]}
+        return {"e_tag": version}
+
+
+def _delete_failure(key: str, expected: Version, response: httpx.Response) -> SandurError:
+    found = f"{response.status_code} {response.text[:200]}"
+    if response.status_code in _LOST:
+        return SwapLost(f"object {key}: not at the expected version {expected}")
+    if response.status_code in _BUSY or response.status_code in _CLIENT_ERRORS:
+        return Unavailable(f"object {key}: the store refused the delete: {found}")
+    return OutcomeUnknown(f"object {key}: no definite answer to the delete: {found}")

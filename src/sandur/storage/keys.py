@@ -1,0 +1,44 @@
+"""Which strings are keys: what every store accepts and no store can be tricked with."""
+
+from typing import Final
+
+from sandur.errors import BadRequest
+
+KEY_BYTES_MAX: Final = 900
+"""S3 allows 1,024 for a whole key; the rest is left to the prefix of the store within its bucket."""
+
+PREFIX_BYTES_MAX: Final = 120
+
+SEGMENT_BYTES_MAX: Final = 255
+"""What a file system allows for one name."""
+
+
+def checked_key(key: str) -> str:
+    """The key itself, or BadRequest with the reason why it is none."""
+    if problem := _key_problem(key):
+        raise BadRequest(f"key {key[:200]!r}: {problem}")
+    return key
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix itself (empty, or a key and `/`), or BadRequest."""
+    if prefix and not prefix.endswith("/"):
+        raise BadRequest(f"prefix {prefix[:200]!r}: does not end in '/'")
+    if prefix:
+        checked_key(prefix[:-1])
+    return prefix
+
+
+def _key_problem(key: str) -> str | None:
+    # Keys are ASCII by construction (layout percent-encodes); other bytes only come from locations users chose.
+    size = len(key) if key.isascii() else len(key.encode("utf-8", "surrogatepass"))
+    if size > KEY_BYTES_MAX:
+        return f"has {size} bytes, more than {KEY_BYTES_MAX}"
+    if not key.isprintable():
+        return "holds a character that cannot be printed"
+    for segment in key.split("/"):
+        if segment in {"", ".", ".."}:
+            return f"holds the segment {segment!r}"
+        if len(segment) > SEGMENT_BYTES_MAX or len(segment.encode()) > SEGMENT_BYTES_MAX:
+            return f"holds a segment of more than {SEGMENT_BYTES_MAX} bytes"
+    return None

@@ -1,0 +1,207 @@
+"""Where everything lies: every key of the catalog is spelled here, and only here."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from sandur.errors import BadRequest
+from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
+
+ReceiptState = Literal["pending", "committed"]
+EventFamily = Literal["iceberg", "delta", "catalog"]
+
+_JSON = ".json"
+_INDEX_JSON = ".v1.json"
+
+
+class NameKey(NamedTuple):
+    """What the key of a name, or of a stage of that name, says."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+
+class NamespaceKey(NamedTuple):
+    """What the key of a namespace says."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+
+
+class ReceiptKey(NamedTuple):
+    """What the key of a receipt says."""
+
+    date: str
+    family: str
+    state: str
+    commit_key: str
+
+
+def probe_folder(probe_id: str) -> str:
+    """Where the boot probe tries the store; outside every tenant."""
+    return f"_probe/{encoded(probe_id)}/"
+
+
+class Layout(NamedTuple):
+    """The keys of one tenant's workspace.
+
+    Methods named after a thing return its key; those ending in `_folder` a prefix to list; `read_…` take a key apart
+    again and raise BadRequest when it is not of that kind.
+    """
+
+    tenant: str = "default"
+    workspace: str = "default"
+
+    @property
+    def root(self) -> str:
+        return f"tenant={encoded(self.tenant)}/workspace={encoded(self.workspace)}/_catalog/"
+
+    # Entities: the truth.
+
+    def catalogs_folder(self) -> str:
+        return f"{self.root}catalogs/"
+
+    def catalog(self, catalog: str) -> str:
+        return f"{self.catalogs_folder()}{encoded(catalog)}{_JSON}"
+
+    def read_catalog(self, key: str) -> str:
+        (catalog,) = self._parts(key, self.catalogs_folder(), _JSON, count=1)
+        return decoded(catalog)
+
+    def namespaces_folder(self, catalog: str) -> str:
+        return f"{self.root}namespaces/{encoded(catalog)}/"
+
+    def namespace(self, catalog: str, namespace: Sequence[str]) -> str:
+        return f"{self.namespaces_folder(catalog)}{encoded_levels(namespace)}{_JSON}"
+
+    def read_namespace(self, key: str) -> NamespaceKey:
+        catalog, namespace = self._parts(key, f"{self.root}namespaces/", _JSON, count=2)
+        return NamespaceKey(decoded(catalog), decoded_levels(namespace))
+
+    def names_folder(self, catalog: str, namespace: Sequence[str]) -> str:
+        return f"{self.root}names/{encoded(catalog)}/{encoded_levels(namespace)}/"
+
+    def name(self, catalog: str, namespace: Sequence[str], name: str) -> str:
+        return f"{self.names_folder(catalog, namespace)}{encoded(name)}{_JSON}"
+
+    def read_name(self, key: str) -> NameKey:
+        catalog, namespace, name = self._parts(key, f"{self.root}names/", _JSON, count=3)
+        return NameKey(decoded(catalog), decoded_levels(namespace), decoded(name))
+
+    # Tables and views, by uuid.
+
+    def pointers_folder(self) -> str:
+        return f"{self.root}iceberg_pointers/"
+
+    def pointer(self, table_uuid: str) -> str:
+        return f"{self.pointers_folder()}{encoded(table_uuid)}{_JSON}"
+
+    def read_pointer(self, key: str) -> str:
+        (table_uuid,) = self._parts(key, self.pointers_folder(), _JSON, count=1)
+        return decoded(table_uuid)
+
+    def delta_tables_folder(self) -> str:
+        return f"{self.root}delta_tables/"
+
+    def delta_table(self, table_uuid: str) -> str:
+        return f"{self.delta_tables_folder()}{encoded(table_uuid)}{_JSON}"
+
+    def read_delta_table(self, key: str) -> str:
+        (table_uuid,) = self._parts(key, self.delta_tables_folder(), _JSON, count=1)
+        return decoded(table_uuid)
+
+    # Requests under way.
+
+    def commit_claims_folder(self) -> str:
+        return f"{self.root}iceberg_idempotency/"
+
+    def commit_claim(self, table_uuid: str, key_hash: str) -> str:
+        return f"{self.commit_claims_folder()}{encoded(table_uuid)}/{_sharded(key_hash)}{_JSON}"
+
+    def claims_folder(self) -> str:
+        return f"{self.root}idempotency/"
+
+    def claim(self, operation: str, key_hash: str) -> str:
+        return f"{self.claims_folder()}{encoded(operation)}/{_sharded(key_hash)}{_JSON}"
+
+    def transactions_folder(self) -> str:
+        return f"{self.root}iceberg_transactions/"
+
+    def transaction(self, transaction_id: str) -> str:
+        return f"{self.transactions_folder()}{encoded(transaction_id)}{_JSON}"
+
+    def read_transaction(self, key: str) -> str:
+        (transaction_id,) = self._parts(key, self.transactions_folder(), _JSON, count=1)
+        return decoded(transaction_id)
+
+    def stages_folder(self) -> str:
+        return f"{self.root}iceberg_staged/"
+
+    def stage(self, catalog: str, namespace: Sequence[str], name: str, table_uuid: str) -> str:
+        scope = f"{encoded(catalog)}/{encoded_levels(namespace)}/{encoded(name)}"
+        return f"{self.stages_folder()}{scope}/{encoded(table_uuid)}{_JSON}"
+
+    def read_stage(self, key: str) -> tuple[NameKey, str]:
+        catalog, namespace, name, table_uuid = self._parts(key, self.stages_folder(), _JSON, count=4)
+        return NameKey(decoded(catalog), decoded_levels(namespace), decoded(name)), decoded(table_uuid)
+
+    # What happened.
+
+    def events_folder(self, date: str | None = None) -> str:
+        return f"{self.root}events/{encoded(date)}/" if date else f"{self.root}events/"
+
+    def receipt(self, date: str, family: EventFamily, state: ReceiptState, commit_key: str) -> str:
+        return f"{self.events_folder(date)}{family}/{state}/{encoded(commit_key)}{_JSON}"
+
+    def read_receipt(self, key: str) -> ReceiptKey:
+        parts = self._parts(key, self.events_folder(), _JSON, count=4)
+        return ReceiptKey(*map(decoded, parts))
+
+    # What is derived and can be rebuilt.
+
+    def catalogs_index(self) -> str:
+        return f"{self.root}index/catalogs{_INDEX_JSON}"
+
+    def schemas_index(self, catalog: str) -> str:
+        return f"{self.root}index/schemas/{encoded(catalog)}{_INDEX_JSON}"
+
+    def tables_index(self, catalog: str, namespace: Sequence[str]) -> str:
+        return f"{self.root}index/tables/{encoded(catalog)}/{encoded_levels(namespace)}{_INDEX_JSON}"
+
+    def marks_folder(self, scope: str | None = None) -> str:
+        return f"{self.root}index/marks/{encoded(scope)}/" if scope is not None else f"{self.root}index/marks/"
+
+    def mark(self, scope: str, operation_id: str) -> str:
+        return f"{self.marks_folder(scope)}{encoded(operation_id)}"
+
+    def read_mark(self, key: str) -> tuple[str, str]:
+        scope, operation_id = self._parts(key, self.marks_folder(), "", count=2)
+        return decoded(scope), decoded(operation_id)
+
+    # What the pipeline publishes and keeps.
+
+    def core_manifest(self) -> str:
+        return f"{self.root}core/manifest.json"
+
+    def core_snapshots_folder(self) -> str:
+        return f"{self.root}core/snapshots/"
+
+    def core_snapshot(self, attempt_id: str, file_name: str) -> str:
+        return f"{self.core_snapshots_folder()}{encoded(attempt_id)}/{encoded(file_name)}"
+
+    def operational_folder(self, kind: str) -> str:
+        return f"{self.root}operational/{encoded(kind)}/"
+
+    def operational(self, kind: str, name: str) -> str:
+        return f"{self.operational_folder(kind)}{encoded(name)}{_JSON}"
+
+    def _parts(self, key: str, folder: str, suffix: str, *, count: int) -> tuple[str, ...]:
+        parts = gathered(key[len(folder) : len(key) - len(suffix)])
+        if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
+            raise BadRequest(f"key {key}: is not of the form {folder}{'/'.join(['…'] * count)}{suffix}")
+        return parts
+
+
+def _sharded(key_hash: str) -> str:
+    """Claims are spread over 256 folders, so that none of them grows too large to list."""
+    return f"{encoded(key_hash[:2])}/{encoded(key_hash)}"

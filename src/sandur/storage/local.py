@@ -1,0 +1,310 @@
+"""A store in a folder: plain files that survive a crash and swap safely across processes.
+
+A file's version is its modification time in nanoseconds, which the store sets itself: always later than the version it
+replaces and than any version of that key deleted before. Everything else about a file is as the caller sees it, so
+engines read and write beside the catalog without knowing of it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal, ParamSpec, TypeVar
+
+from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
+from sandur.storage.keys import checked_key, checked_prefix
+from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+
+Fsync = Literal["always", "never"]
+
+INTERNALS: Final = ".sandur"
+"""The store's own folder below the root: locks and files being written. No key begins with it."""
+
+_LOCKS: Final = 256
+_THREADS_MAX: Final = 32
+_INLINE_READ_BYTES_MAX: Final = 1 << 20
+_FOLDER_TRIES_MAX: Final = 100
+_LEFTOVER_AGE_SECONDS: Final = 24 * 3600
+
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LocalStore:
+    """Files below `root`.
+
+    With `fsync="always"` a write is on the disk when `put` returns: the bytes before the rename that shows them, the
+    folder after it. Syncing happens in threads, so that writes of one round are synced at the same time and the event
+    loop never waits for a disk. With `"never"` a write survives the death of the process but not a power cut.
+    """
+
+    def __init__(self, root: Path | str, *, fsync: Fsync = "always") -> None:
+        self._root = str(Path(root).absolute())
+        self._prefix = self._root.rstrip("/") + "/"
+        self._internals = self._prefix + INTERNALS
+        self._syncs = fsync == "always"
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="sandur-local")
+        try:
+            for folder in ("locks", "writing"):
+                Path(self._internals, folder).mkdir(parents=True, exist_ok=True)
+            self._remove_leftovers()
+        except OSError as error:
+            raise Unavailable(f"folder {self._root}: cannot be used as a store: {error}") from error
+
+    async def get(self, key: str) -> Stored | None:
+        path = self._path(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except _NOT_THERE:
+            return None
+        except OSError as error:
+            raise Unavailable(f"object {key}: cannot be opened: {error}") from error
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                return None
+            if status.st_size <= _INLINE_READ_BYTES_MAX:
+                data = _read(descriptor, status.st_size)
+            else:
+                data = await self._in_thread(_read, descriptor, status.st_size)
+        except OSError as error:
+            raise Unavailable(f"object {key}: cannot be read: {error}") from error
+        finally:
+            os.close(descriptor)
+        return Stored(data, _version(status))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        status = _status(self._path(key))
+        if status is None:
+            return None
+        return UNCHANGED if _version(status) == seen else await self.get(key)
+
+    async def head(self, key: str) -> Listed | None:
+        status = _status(self._path(key))
+        return _listed(key, status) if status else None
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        path = self._path(key)
+        # A swap that is lost already costs one look, not a written file.
+        _expect(key, _status(path), expected)
+        if self._syncs:
+            return await self._in_thread(self._write, key, path, data, expected)
+        with contextlib.suppress(BlockingIOError):
+            return self._write(key, path, data, expected, waits=False)
+        return await self._in_thread(self._write, key, path, data, expected)
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        await self._in_thread(self._remove, key, self._path(key), expected)
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        checked_prefix(prefix)
+        if after is not None and not after.startswith(prefix):
+            if after > prefix:
+                return []
+            after = None
+        behind = None if after is None else after[len(prefix) :]
+        try:
+            return await self._in_thread(lambda: list(islice(self._walk(prefix, behind), limit)))
+        except OSError as error:
+            raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+
+    async def close(self) -> None:
+        self._threads.shutdown()
+
+    def _path(self, key: str) -> str:
+        if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
+            raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
+        return self._prefix + checked_key(key)
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **kwargs))
+
+    def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
+        """Write aside, sync, and rename under the lock of the key."""
+        written = f"{self._internals}/writing/{os.urandom(12).hex()}"
+        version_ns = time.time_ns()  # noqa: TID251 - a version, not a time: nothing is ordered or aged by it
+        try:
+            self._write_aside(written, data, version_ns)
+            with self._locked(key, waits=waits) as floor_ns:
+                status = _status(path)
+                _expect(key, status, expected)
+                later_ns = max(floor_ns, status.st_mtime_ns if status else 0) + 1
+                if version_ns < later_ns:  # The clock went back, or stands.
+                    version_ns = later_ns
+                    self._set_version(written, version_ns)
+                self._rename(key, written, path)
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
+            raise Unavailable(f"object {key}: cannot be written: {error}") from error
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(written)
+        self._sync_folder_of(key, path)
+        return Version(str(version_ns))
+
+    def _write_aside(self, written: str, data: bytes, version_ns: int) -> None:
+        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.utime(descriptor, ns=(version_ns, version_ns))
+            if self._syncs:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _set_version(self, written: str, version_ns: int) -> None:
+        os.utime(written, ns=(version_ns, version_ns))
+        if self._syncs:
+            _sync(written)
+
+    def _rename(self, key: str, written: str, path: str) -> None:
+        # A delete may take an empty folder away between the two steps, so they are tried again.
+        for _ in range(_FOLDER_TRIES_MAX):
+            try:
+                os.rename(written, path)
+            except FileNotFoundError:
+                self._make_folders(os.path.dirname(path))
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise BadRequest(f"key {key}: a folder and a file would have the same name: {error}") from error
+            else:
+                return
+        raise Unavailable(f"object {key}: its folder vanished {_FOLDER_TRIES_MAX} times")
+
+    def _make_folders(self, folder: str) -> None:
+        missing: list[str] = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                os.mkdir(path)
+                if self._syncs:
+                    _sync(os.path.dirname(path))
+
+    def _remove(self, key: str, path: str, expected: Version) -> None:
+        try:
+            with self._locked(key, raises_floor_to_ns=int(expected) if expected.isdecimal() else 0):
+                _expect(key, _status(path), expected)
+                os.unlink(path)
+        except OSError as error:
+            raise Unavailable(f"object {key}: cannot be deleted: {error}") from error
+        self._remove_empty_folders(os.path.dirname(path))
+        self._sync_folder_of(key, path)
+
+    def _remove_empty_folders(self, folder: str) -> None:
+        while len(folder) > len(self._root):
+            try:
+                os.rmdir(folder)
+            except OSError:  # Not empty, or gone: either way the folders above stay.
+                return
+            folder = os.path.dirname(folder)
+
+    @contextlib.contextmanager
+    def _locked(self, key: str, *, waits: bool = True, raises_floor_to_ns: int = 0) -> Iterator[int]:
+        """Hold the lock of the key, across threads and processes; yields the floor above which versions are new.
+
+        The floor is the modification time of the lock's file. Deletes raise it, so that a key which is created again
+        gets a version it never had, whatever the system's clock says by then.
+        """
+        lock = f"{self._internals}/locks/{zlib.crc32(key.encode()) % _LOCKS:02x}"
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            floor_ns = os.fstat(descriptor).st_mtime_ns
+            if raises_floor_to_ns > floor_ns:
+                os.utime(descriptor, ns=(raises_floor_to_ns, raises_floor_to_ns))
+            yield floor_ns
+        finally:
+            os.close(descriptor)
+
+    def _sync_folder_of(self, key: str, path: str) -> None:
+        if not self._syncs:
+            return
+        folder = os.path.dirname(path)
+        while True:
+            try:
+                _sync(folder)
+            except FileNotFoundError:  # Deleted again meanwhile, folder and all: what is left to sync is above.
+                folder = os.path.dirname(folder)
+            except OSError as error:
+                raise OutcomeUnknown(f"object {key}: changed, but perhaps not durably: {error}") from error
+            else:
+                return
+
+    def _walk(self, prefix: str, after: str | None) -> Iterator[Listed]:
+        """The files below the folder in the byte order of their whole keys, beginning behind `after` (relative)."""
+        try:
+            with os.scandir(self._prefix + prefix) as entries:
+                names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+        except _NOT_THERE:
+            return
+        for name in names:
+            if not prefix and name == INTERNALS + "/":
+                continue
+            if name.endswith("/"):
+                if after is None or after < name:
+                    yield from self._walk(prefix + name, None)
+                elif after.startswith(name):
+                    yield from self._walk(prefix + name, after[len(name) :])
+            elif (after is None or name > after) and (status := _status(self._prefix + prefix + name)):
+                yield _listed(prefix + name, status)
+
+    def _remove_leftovers(self) -> None:
+        """Take away what writers that were killed left behind, old enough that no writer is still at it."""
+        now = time.time()  # noqa: TID251 - compared with the times of files, which no Clock gives
+        with os.scandir(f"{self._internals}/writing") as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < now - _LEFTOVER_AGE_SECONDS:
+                        os.unlink(entry.path)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        status = os.stat(path)
+    except _NOT_THERE:
+        return None
+    except OSError as error:
+        raise Unavailable(f"file {path}: cannot be examined: {error}") from error
+    return None if stat.S_ISDIR(status.st_mode) else status
+
+
+def _version(status: os.stat_result) -> Version:
+    return Version(str(status.st_mtime_ns))
+
+
+def _listed(key: str, status: os.stat_result) -> Listed:
+    return Listed(key, _version(status), status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _expect(key: str, status: os.stat_result | None, expected: Expected) -> None:
+    found = _version(status) if status else ABSENT
+    if found != expected:
+        raise SwapLost(f"object {key}: expected version {expected}, found {found}")
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size + 1)
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):
+        data += more
+    return data
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,93 @@
+"""A store in memory, for tests and for trying things out: it forgets everything when the process ends."""
+
+import asyncio
+import bisect
+import random  # noqa: TID251 - seeded, so that interleavings can be repeated
+from collections.abc import Sequence
+
+from sandur.clock import Clock, SystemClock
+from sandur.errors import SwapLost
+from sandur.storage.keys import checked_key, checked_prefix
+from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+
+_YIELDS_MAX = 3
+
+
+class MemoryStore:
+    """Keeps the contract of a real store: it yields to other tasks, and a version never comes back.
+
+    With a seed, each call yields a seeded number of times before and after it takes effect, so that different seeds
+    give different interleavings and the same seed gives the same one.
+    """
+
+    def __init__(self, *, seed: int | None = None, clock: Clock | None = None) -> None:
+        self._objects: dict[str, tuple[Stored, int]] = {}
+        self._sorted_keys: list[str] = []
+        self._writes = 0
+        self._chance = None if seed is None else random.Random(seed)
+        self._clock = clock or SystemClock()
+
+    async def get(self, key: str) -> Stored | None:
+        await self._yield()
+        found = self._objects.get(checked_key(key))
+        await self._yield()
+        return found[0] if found else None
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        found = await self.get(key)
+        return UNCHANGED if found and found.version == seen else found
+
+    async def head(self, key: str) -> Listed | None:
+        await self._yield()
+        return self._listed(key) if checked_key(key) in self._objects else None
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        await self._yield()
+        self._expect(checked_key(key), expected)
+        if key not in self._objects:
+            bisect.insort(self._sorted_keys, key)
+        self._writes += 1
+        version = Version(str(self._writes))
+        self._objects[key] = (Stored(bytes(data), version), self._clock.now_ms())
+        await self._yield()
+        return version
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        await self._yield()
+        self._expect(checked_key(key), expected)
+        del self._objects[key]
+        del self._sorted_keys[bisect.bisect_left(self._sorted_keys, key)]
+        await self._yield()
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        await self._yield()
+        checked_prefix(prefix)
+        start = bisect.bisect_left(self._sorted_keys, prefix)
+        if after is not None:
+            start = max(start, bisect.bisect_right(self._sorted_keys, after))
+        page: list[Listed] = []
+        for key in self._sorted_keys[start : start + limit]:
+            if not key.startswith(prefix):
+                break
+            page.append(self._listed(key))
+        await self._yield()
+        return page
+
+    async def close(self) -> None:
+        self._objects.clear()
+        self._sorted_keys.clear()
+
+    def _listed(self, key: str) -> Listed:
+        stored, modified_ms = self._objects[key]
+        return Listed(key, stored.version, len(stored.data), modified_ms)
+
+    def _expect(self, key: str, expected: Expected) -> None:
+        found = self._objects.get(key)
+        found_version = found[0].version if found else ABSENT
+        if found_version != expected:
+            raise SwapLost(f"object {key}: expected version {expected}, found {found_version}")
+
+    async def _yield(self) -> None:
+        times = 1 if self._chance is None else self._chance.randint(0, _YIELDS_MAX)
+        for _ in range(times):
+            await asyncio.sleep(0)

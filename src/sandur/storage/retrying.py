@@ -1,0 +1,140 @@
+"""Safe retries around a store: bounded, jittered, and never a guess about what a write did (rule G2)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from sandur.clock import Clock
+from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
+from sandur.settings import RetrySettings
+from sandur.storage.object_store import (
+    ABSENT,
+    LIST_LIMIT_MAX,
+    Expected,
+    Listed,
+    ObjectStore,
+    Stored,
+    Unchanged,
+    Version,
+)
+
+T = TypeVar("T")
+
+
+class RetryingStore:
+    """The inner store, tried again where that is safe.
+
+    Reads are repeated while the store is unavailable. A write is repeated only with the same bytes and the same
+    expectation, so that at most one try can take effect. When an answer was lost (G2), the object is read again:
+
+    * it holds our bytes: done;
+    * it is still as expected: the write may yet land, so the same write is repeated, and after the last try the
+      outcome stays unknown: never success, never a definite failure;
+    * it has moved on: our write can no longer land, but it may have been applied and replaced since: the swap counts
+      as lost, and not as definitely so.
+    """
+
+    def __init__(self, inner: ObjectStore, clock: Clock, settings: RetrySettings | None = None) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._settings = settings or RetrySettings()
+
+    async def get(self, key: str) -> Stored | None:
+        return await self._read(lambda: self._inner.get(key))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        return await self._read(lambda: self._inner.get_if_changed(key, seen=seen))
+
+    async def head(self, key: str) -> Listed | None:
+        return await self._read(lambda: self._inner.head(key))
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        return await self._read(lambda: self._inner.list(prefix, after=after, limit=limit))
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        was_unknown = False
+        for tries in range(1, self._settings.tries_max + 1):
+            try:
+                return await self._inner.put(key, data, expected=expected)
+            except Unavailable:
+                if tries == self._settings.tries_max:
+                    raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
+            except OutcomeUnknown:
+                was_unknown = True
+                if version := await self._settled(key, data, expected):
+                    return version
+            except SwapLost:
+                if not was_unknown:
+                    raise
+                # The earlier try, whose answer was lost, may be what moved the object.
+                if version := await self._settled(key, data, expected):
+                    return version
+            await self._wait(tries)
+        raise _still_unknown(key)
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        was_unknown = False
+        for tries in range(1, self._settings.tries_max + 1):
+            try:
+                return await self._inner.delete(key, expected=expected)
+            except Unavailable:
+                if tries == self._settings.tries_max:
+                    raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
+            except OutcomeUnknown:
+                was_unknown = True
+                if await self._is_gone(key, expected):
+                    return None
+            except SwapLost:
+                if not was_unknown:
+                    raise
+                if await self._is_gone(key, expected):
+                    return None
+            await self._wait(tries)
+        raise _still_unknown(key)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        for tries in range(1, self._settings.tries_max):
+            try:
+                return await read()
+            except Unavailable:
+                await self._wait(tries)
+        return await read()
+
+    async def _settled(self, key: str, data: bytes, expected: Expected) -> Version | None:
+        """G2's look after a lost answer: our version; None while the write may still land; SwapLost when it cannot."""
+        found = await self._look(key)
+        if found and found.data == data:
+            return found.version
+        if (found.version if found else ABSENT) == expected:
+            return None
+        raise SwapLost(f"object {key}: moved on from version {expected} while an answer was lost", is_definite=False)
+
+    async def _is_gone(self, key: str, expected: Version) -> bool:
+        """The same look for a delete: whoever removed it, the object at that version is gone."""
+        found = await self._look(key)
+        if found is None:
+            return True
+        if found.version == expected:
+            return False
+        raise SwapLost(f"object {key}: moved on from version {expected} while an answer was lost", is_definite=False)
+
+    async def _look(self, key: str) -> Stored | None:
+        try:
+            return await self.get(key)
+        except Unavailable as error:
+            raise OutcomeUnknown(f"object {key}: no answer to the write, and none to the look after it") from error
+
+    async def _wait(self, tries: int) -> None:
+        settings = self._settings
+        longest_ms = min(settings.wait_max_ms, settings.first_wait_ms << (tries - 1))
+        await self._clock.sleep(longest_ms * (0.5 + self._clock.chance() / 2) / 1_000)
+
+
+def _gave_up(key: str, tries: int) -> Unavailable:
+    return Unavailable(f"object {key}: the store was unavailable {tries} times; nothing was written")
+
+
+def _still_unknown(key: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"object {key}: the answer to a write was lost, and it may still land")
