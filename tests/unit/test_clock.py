@@ -1,0 +1,20 @@
+"""The clock: ids are what their standard says."""
+
+import uuid
+
+from sandur.clock import SystemClock, uuid_v7
+
+
+def test_a_new_id_is_a_uuid_of_version_7_and_carries_the_time() -> None:
+    parsed = uuid.UUID(uuid_v7(1_700_000_000_123, (1 << 80) - 1))
+
+    assert parsed.version == 7
+    assert parsed.variant == uuid.RFC_4122
+    assert parsed.int >> 80 == 1_700_000_000_123
+
+
+def test_ids_are_never_given_twice() -> None:
+    clock = SystemClock()
+
+    assert len({clock.new_id() for _ in range(10_000)}) == 10_000
+    assert len({clock.new_uuid() for _ in range(10_000)}) == 10_000

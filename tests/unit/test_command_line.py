@@ -1,0 +1,58 @@
+"""The command line: it starts fast and says what is wrong in one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = ("pyspark", "pyarrow", "obstore", "httpx", "pyiceberg", "pandas", "numpy", "starlette", "uvicorn")
+
+
+def sandur(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from sandur.cli.main import run; run()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = f"""
+import sys
+from sandur.cli.main import app
+try:
+    app(["--help"])
+except SystemExit:
+    pass
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stderr.strip() == "[]"
+    assert "Usage" in done.stdout
+
+
+def test_a_bad_setting_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text("prot = 1")
+
+    done = sandur("settings", "--config", str(file))
+
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        f"sandur: setting prot in file {file}: no such setting; did you mean port?"
+    ]
+
+
+def test_the_probe_proves_a_folder(tmp_path: Path) -> None:
+    done = sandur("probe", "--store", str(tmp_path / "store"), "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "a version never comes back" in json.loads(done.stdout)["proven"]
+
+
+def test_settings_hide_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text('[s3]\nsecret_access_key = "hush"\n')
+
+    done = sandur("settings", "--config", str(file), "--json")
+
+    assert json.loads(done.stdout)["s3.secret_access_key"] == "(hidden)"
+    assert "hush" not in done.stdout

@@ -1,0 +1,134 @@
+"""Keys: what is spelled can be read back, and no two things share a key."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sandur.errors import BadRequest
+from sandur.storage.keys import checked_key
+from sandur.storage.layout import Layout, NameKey, NamespaceKey, ReceiptKey
+from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
+
+TEXTS = st.text(st.characters(exclude_characters="\x1f"), max_size=60)
+LEVELS = st.lists(TEXTS, min_size=1, max_size=4).map(tuple)
+LONG = "näme/.." * 200
+LAYOUT = Layout()
+
+
+@given(text=st.text(max_size=2_000))
+@example(text="")
+@example(text=".empty")
+@example(text="..")
+@example(text="~")
+@example(text="a~/b")
+@example(text="%1F")
+@example(text="\x1f")
+@example(text="x" * 200)
+@example(text="x" * 201)
+@example(text=LONG)
+@example(text="\ud800")
+def test_every_text_survives_encoding(text: str) -> None:
+    path = encoded(text)
+
+    assert len(gathered(path)) == 1
+    assert decoded(gathered(path)[0]) == text
+
+
+@given(levels=LEVELS)
+@example(levels=("",))
+@example(levels=("", ""))
+@example(levels=("a", ""))
+@example(levels=("%1F", "a.b", "a/b"))
+@example(levels=(LONG, LONG))
+def test_every_namespace_survives_encoding(levels: tuple[str, ...]) -> None:
+    path = encoded_levels(levels)
+
+    assert decoded_levels(gathered(path)[0]) == levels
+
+
+@given(first=LEVELS, second=LEVELS)
+@example(first=("a", "b"), second=("a%1Fb",))
+@example(first=("",), second=(".empty",))
+def test_different_namespaces_have_different_segments(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    assert (encoded_levels(first) == encoded_levels(second)) == (first == second)
+
+
+def test_a_level_that_holds_the_separator_is_refused() -> None:
+    with pytest.raises(BadRequest, match="0x1F"):
+        encoded_levels(("a\x1fb",))
+
+
+@given(text=st.text(max_size=300))
+def test_an_encoded_text_is_a_key_every_store_accepts(text: str) -> None:
+    path = encoded(text)
+
+    assert path.isascii()
+    assert all(len(segment) <= 255 for segment in path.split("/"))
+    assert not any(segment.startswith(".") for segment in path.split("/") if segment != ".empty")
+    if len(path) <= 900:
+        assert checked_key(path) == path
+
+
+@given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
+def test_keys_of_names_can_be_read_back(catalog: str, levels: tuple[str, ...], name: str) -> None:
+    layout = Layout(tenant=name, workspace=catalog)
+
+    assert layout.read_name(layout.name(catalog, levels, name)) == NameKey(catalog, levels, name)
+    assert layout.read_namespace(layout.namespace(catalog, levels)) == NamespaceKey(catalog, levels)
+    assert layout.read_catalog(layout.catalog(catalog)) == catalog
+    assert layout.read_stage(layout.stage(catalog, levels, name, "u")) == (NameKey(catalog, levels, name), "u")
+    assert layout.read_mark(layout.mark(catalog, name)) == (catalog, name)
+
+
+@given(text=TEXTS)
+def test_keys_by_id_can_be_read_back(text: str) -> None:
+    assert LAYOUT.read_pointer(LAYOUT.pointer(text)) == text
+    assert LAYOUT.read_delta_table(LAYOUT.delta_table(text)) == text
+    assert LAYOUT.read_transaction(LAYOUT.transaction(text)) == text
+    receipt = LAYOUT.receipt("2026-01-02", "iceberg", "committed", text)
+    assert LAYOUT.read_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
+
+
+@given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
+def test_a_key_lies_in_the_folder_it_is_listed_by(catalog: str, levels: tuple[str, ...], name: str) -> None:
+    assert LAYOUT.name(catalog, levels, name).startswith(LAYOUT.names_folder(catalog, levels))
+    assert LAYOUT.namespace(catalog, levels).startswith(LAYOUT.namespaces_folder(catalog))
+    assert LAYOUT.mark(catalog, name).startswith(LAYOUT.marks_folder(catalog))
+    assert LAYOUT.pointer(name).startswith(LAYOUT.pointers_folder())
+
+
+def test_the_keys_are_those_of_the_design() -> None:
+    root = "tenant=default/workspace=default/_catalog/"
+    spelled = {
+        LAYOUT.catalog("main"): "catalogs/main.json",
+        LAYOUT.namespace("main", ("a", "b.c")): "namespaces/main/a%1Fb.c.json",
+        LAYOUT.name("main", ("a", "b"), "t"): "names/main/a%1Fb/t.json",
+        LAYOUT.pointer("u"): "iceberg_pointers/u.json",
+        LAYOUT.delta_table("u"): "delta_tables/u.json",
+        LAYOUT.commit_claim("u", "abcd"): "iceberg_idempotency/u/ab/abcd.json",
+        LAYOUT.claim("create-table", "abcd"): "idempotency/create-table/ab/abcd.json",
+        LAYOUT.transaction("x"): "iceberg_transactions/x.json",
+        LAYOUT.stage("main", ("a",), "t", "u"): "iceberg_staged/main/a/t/u.json",
+        LAYOUT.receipt("2026-01-02", "iceberg", "pending", "k"): "events/2026-01-02/iceberg/pending/k.json",
+        LAYOUT.receipt("2026-01-02", "delta", "committed", "k"): "events/2026-01-02/delta/committed/k.json",
+        LAYOUT.catalogs_index(): "index/catalogs.v1.json",
+        LAYOUT.schemas_index("main"): "index/schemas/main.v1.json",
+        LAYOUT.tables_index("main", ("a", "b")): "index/tables/main/a%1Fb.v1.json",
+        LAYOUT.mark("s", "o"): "index/marks/s/o",
+        LAYOUT.core_manifest(): "core/manifest.json",
+        LAYOUT.core_snapshot("a", "tables.parquet"): "core/snapshots/a/tables.parquet",
+        LAYOUT.operational("jobs", "compact"): "operational/jobs/compact.json",
+    }
+
+    assert {key: root + path for key, path in spelled.items()} == {key: key for key in spelled}
+
+
+def test_tenants_and_workspaces_do_not_share_keys() -> None:
+    assert Layout("a", "b").root == "tenant=a/workspace=b/_catalog/"
+    assert Layout("a/workspace=b", "c").root != Layout("a", "b/c").root
+
+
+@pytest.mark.parametrize("key", ["", "x", LAYOUT.root, LAYOUT.pointer("u"), LAYOUT.name("main", ("a",), "t") + "x"])
+def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
+    with pytest.raises(BadRequest, match="is not of the form"):
+        LAYOUT.read_name(key)

@@ -1,0 +1,83 @@
+"""Settings: which source wins, and what a mistake is told."""
+
+from pathlib import Path
+
+import pytest
+
+from sandur.errors import BadRequest
+from sandur.settings import Settings, load_settings, setting_keys
+
+
+def test_without_any_source_everything_has_its_default() -> None:
+    assert load_settings() == Settings()
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text('store = "file"\nport = 1\nhost = "file"\n[s3]\nregion = "file"\npath_style = false\n')
+
+    settings = load_settings(
+        file=file,
+        environment={"SANDUR_STORE": "environment", "SANDUR_PORT": "2", "SANDUR_S3_REGION": "environment", "HOME": "x"},
+        flags={"store": "flag", "host": None},
+    )
+
+    assert (settings.store, settings.port, settings.host) == ("flag", 2, "file")
+    assert (settings.s3.region, settings.s3.path_style) == ("environment", False)
+
+
+def test_a_list_in_the_environment_is_separated_by_commas() -> None:
+    settings = load_settings(environment={"SANDUR_ALLOWED_LOCATIONS": "s3://a,file:///b"})
+
+    assert settings.allowed_locations == ("s3://a", "file:///b")
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"SANDUR_PROT": "1"}, "SANDUR_PROT in the environment: no such setting; did you mean port?"),
+        ({"SANDUR_PORT": "many"}, "setting port in the environment: 'many' is not good"),
+        ({"SANDUR_PORT": "70000"}, "setting port in the environment: '70000' is not good"),
+        ({"SANDUR_FSYNC": "sometimes"}, "setting fsync in the environment: 'sometimes' is not good"),
+        ({"SANDUR_S3_PATH_STYLE": "perhaps"}, "setting s3.path_style in the environment: 'perhaps' is not good"),
+        ({"SANDUR_ZZZZZZ": "1"}, "no such setting; there are store, fsync"),
+    ],
+)
+def test_a_bad_setting_is_told_by_name_and_source(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        load_settings(environment=environment)
+
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stoer = 'x'", "setting stoer in file"),
+        ("[s3]\nendpiont = 'x'", "did you mean s3.endpoint?"),
+        ("port = 'x'", "setting port in file"),
+        ("port = ", "is not TOML"),
+        ("store = 1", "setting store in file"),
+        ("s3 = 1", "setting s3 in file"),
+        ("[s3.deep]\nx = 1", "setting s3.deep in file"),
+    ],
+)
+def test_a_bad_file_is_told_by_name(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadRequest) as caught:
+        load_settings(file=file)
+
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="cannot be read"):
+        load_settings(file=tmp_path / "none.toml")
+
+
+def test_every_key_is_reachable_from_the_environment() -> None:
+    spelled = {key.replace(".", "_").upper() for key in setting_keys()}
+
+    assert len(spelled) == len(setting_keys())
