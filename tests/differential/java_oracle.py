@@ -129,15 +129,18 @@ class JavaOracle:
         return _changed(self._iceberg.view.ViewMetadataParser.toJson(built))
 
     def _create_table(self, request: JsonObject) -> Outcome:
-        body = self._iceberg.rest.requests.CreateTableRequestParser
-        parsed = body.fromJson(json.dumps(request))
-        parsed.validate()
-        order = parsed.writeOrder() if parsed.writeOrder() is not None else self._iceberg.SortOrder.unsorted()
-        spec = parsed.spec() if parsed.spec() is not None else self._iceberg.PartitionSpec.unpartitioned()
-        built = self._iceberg.TableMetadata.newTableMetadata(
-            parsed.schema(), spec, order, parsed.location(), parsed.properties()
-        )
-        return _changed(self._iceberg.TableMetadataParser.toJson(built))
+        iceberg = self._iceberg
+        schema = iceberg.SchemaParser.fromJson(json.dumps(request["schema"]))
+        spec, order = iceberg.PartitionSpec.unpartitioned(), iceberg.SortOrder.unsorted()
+        if "partition-spec" in request:
+            spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(request["partition-spec"]))
+        if "write-order" in request:
+            order = iceberg.SortOrderParser.fromJson(schema, json.dumps(request["write-order"]))
+        properties = self._gateway.jvm.java.util.HashMap()
+        for key, value in request["properties"].items():
+            properties.put(key, value)
+        built = iceberg.TableMetadata.newTableMetadata(schema, spec, order, request["location"], properties)
+        return _changed(iceberg.TableMetadataParser.toJson(built))
 
     def _parsed(self, commit: Commit) -> Any:
         return self._iceberg.rest.requests.UpdateTableRequestParser.fromJson(json.dumps(commit.request))

@@ -1,0 +1,54 @@
+"""Drives two engines through the same random history and collects where they part."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tests.differential.comparison import Comparison, compare
+from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
+
+METADATA_FOLDER = "s3://warehouse/db/table/metadata"
+UNKNOWN_FIELD = "x-unknown"
+UNKNOWN_FIELD_CHANCE = 0.03
+
+
+@dataclass(frozen=True)
+class Engines:
+    """How the two engines and the generators of requests are called."""
+
+    ours: Callable[[Commit, int], Outcome]
+    theirs: Callable[[Commit], Outcome]
+    create: Callable[[Random, int], JsonObject]
+    change: Callable[[Random, JsonObject, int], JsonObject]
+    stamp: Callable[[JsonObject], object]  # The moment of a change, as its metadata tells it.
+
+
+def history(engines: Engines, *, seed: int, steps: int) -> Iterator[Comparison]:
+    """A create transaction and what follows it; each step starts from what one of the two engines wrote."""
+    rng = Random(seed)
+    base: JsonObject | None = None
+    text, location = b"", ""
+    for step in range(steps):
+        now_ms = time.time_ns() // 1_000_000
+        request = engines.create(rng, now_ms) if base is None else engines.change(rng, base, now_ms)
+        commit = Commit(base, text, location, request)
+        theirs = engines.theirs(commit)
+        ours = engines.ours(commit, _their_time(engines, theirs, since_ms=now_ms))
+        yield compare(commit, ours, theirs)
+        if theirs.verdict is Verdict.CHANGED:
+            # Going on from our own file shows that the other engine reads it.
+            source = ours if ours.verdict is Verdict.CHANGED and rng.random() < 0.5 else theirs
+            base, text = source.metadata, source.text
+            if base is not None and rng.random() < UNKNOWN_FIELD_CHANCE:
+                base = {**base, UNKNOWN_FIELD: {"written by": "another engine", "big": 2**60}}
+                text = json.dumps(base).encode()
+            location = f"{METADATA_FOLDER}/{step:05d}-{seed}.metadata.json"
+
+
+def _their_time(engines: Engines, theirs: Outcome, *, since_ms: int) -> int:
+    """The moment the other engine took from its own clock, so that ours writes the same one."""
+    until_ms = time.time_ns() // 1_000_000
+    stamped = engines.stamp(theirs.metadata) if theirs.metadata else None
+    return stamped if isinstance(stamped, int) and since_ms <= stamped <= until_ms else until_ms

@@ -1,0 +1,40 @@
+"""PyIceberg's own application of updates, asked in the form in which the others are asked."""
+
+import json
+
+from pydantic import ValidationError as MalformedError
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import ValidationError as RuleError
+from pyiceberg.table import CommitTableRequest
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.update import update_table_metadata
+
+from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
+
+
+def commit_table(commit: Commit) -> Outcome:
+    """What PyIceberg makes of a request against an existing table."""
+    identifier = {"namespace": ["db"], "name": "table"}
+    try:
+        request = CommitTableRequest.model_validate_json(json.dumps({"identifier": identifier, **commit.request}))
+        base = TableMetadataUtil.parse_raw(commit.base_text.decode())
+        for requirement in request.requirements:
+            requirement.validate(base)
+        built = update_table_metadata(base, request.updates, metadata_location=commit.base_location)
+    except CommitFailedException as conflict:
+        return Outcome(Verdict.CONFLICT, message=str(conflict))
+    except (ValueError, KeyError, NotImplementedError, RuleError, MalformedError) as refusal:
+        return Outcome(Verdict.REFUSED, message=str(refusal), has_crashed=isinstance(refusal, KeyError))
+    if _written(built) == _written(base):
+        return Outcome(Verdict.UNCHANGED)
+    return Outcome(Verdict.CHANGED, metadata=_written(built), text=built.model_dump_json().encode())
+
+
+def rewritten(text: bytes) -> JsonObject:
+    """What PyIceberg makes of a metadata file: read, then written again."""
+    return _written(TableMetadataUtil.parse_raw(text.decode()))
+
+
+def _written(metadata: TableMetadata) -> JsonObject:
+    value: JsonObject = json.loads(metadata.model_dump_json())
+    return value
