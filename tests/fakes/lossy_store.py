@@ -1,0 +1,55 @@
+"""A store that loses the answer to a chosen write."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar, assert_never
+
+from sandur.errors import OutcomeUnknown, SwapLost
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.wrapping_store import Call, WrappingStore
+
+Fate = Literal["applied", "dropped", "late"]
+T = TypeVar("T")
+
+
+class LossyStore(WrappingStore):
+    """The `loses_at`th write (the first is 1) ends in OutcomeUnknown.
+
+    What became of it is its fate: `applied` at once, `dropped` for ever, or `late`: kept until `deliver` lets it land.
+    """
+
+    def __init__(self, inner: ObjectStore, *, loses_at: int, fate: Fate) -> None:
+        super().__init__(inner)
+        self._loses_at = loses_at
+        self._fate = fate
+        self._writes = 0
+        self._in_flight: Callable[[], Awaitable[object]] | None = None
+
+    async def deliver(self) -> bool:
+        """Let the late write reach the store; whether it was applied there. False when there is none."""
+        perform, self._in_flight = self._in_flight, None
+        if perform is None:
+            return False
+        try:
+            await perform()
+        except SwapLost:
+            return False
+        return True
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if not call.is_write:
+            return await perform()
+        self._writes += 1
+        if self._writes != self._loses_at:
+            return await perform()
+        match self._fate:
+            case "applied":
+                with contextlib.suppress(SwapLost):  # An answer that is lost does not say so.
+                    await perform()
+            case "late":
+                self._in_flight = perform
+            case "dropped":
+                pass
+            case _:
+                assert_never(self._fate)
+        raise OutcomeUnknown(f"object {call.key}: the answer to {call.name} was lost on purpose")

@@ -1,0 +1,49 @@
+"""A store that records what it is asked and counts the sequential rounds, which are what latency costs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandur.storage.object_store import ObjectStore, Stored
+from tests.fakes.wrapping_store import Call, WrappingStore
+
+T = TypeVar("T")
+
+
+class SpyStore(WrappingStore):
+    """Calls that overlap in time are one round; a call that begins when others have ended is the next one.
+
+    A call's depth is one more than the greatest depth of the calls that had ended before it began, and `rounds` is
+    the greatest depth. Every call yields once after it began, so that calls made at the same time overlap even over
+    a store that answers at once.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, between operations; not while a call is under way."""
+        self.calls: list[Call] = []
+        self.rounds = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self._ended_depth = 0
+
+    def keys(self, name: str) -> list[str]:
+        """The keys with which that method was called, in the order of the calls."""
+        return [call.key for call in self.calls if call.name == name]
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        depth = self._ended_depth + 1
+        self.rounds = max(self.rounds, depth)
+        self.calls.append(call)
+        self.bytes_written += len(call.data)
+        try:
+            await asyncio.sleep(0)
+            answer = await perform()
+        finally:
+            self._ended_depth = max(self._ended_depth, depth)
+        if isinstance(answer, Stored):
+            self.bytes_read += len(answer.data)
+        return answer
