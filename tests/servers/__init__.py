@@ -1,0 +1,1 @@
+"""Real servers, and one double, that the storage tests run against."""

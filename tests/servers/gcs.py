@@ -1,0 +1,179 @@
+"""A double of Google Cloud Storage: the part of its XML API that obstore speaks, atomic and in memory.
+
+No emulator at hand speaks that API (docs/decisions/0004-testing-without-a-gcs-emulator.md), so what this double claims
+about Google is ours to keep true: generations are never given twice, conditions are judged under one lock, an ETag is
+a hash of the bytes, and a listing is in the byte order of the names.
+"""
+
+import bisect
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar, Final, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from sandur.settings import GcsSettings, Settings
+from tests.servers.processes import LOOPBACK
+
+BUCKET: Final = "sandur"
+TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known to nobody but the double
+
+_PAGE_MAX: Final = 1_000
+_MODIFIED: Final = "2026-01-01T00:00:00.000Z"
+
+
+class Blob(NamedTuple):
+    """An object at one generation."""
+
+    data: bytes
+    generation: int
+
+    @property
+    def etag(self) -> str:
+        return f'"{hashlib.md5(self.data, usedforsecurity=False).hexdigest()}"'
+
+
+class Bucket:
+    """The objects, and the one lock under which they are judged and changed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._blobs: dict[str, Blob] = {}
+        self._names: list[str] = []
+        self._generation = 1_760_000_000_000_000
+
+    def find(self, name: str) -> Blob | None:
+        return self._blobs.get(name)
+
+    def write(self, name: str, data: bytes) -> Blob:
+        self._generation += 1
+        if name not in self._blobs:
+            bisect.insort(self._names, name)
+        self._blobs[name] = Blob(data, self._generation)
+        return self._blobs[name]
+
+    def remove(self, name: str) -> None:
+        del self._blobs[name]
+        del self._names[bisect.bisect_left(self._names, name)]
+
+    def names(self, *, prefix: str, after: str, count: int) -> list[str]:
+        start = max(bisect.bisect_left(self._names, prefix), bisect.bisect_right(self._names, after))
+        page = self._names[start : start + count]
+        return [name for name in page if name.startswith(prefix)]
+
+
+class _Exchange(BaseHTTPRequestHandler):
+    """One connection; the methods are named by the base class."""
+
+    bucket: ClassVar[Bucket]
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_PUT(self) -> None:
+        data = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        with self.bucket.lock:
+            if self._is_refused(found := self.bucket.find(self._name())):
+                return self._refuse(found)
+            blob = self.bucket.write(self._name(), data)
+        return self._answer(200, blob)
+
+    def do_GET(self) -> None:
+        if not self._name():
+            return self._list()
+        with self.bucket.lock:
+            blob = self.bucket.find(self._name())
+        if blob is None or not self._is_known():
+            return self._answer(404 if self._is_known() else 401)
+        if self.headers["If-None-Match"] == blob.etag:
+            return self._answer(304, blob)
+        return self._answer(200, blob, blob.data)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        with self.bucket.lock:
+            if self._is_refused(found := self.bucket.find(self._name())):
+                return self._refuse(found)
+            if found:
+                self.bucket.remove(self._name())
+        return self._answer(204 if found else 404)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """Say nothing."""
+
+    def _list(self) -> None:
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        prefix = query.get("prefix", "")
+        after = max(query.get("start-after", ""), query.get("continuation-token", ""))
+        count = min(int(query.get("max-keys", _PAGE_MAX)), _PAGE_MAX)
+        with self.bucket.lock:
+            names = self.bucket.names(prefix=prefix, after=after, count=count)
+            contents = "".join(_described(name, self.bucket.find(name)) for name in names)
+        more = f"<NextContinuationToken>{escape(names[-1])}</NextContinuationToken>" if len(names) == count else ""
+        self._answer(200, None, f"<ListBucketResult>{contents}{more}</ListBucketResult>".encode())
+
+    def _name(self) -> str:
+        """The object's name; empty when the address is the bucket's own."""
+        return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").removeprefix("/")
+
+    def _is_known(self) -> bool:
+        return self.headers["Authorization"] == f"Bearer {TOKEN}"
+
+    def _is_refused(self, found: Blob | None) -> bool:
+        wanted = self.headers["x-goog-if-generation-match"]
+        return not self._is_known() or (wanted is not None and wanted != str(found.generation if found else 0))
+
+    def _refuse(self, found: Blob | None) -> None:
+        wanted = self.headers["x-goog-if-generation-match"] or ""
+        if not self._is_known():
+            self._answer(401)
+        elif not wanted.isdecimal():
+            self._answer(400)
+        else:
+            self._answer(404 if found is None and self.command == "DELETE" else 412)
+
+    def _answer(self, status: int, blob: Blob | None = None, body: bytes = b"") -> None:
+        self.send_response(status)
+        if blob:
+            self.send_header("ETag", blob.etag)
+            self.send_header("x-goog-generation", str(blob.generation))
+            self.send_header("Last-Modified", formatdate(usegmt=True))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+@contextlib.contextmanager
+def gcs_double() -> Iterator[Settings]:
+    """Settings that open `gs://sandur/…` on a fresh, empty double."""
+    exchange = type("Exchange", (_Exchange,), {"bucket": Bucket()})
+    with _Server((LOOPBACK, 0), exchange) as server:
+        thread = threading.Thread(target=server.serve_forever, name="gcs-double")
+        thread.start()
+        try:
+            endpoint = f"http://{LOOPBACK}:{server.server_address[1]}"
+            yield Settings(gcs=GcsSettings(endpoint=endpoint, bearer_token=TOKEN))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _described(name: str, blob: Blob | None) -> str:
+    if blob is None:
+        return ""
+    return (
+        f"<Contents><Key>{escape(name)}</Key><Generation>{blob.generation}</Generation><Size>{len(blob.data)}</Size>"
+        f"<LastModified>{_MODIFIED}</LastModified><ETag>{escape(blob.etag)}</ETag></Contents>"
+    )

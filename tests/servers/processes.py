@@ -1,0 +1,102 @@
+"""Starting a server process on loopback, waiting until it answers, and ending it by its id."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+LOOPBACK: Final = "127.0.0.1"
+TWIN_OFFSET: Final = 10_000
+
+_FIRST_PORT: Final = 11_000
+_PORT_TRIES_MAX: Final = 1_000
+_LOOK_SECONDS: Final = 0.1
+_START_LOOKS_MAX: Final = 1_200
+_STOP_SECONDS_MAX: Final = 20
+_LOG_TAIL_BYTES: Final = 4_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, each with a free twin `TWIN_OFFSET` above it.
+
+    They lie below the range from which the system gives ports to connections: nobody gets one by chance before the
+    server does.
+    """
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        for _ in range(_PORT_TRIES_MAX):
+            port = _FIRST_PORT + int.from_bytes(os.urandom(4)) % TWIN_OFFSET
+            if all(_is_held(held, candidate) for candidate in (port, port + TWIN_OFFSET)):
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise RuntimeError(f"ports: {count} free ones are needed, {len(found)} found")
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str | Path], *, answers: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run the command until the block ends; the block begins when the address answers, whatever it answers.
+
+    The output of the server goes to `log` in the folder, which is also where it runs.
+    """
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            _wait_for(process, answers, log)
+            yield
+        finally:
+            _stop(process)
+
+
+def _is_held(held: contextlib.ExitStack, port: int) -> bool:
+    """Whether the port was free; it is then kept until all are chosen."""
+    listener = held.enter_context(socket.socket())
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError:
+        return False
+    return True
+
+
+def _wait_for(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    for _ in range(_START_LOOKS_MAX):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout=_LOOK_SECONDS)
+            raise RuntimeError(f"server {process.args!r}: ended with {code} before it answered:\n{_tail(log)}")
+        if _answers(address):
+            return
+    raise RuntimeError(f"server {process.args!r}: gave no answer at {address}:\n{_tail(log)}")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5):  # noqa: S310 - an address on loopback that we made
+            return True
+    except urllib.error.HTTPError as answer:
+        answer.close()
+        return answer.code < 500
+    except OSError:
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(log: Path) -> str:
+    return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
