@@ -5,22 +5,22 @@ replaces and than any version of that key deleted before. Everything else about 
 engines read and write beside the catalog without knowing of it.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import os
 import stat
+import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, ParamSpec, TypeVar
+from typing import Final, Literal
 
 from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.keys import checked_key, checked_prefix
 from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.threads import Threads
 
 Fsync = Literal["always", "never"]
 
@@ -34,9 +34,6 @@ _FOLDER_TRIES_MAX: Final = 100
 _LEFTOVER_AGE_SECONDS: Final = 24 * 3600
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class LocalStore:
@@ -52,7 +49,7 @@ class LocalStore:
         self._prefix = self._root.rstrip("/") + "/"
         self._internals = self._prefix + INTERNALS
         self._syncs = fsync == "always"
-        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="sandur-local")
+        self._threads = Threads(_THREADS_MAX, "sandur-local")
         try:
             for folder in ("locks", "writing"):
                 Path(self._internals, folder).mkdir(parents=True, exist_ok=True)
@@ -63,24 +60,11 @@ class LocalStore:
     async def get(self, key: str) -> Stored | None:
         path = self._path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except _NOT_THERE:
-            return None
-        except OSError as error:
-            raise Unavailable(f"object {key}: cannot be opened: {error}") from error
-        try:
-            status = os.fstat(descriptor)
-            if stat.S_ISDIR(status.st_mode):
-                return None
-            if status.st_size <= _INLINE_READ_BYTES_MAX:
-                data = _read(descriptor, status.st_size)
-            else:
-                data = await self._in_thread(_read, descriptor, status.st_size)
-        except OSError as error:
-            raise Unavailable(f"object {key}: cannot be read: {error}") from error
-        finally:
-            os.close(descriptor)
-        return Stored(data, _version(status))
+            return _load(path, size_max=_INLINE_READ_BYTES_MAX)
+        except _TooLarge:
+            # The thread opens the file for itself: a task that is cancelled would close it, and its number would be
+            # given to another file, while the thread still reads.
+            return await self._threads.run(lambda: _load(path, size_max=sys.maxsize))
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         status = _status(self._path(key))
@@ -97,13 +81,14 @@ class LocalStore:
         # A swap that is lost already costs one look, not a written file.
         _expect(key, _status(path), expected)
         if self._syncs:
-            return await self._in_thread(self._write, key, path, data, expected)
+            return await self._threads.run(lambda: self._write(key, path, data, expected))
         with contextlib.suppress(BlockingIOError):
             return self._write(key, path, data, expected, waits=False)
-        return await self._in_thread(self._write, key, path, data, expected)
+        return await self._threads.run(lambda: self._write(key, path, data, expected))
 
     async def delete(self, key: str, *, expected: Version) -> None:
-        await self._in_thread(self._remove, key, self._path(key), expected)
+        path = self._path(key)
+        await self._threads.run(lambda: self._remove(key, path, expected))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         checked_prefix(prefix)
@@ -113,20 +98,17 @@ class LocalStore:
             after = None
         behind = None if after is None else after[len(prefix) :]
         try:
-            return await self._in_thread(lambda: list(islice(self._walk(prefix, behind), limit)))
+            return await self._threads.run(lambda: list(islice(self._walk(prefix, behind), limit)))
         except OSError as error:
             raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
 
     async def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.close()
 
     def _path(self, key: str) -> str:
         if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
             raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
         return self._prefix + checked_key(key)
-
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
     def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
         """Write aside, sync, and rename under the lock of the key."""
@@ -134,21 +116,20 @@ class LocalStore:
         version_ns = time.time_ns()  # noqa: TID251 - a version, not a time: nothing is ordered or aged by it
         try:
             self._write_aside(written, data, version_ns)
-            with self._locked(key, waits=waits) as floor_ns:
+            with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
-                later_ns = max(floor_ns, status.st_mtime_ns if status else 0) + 1
+                later_ns = max(os.fstat(lock).st_mtime_ns, status.st_mtime_ns if status else 0) + 1
                 if version_ns < later_ns:  # The clock went back, or stands.
                     version_ns = later_ns
                     self._set_version(written, version_ns)
                 self._rename(key, written, path)
-        except OSError as error:
-            if isinstance(error, BlockingIOError):
-                raise
-            raise Unavailable(f"object {key}: cannot be written: {error}") from error
-        finally:
+        except BaseException as error:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(written)
+            if isinstance(error, OSError) and not isinstance(error, BlockingIOError):
+                raise Unavailable(f"object {key}: cannot be written: {error}") from error
+            raise
         self._sync_folder_of(key, path)
         return Version(str(version_ns))
 
@@ -195,13 +176,22 @@ class LocalStore:
 
     def _remove(self, key: str, path: str, expected: Version) -> None:
         try:
-            with self._locked(key, raises_floor_to_ns=int(expected) if expected.isdecimal() else 0):
-                _expect(key, _status(path), expected)
+            with self._locked(key) as lock:
+                status = _status(path)
+                _expect(key, status, expected)
+                if status:
+                    self._raise_floor(lock, status.st_mtime_ns)
                 os.unlink(path)
         except OSError as error:
             raise Unavailable(f"object {key}: cannot be deleted: {error}") from error
         self._remove_empty_folders(os.path.dirname(path))
         self._sync_folder_of(key, path)
+
+    def _raise_floor(self, lock: int, version_ns: int) -> None:
+        if version_ns > os.fstat(lock).st_mtime_ns:
+            os.utime(lock, ns=(version_ns, version_ns))
+            if self._syncs:
+                os.fsync(lock)
 
     def _remove_empty_folders(self, folder: str) -> None:
         while len(folder) > len(self._root):
@@ -212,20 +202,17 @@ class LocalStore:
             folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
-    def _locked(self, key: str, *, waits: bool = True, raises_floor_to_ns: int = 0) -> Iterator[int]:
-        """Hold the lock of the key, across threads and processes; yields the floor above which versions are new.
+    def _locked(self, key: str, *, waits: bool = True) -> Iterator[int]:
+        """Hold the lock of the key, across threads and processes; yields the descriptor of the lock's file.
 
-        The floor is the modification time of the lock's file. Deletes raise it, so that a key which is created again
-        gets a version it never had, whatever the system's clock says by then.
+        Its modification time is the floor above which versions are new. Deletes raise it, so that a key which is
+        created again gets a version it never had, whatever the system's clock says by then.
         """
         lock = f"{self._internals}/locks/{zlib.crc32(key.encode()) % _LOCKS:02x}"
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            floor_ns = os.fstat(descriptor).st_mtime_ns
-            if raises_floor_to_ns > floor_ns:
-                os.utime(descriptor, ns=(raises_floor_to_ns, raises_floor_to_ns))
-            yield floor_ns
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -293,6 +280,30 @@ def _expect(key: str, status: os.stat_result | None, expected: Expected) -> None
     found = _version(status) if status else ABSENT
     if found != expected:
         raise SwapLost(f"object {key}: expected version {expected}, found {found}")
+
+
+class _TooLarge(Exception):
+    """The object is larger than the caller will read here."""
+
+
+def _load(path: str, *, size_max: int) -> Stored | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except _NOT_THERE:
+        return None
+    except OSError as error:
+        raise Unavailable(f"file {path}: cannot be opened: {error}") from error
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            return None
+        if status.st_size > size_max:
+            raise _TooLarge
+        return Stored(_read(descriptor, status.st_size), _version(status))
+    except OSError as error:
+        raise Unavailable(f"file {path}: cannot be read: {error}") from error
+    finally:
+        os.close(descriptor)
 
 
 def _read(descriptor: int, size: int) -> bytes:

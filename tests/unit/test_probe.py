@@ -1,0 +1,141 @@
+"""The boot probe: a good store passes and is left clean; a bad one is refused by the name of what it breaks."""
+
+import contextlib
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from sandur.errors import SwapLost, Unavailable, Unfit
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, Listed, ObjectStore, Stored, Unchanged, Version
+from sandur.storage.probe import prove
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.wrapping_store import WrappingStore
+
+
+async def test_a_good_store_is_proven_and_left_empty() -> None:
+    store = MemoryStore(seed=1)
+
+    proven = await prove(store, FixedClock())
+
+    assert len(proven) == 9
+    assert await store.list("") == []
+
+
+class LosesWrites(WrappingStore):
+    async def get(self, key: str) -> Stored | None:
+        return None if key.endswith("/read") else await super().get(key)
+
+
+class ListsLate(WrappingStore):
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> Sequence[Listed]:
+        return [] if after is None else await super().list(prefix, after=after, limit=limit)
+
+
+class Overwrites(WrappingStore):
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        found = await self._inner.get(key) if expected is ABSENT else None
+        return await super().put(key, data, expected=found.version if found else expected)
+
+
+class IgnoresVersions(WrappingStore):
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        found = await self._inner.get(key) if expected is not ABSENT else None
+        return await super().put(key, data, expected=found.version if found else expected)
+
+
+class WritesWhereNothingIs(WrappingStore):
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        is_there = await self._inner.get(key)
+        return await super().put(key, data, expected=expected if is_there else ABSENT)
+
+
+class NeverChanges(WrappingStore):
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:  # noqa: ARG002 - that is its fault
+        return UNCHANGED
+
+
+class DeletesAnything(WrappingStore):
+    async def delete(self, key: str, *, expected: Version) -> None:
+        found = await self._inner.get(key)
+        await super().delete(key, expected=found.version if found else expected)
+
+
+class CountsPerObject(WrappingStore):
+    """Versions start again at 1 when an object is created again."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._real: dict[str, list[Version]] = {}
+
+    async def get(self, key: str) -> Stored | None:
+        found = await self._inner.get(key)
+        return Stored(found.data, self._number(key)) if found else None
+
+    def _number(self, key: str) -> Version:
+        return Version(str(len(self._real[key])))
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        versions = self._real.get(key, [])
+        real: Expected = expected if expected is ABSENT else Version("none")
+        if expected is not ABSENT and expected == str(len(versions)) and versions:
+            real = versions[-1]
+        version = await self._inner.put(key, data, expected=real)
+        self._real[key] = [version] if expected is ABSENT else [*versions, version]
+        return self._number(key)
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        found = await self.get(key)
+        return UNCHANGED if found and found.version == seen else found
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        real = self._real[key][-1] if expected == self._number(key) else Version("none")
+        await self._inner.delete(key, expected=real)
+
+
+class FoldsCase(WrappingStore):
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        return await super().put(key.replace("CASE", "case"), data, expected=expected)
+
+
+class LetsTwoWin(WrappingStore):
+    """Right for one client at a time; of racers, the one that read before the other wrote wins too."""
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        found = await self._inner.get(key)
+        if (found.version if found else ABSENT) != expected:
+            return await self._inner.put(key, data, expected=expected)
+        for _ in range(100):
+            found = await self._inner.get(key)
+            with contextlib.suppress(SwapLost):
+                return await self._inner.put(key, data, expected=found.version if found else ABSENT)
+        raise AssertionError("starved")
+
+
+class Down(WrappingStore):
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:  # noqa: ARG002 - it is down
+        raise Unavailable("down")
+
+
+@pytest.mark.parametrize(
+    ("broken", "guarantee"),
+    [
+        (LosesWrites, "a read shows what was written before it"),
+        (ListsLate, "a listing shows what was written before it"),
+        (Overwrites, "an object is created only where there is none"),
+        (IgnoresVersions, "an object is replaced only at the expected version"),
+        (WritesWhereNothingIs, "an object is replaced only at the expected version"),
+        (NeverChanges, "a conditional read tells changed from unchanged"),
+        (DeletesAnything, "an object is deleted only at the expected version"),
+        (CountsPerObject, "a version never comes back"),
+        (FoldsCase, "keys that differ only in case are different objects"),
+        (LetsTwoWin, "of 8 writers with the same expectation exactly one wins"),
+        (Down, "while proving that a read shows what was written before it: down"),
+    ],
+)
+async def test_a_broken_store_is_refused_by_the_guarantee_it_breaks(
+    broken: type[WrappingStore], guarantee: str
+) -> None:
+    with pytest.raises(Unfit, match=re.escape(guarantee)):
+        await prove(broken(MemoryStore()), FixedClock())
