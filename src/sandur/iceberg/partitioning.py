@@ -1,0 +1,220 @@
+"""Partition specs: binding to a schema, field ids, and when two specs are the same."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sandur.errors import Invalid
+from sandur.iceberg.raw_json import Int32, shortened
+from sandur.iceberg.schema import Column, Schema, ancestors
+from sandur.iceberg.transforms import Transform, transform
+from sandur.iceberg.types import StructType, primitive, type_text
+
+FIELD_ID_START = 1000
+UNPARTITIONED_LAST_ID = FIELD_ID_START - 1
+FORMAT_VERSION_WITH_SOURCE_IDS = 3
+SPEC_ID_START = 0
+
+
+class PartitionField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """A partition field. `source_ids` replaces `source_id` for transforms of several columns."""
+
+    name: str
+    transform: str
+    source_id: Int32 | None = None
+    source_ids: tuple[Int32, ...] | None = None
+    field_id: Int32 | None = None
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        if self.source_ids:
+            return self.source_ids
+        if self.source_id is None:
+            raise Invalid(f"Cannot parse partition field {shortened(self.name)}: missing source-id")
+        return (self.source_id,)
+
+
+class PartitionSpec(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """A partition spec; `spec_id` is absent until one is assigned."""
+
+    fields: tuple[PartitionField, ...]
+    spec_id: Int32 | None = None
+
+    @property
+    def highest_field_id(self) -> int:
+        return max((field.field_id or 0 for field in self.fields), default=UNPARTITIONED_LAST_ID)
+
+
+UNPARTITIONED = PartitionSpec(fields=(), spec_id=SPEC_ID_START)
+
+
+def field_text(field: PartitionField) -> str:
+    """How messages show a partition field."""
+    sources = ", ".join(map(str, field.sources))
+    return f"{field.field_id}: {shortened(field.name)}: {shortened(field.transform)}({sources})"
+
+
+def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
+    """Whether two specs partition alike: sources, transforms and names in order; ids do not count."""
+    return _comparable(left) == _comparable(right)
+
+
+def _comparable(spec: PartitionSpec) -> list[tuple[tuple[int, ...], str, str]]:
+    return [(field.sources, transform(field.transform).text, field.name) for field in spec.fields]
+
+
+def check_field_ids_complete(spec: PartitionSpec) -> None:
+    """Refuse with `Invalid` a spec in which some fields have an id and some have none."""
+    missing = sum(field.field_id is None for field in spec.fields)
+    if missing not in {0, len(spec.fields)}:
+        raise Invalid(f"Cannot parse spec with missing field IDs: {missing} missing of {len(spec.fields)} fields.")
+
+
+def bound_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> PartitionSpec:
+    """The spec with canonical transforms, refused with `Invalid` if it does not fit the schema or breaks a rule."""
+    check_field_ids_complete(spec)
+    names: set[str] = set()
+    for field in spec.fields:
+        _check_name(field, schema, names)
+        _check_source_count(field, format_version)
+    bound = PartitionSpec(fields=tuple(map(_canonical, spec.fields)), spec_id=spec.spec_id)
+    check_fits(bound, schema)
+    return bound
+
+
+def _canonical(field: PartitionField) -> PartitionField:
+    # A single source is always written as source-id, which every reader knows.
+    sources = field.sources
+    single = len(sources) == 1
+    return PartitionField(
+        name=field.name,
+        transform=transform(field.transform).text,
+        source_id=sources[0] if single else None,
+        source_ids=None if single else sources,
+        field_id=field.field_id,
+    )
+
+
+def _check_name(field: PartitionField, schema: Schema, names: set[str]) -> None:
+    name = field.name
+    if not name:
+        raise Invalid("Cannot use empty partition name: ")
+    if name in names:
+        raise Invalid(f"Cannot use partition name more than once: {shortened(name)}")
+    names.add(name)
+    column_id = schema.ids_by_path.get(name)
+    is_any_source_known = any(source in schema.columns for source in field.sources)
+    if column_id is not None and is_any_source_known and column_id not in field.sources:
+        raise Invalid(f"Cannot create identity partition sourced from different field in schema: {shortened(name)}")
+
+
+def _check_source_count(field: PartitionField, format_version: int) -> None:
+    if len(field.sources) > 1 and format_version < FORMAT_VERSION_WITH_SOURCE_IDS:
+        raise Invalid(
+            f"Invalid partition field {shortened(field.name)}: source-ids is not supported until "
+            f"v{FORMAT_VERSION_WITH_SOURCE_IDS}"
+        )
+
+
+def check_fits(spec: PartitionSpec, schema: Schema) -> None:
+    """Refuse with `Invalid` a spec whose sources are missing in the schema or cannot be transformed."""
+    for field in spec.fields:
+        applied = transform(field.transform)
+        if not applied.is_void:
+            for source_id in field.sources:
+                _check_source(field, applied, source_id, schema)
+
+
+def _check_source(field: PartitionField, applied: Transform, source_id: int, schema: Schema) -> None:
+    column = schema.columns.get(source_id)
+    if column is None:
+        raise Invalid(f"Cannot find source column for partition field: {field_text(field)}")
+    check_transformable(column, applied, verb="partition")
+    for parent in ancestors(schema, column):
+        if not isinstance(parent.type, StructType):
+            raise Invalid(f"Invalid partition field parent: {type_text(parent.type)}")
+
+
+def check_transformable(column: Column, applied: Transform, *, verb: str) -> None:
+    """Refuse with `Invalid` a column that is not primitive or that the transform does not accept."""
+    if not isinstance(column.type, str) or primitive(column.type).name == "variant":
+        raise Invalid(f"Cannot {verb} by non-primitive source field: {type_text(column.type)}")
+    if not applied.accepts(primitive(column.type)):
+        raise Invalid(f"Invalid source type {type_text(column.type)} for transform: {shortened(applied.text)}")
+
+
+def has_sequential_ids(spec: PartitionSpec) -> bool:
+    return all(field.field_id == FIELD_ID_START + position for position, field in enumerate(spec.fields))
+
+
+def spec_text(spec: PartitionSpec) -> str:
+    return shortened("[" + ", ".join(map(field_text, spec.fields)) + "]")
+
+
+def check_field_ids(spec: PartitionSpec, *, format_version: int) -> None:
+    """Refuse with `Invalid` field ids used twice, and in v1 ids that do not count up from 1000."""
+    if format_version == 1 and not has_sequential_ids(spec):
+        raise Invalid(f"Spec does not use sequential IDs that are required in v1: {spec_text(spec)}")
+    seen: set[int | None] = set()
+    for field in spec.fields:
+        if field.field_id in seen:
+            raise Invalid(f"Cannot use partition field id more than once: {field.field_id}")
+        seen.add(field.field_id)
+
+
+def with_field_ids(
+    spec: PartitionSpec, existing: Iterable[PartitionSpec], *, last_id: int, format_version: int
+) -> PartitionSpec:
+    """The spec with an id for every field: those it has, else ids of equal fields, else ids never used."""
+    if all(field.field_id is not None for field in spec.fields):
+        return spec
+    # In v1 ids are positions; later versions share the id of an equal field in another spec.
+    known = {} if format_version == 1 else _ids_of_known_fields(existing)
+    next_id = FIELD_ID_START if format_version == 1 else last_id + 1
+    fields = []
+    for field in spec.fields:
+        field_id = known.get((field.sources, field.transform))
+        if field_id is None:
+            field_id, next_id = next_id, next_id + 1
+        fields.append(msgspec.structs.replace(field, field_id=field_id))
+    return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
+
+
+def _ids_of_known_fields(specs: Iterable[PartitionSpec]) -> dict[tuple[tuple[int, ...], str], int]:
+    known: dict[tuple[tuple[int, ...], str], int] = {}
+    for spec in specs:
+        for field in spec.fields:
+            key = (field.sources, transform(field.transform).text)
+            known[key] = max(known.get(key, 0), field.field_id or 0)
+    return known
+
+
+def with_default_field_ids(spec: PartitionSpec) -> PartitionSpec:
+    """A stored spec with the ids that its position implies, which old writers left out."""
+    fields = (
+        field if field.field_id is not None else msgspec.structs.replace(field, field_id=FIELD_ID_START + position)
+        for position, field in enumerate(spec.fields)
+    )
+    return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
+
+
+def spec_carried_forward(spec: PartitionSpec, previous: PartitionSpec, *, last_id: int) -> PartitionSpec:
+    """A v1 spec that keeps every field of `previous` in its place, as void where `spec` has no such field.
+
+    v1 readers find partition values by position, so a field can never leave.
+    """
+    wanted = {(field.sources, transform(field.transform).text): field for field in spec.fields}
+    names = {field.name for field in spec.fields}
+    fields = []
+    for old in previous.fields:
+        kept = wanted.pop((old.sources, transform(old.transform).text), None)
+        if kept is not None:
+            fields.append(msgspec.structs.replace(kept, field_id=old.field_id))
+        else:
+            name = f"{old.name}_{old.field_id}" if old.name in names else old.name
+            fields.append(msgspec.structs.replace(old, name=name, transform="void"))
+    next_ids = range(last_id + 1, last_id + 1 + len(wanted))
+    fields += [
+        msgspec.structs.replace(new, field_id=new_id) for new, new_id in zip(wanted.values(), next_ids, strict=True)
+    ]
+    return PartitionSpec(fields=tuple(fields))

@@ -1,0 +1,199 @@
+"""JSON kept as bytes: decoding with one kind of error, and arrays that grow without being parsed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import Annotated, Generic, TypeVar, cast
+
+import msgspec
+
+from sandur.errors import BadRequest
+
+T = TypeVar("T")
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+JsonBytes = bytes | msgspec.Raw
+
+_WHITE_SPACE = frozenset(b" \t\r\n")
+_ARRAY_START, _ARRAY_END, _OBJECT_START = b"[]{"
+_SHOWN_CHARS_MAX = 300
+_TAIL_BYTES = 4096
+
+_encoder = msgspec.json.Encoder()
+encode = _encoder.encode
+
+
+def malformed(what: str, error: Exception) -> BadRequest:
+    """The one error for JSON that cannot be read, whatever broke inside the decoder."""
+    if isinstance(error, RecursionError):
+        return BadRequest(f"{what} is malformed: nested too deeply")
+    if isinstance(error, UnicodeError):
+        return BadRequest(f"{what} is malformed: not valid UTF-8")
+    return BadRequest(f"{what} is malformed: {shortened(str(error))}")
+
+
+def shortened(text: str) -> str:
+    """`text`, cut so that an error stays readable whatever a request contains."""
+    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
+
+
+_decoders: dict[object, msgspec.json.Decoder[object]] = {}
+
+
+def _decode(data: JsonBytes, wanted: type[T]) -> T:
+    decoder = _decoders.get(wanted)
+    if decoder is None:
+        decoder = _decoders[wanted] = msgspec.json.Decoder(wanted)
+    return cast("T", decoder.decode(data))  # The decoder was made for this type.
+
+
+def decode(data: JsonBytes, wanted: type[T], what: str) -> T:
+    """`data` as a value of type `wanted`; raises `BadRequest` that names `what`."""
+    try:
+        return _decode(data, wanted)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise malformed(what, error) from error
+
+
+def check_utf8(data: bytes, what: str) -> None:
+    """Refuse invalid UTF-8, which the decoder does not see in what it leaves as bytes."""
+    if data.isascii():
+        return
+    try:
+        data.decode()
+    except UnicodeError as error:
+        raise malformed(what, error) from error
+
+
+def decode_object(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
+    """The fields of a JSON object, each left as bytes."""
+    return decode(data, dict[str, msgspec.Raw], what)
+
+
+def is_null(data: JsonBytes) -> bool:
+    return bytes(memoryview(data)[:4]) == b"null"
+
+
+def is_object(data: JsonBytes) -> bool:
+    return memoryview(data)[0] == _OBJECT_START
+
+
+@dataclass(frozen=True, eq=False)
+class JsonArray(Generic[T]):
+    """A JSON array of `T`: the bytes as they were read, followed by appended values.
+
+    `raw` is a valid JSON array. `source`, if given, are bytes that contain `raw`: what cannot be found there is not in
+    `raw` either. Nothing is decoded before `items` is asked for.
+    """
+
+    raw: JsonBytes
+    item_type: type[T]
+    appended: tuple[T, ...] = ()
+    source: bytes | None = None
+
+    @cached_property
+    def items(self) -> tuple[T, ...]:
+        return (*decode(self.raw, list[self.item_type], self._what), *self.appended)  # type: ignore[name-defined] # A type made at run time.
+
+    @property
+    def _what(self) -> str:
+        return f"array of {self.item_type.__name__}"
+
+    @cached_property
+    def is_empty(self) -> bool:
+        if self.appended:
+            return False
+        return next(byte for byte in memoryview(self.raw)[1:] if byte not in _WHITE_SPACE) == _ARRAY_END
+
+    def with_appended(self, item: T) -> "JsonArray[T]":
+        grown = JsonArray(raw=self.raw, item_type=self.item_type, appended=(*self.appended, item), source=self.source)
+        if "items" in self.__dict__:
+            grown.__dict__["items"] = (*self.items, item)
+        return grown
+
+    def read_only(self, item_type: type["V"]) -> "tuple[V, ...]":
+        """The items with only the fields that `item_type` has; much cheaper than `items` for large items."""
+        stored = decode(self.raw, list[item_type], self._what)  # type: ignore[valid-type] # A type made at run time.
+        added = (msgspec.convert(msgspec.to_builtins(item), item_type) for item in self.appended)
+        return (*stored, *added)
+
+    def elements(self) -> list[msgspec.Raw]:
+        """Every stored element as the bytes it was read as; what was appended is not among them."""
+        return decode(self.raw, list[msgspec.Raw], self._what)
+
+    def without(self, is_kept: Sequence[bool]) -> "JsonArray[T]":
+        """The array with only the items whose flag is true; the bytes of the stored ones stay as they are."""
+        stored = self.elements()
+        kept = compress(stored, is_kept)
+        appended = compress(self.appended, is_kept[len(stored) :])
+        return JsonArray(raw=array_of(kept), item_type=self.item_type, appended=tuple(appended))
+
+    def last(self) -> T | None:
+        """The last item, or nothing if the array is empty."""
+        if self.appended:
+            return self.appended[-1]
+        if self.is_empty:
+            return None
+        return self._last_stored()
+
+    def _last_stored(self) -> T:
+        # If what follows the last brace is one complete item, it is the last one: were that brace inside a string or
+        # a nested object, a quote or a brace would be left over.
+        tail_start = max(0, len(memoryview(self.raw)) - _TAIL_BYTES)
+        tail = bytes(memoryview(self.raw)[tail_start:])
+        start, end = tail.rfind(b"{"), tail.rfind(b"]")
+        if start >= 0:
+            try:
+                return _decode(tail[start:end], self.item_type)
+            except (msgspec.DecodeError, RecursionError, UnicodeError):
+                pass
+        return self.items[-1]
+
+    def may_contain(self, text: bytes) -> bool:
+        """False only if `text` certainly occurs nowhere in the bytes of the array."""
+        if any(text in encode(item) for item in self.appended):
+            return True
+        return text in (self.source if self.source is not None else bytes(memoryview(self.raw)))
+
+    def chunks(self) -> list[bytes | memoryview]:
+        """The bytes of the array, in pieces that concatenate to it."""
+        stored = memoryview(self.raw)
+        if not self.appended:
+            return [stored]
+        separator = b"[" if JsonArray(self.raw, self.item_type).is_empty else b","
+        added = b",".join(map(encode, self.appended))
+        return [*([] if separator == b"[" else [_without_end(stored)]), separator, added, b"]"]
+
+
+V = TypeVar("V")
+
+
+def _without_end(array: memoryview) -> memoryview:
+    end = len(array) - 1
+    while array[end] != _ARRAY_END:
+        end -= 1
+    return array[:end]
+
+
+def array_of(elements: Iterable[JsonBytes]) -> bytes:
+    return b"[" + b",".join(bytes(memoryview(element)) for element in elements) + b"]"
+
+
+def empty_array(item_type: type[T]) -> JsonArray[T]:
+    return JsonArray(raw=b"[]", item_type=item_type)
+
+
+def array(data: JsonBytes | None, item_type: type[T], what: str, *, source: bytes | None = None) -> JsonArray[T]:
+    """`data` as an array; absent means empty. Raises `BadRequest` if it is something else than an array."""
+    if data is None:
+        return empty_array(item_type)
+    if memoryview(data)[0] != _ARRAY_START:
+        raise BadRequest(f"{what} is not an array: {shortened(bytes(memoryview(data)[:100]).decode(errors='replace'))}")
+    return JsonArray(raw=data, item_type=item_type, source=source)
+
+
+def object_of(fields: Iterable[tuple[str, JsonBytes]]) -> bytes:
+    return b"{" + b",".join(encode(name) + b":" + bytes(memoryview(value)) for name, value in fields) + b"}"

@@ -1,0 +1,155 @@
+"""Request bodies of the Iceberg REST protocol, decoded completely before anything acts on them."""
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import TypeVar, get_args
+
+import msgspec
+
+from sandur.errors import BadRequest
+from sandur.iceberg.partitioning import PartitionSpec
+from sandur.iceberg.raw_json import check_utf8, decode, decode_object, encode, is_null, object_of, shortened
+from sandur.iceberg.requirements import Requirement
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.snapshots import check_snapshot
+from sandur.iceberg.sorting import SortOrder
+from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetProperties, Update
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class TableIdentifier(msgspec.Struct, frozen=True):
+    namespace: tuple[str, ...]
+    name: str
+
+
+class TableCommit(msgspec.Struct, frozen=True):
+    """What a commit asks for; `identifier` is absent outside transactions."""
+
+    requirements: tuple[Requirement, ...]
+    updates: tuple[Update, ...]
+    identifier: TableIdentifier | None = None
+
+
+class CreateTable(msgspec.Struct, frozen=True, rename="kebab"):
+    name: str
+    schema: Schema
+    location: str | None = None
+    partition_spec: PartitionSpec | None = None
+    write_order: SortOrder | None = None
+    stage_create: bool | None = None
+    properties: dict[str, str] | None = None
+
+
+class RegisterTable(msgspec.Struct, frozen=True, rename="kebab"):
+    name: str
+    metadata_location: str
+    overwrite: bool | None = None
+
+
+class _CommitBody(msgspec.Struct, frozen=True):
+    requirements: list[msgspec.Raw] | None = None
+    updates: list[msgspec.Raw] | None = None
+    identifier: TableIdentifier | None = None
+
+
+class _TransactionBody(msgspec.Struct, frozen=True, rename="kebab"):
+    table_changes: list[msgspec.Raw]
+
+
+def _by_tag(union: UnionType) -> dict[str, type[msgspec.Struct]]:
+    return {str(struct.__struct_config__.tag): struct for struct in get_args(union)}
+
+
+_UPDATES = _by_tag(Update)
+_REQUIREMENTS = _by_tag(Requirement)
+_LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
+
+
+def decode_table_commit(body: bytes) -> TableCommit:
+    """A commit; raises `BadRequest` that lists every unknown action and requirement type."""
+    check_utf8(body, "commit")
+    return _commit_of(decode(body, _CommitBody, "commit"))
+
+
+def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
+    """The commits of a transaction, each with its identifier; raises `BadRequest`."""
+    check_utf8(body, "transaction")
+    changes = decode(body, _TransactionBody, "transaction").table_changes
+    if not changes:
+        raise BadRequest("Invalid table changes: empty")
+    commits = tuple(_commit_of(decode(change, _CommitBody, "table change")) for change in changes)
+    if any(commit.identifier is None for commit in commits):
+        raise BadRequest("Invalid table changes: every change needs an identifier")
+    return commits
+
+
+def decode_create_table(body: bytes) -> CreateTable:
+    """A request to create a table; raises `BadRequest`."""
+    check_utf8(body, "create table request")
+    return decode(body, CreateTable, "create table request")
+
+
+def decode_register_table(body: bytes) -> RegisterTable:
+    """A request to register a metadata file as a table; raises `BadRequest`."""
+    check_utf8(body, "register table request")
+    return decode(body, RegisterTable, "register table request")
+
+
+def _commit_of(body: _CommitBody) -> TableCommit:
+    if body.updates is None:
+        raise BadRequest("commit is malformed: missing updates")
+    requirements = [_fields_of(raw, "requirement", "type") for raw in body.requirements or ()]
+    updates = [_fields_of(raw, "update", "action") for raw in body.updates]
+    _check_known(requirements, updates)
+    commit = TableCommit(
+        requirements=tuple(_requirement_of(tag, fields) for tag, fields in requirements),
+        updates=tuple(_update_of(tag, fields) for tag, fields in updates),
+        identifier=body.identifier,
+    )
+    for update in commit.updates:
+        if isinstance(update, AddSnapshot):
+            check_snapshot(update.snapshot)
+    return commit
+
+
+_Tagged = tuple[str, dict[str, msgspec.Raw]]
+
+
+def _fields_of(raw: msgspec.Raw, what: str, tag_field: str) -> _Tagged:
+    """The tag in lower case, and the fields that are not null: Java clients send nulls for what is absent."""
+    fields = {name: value for name, value in decode_object(raw, what).items() if not is_null(value)}
+    if tag_field not in fields:
+        raise BadRequest(f"{what} is malformed: missing {tag_field}")
+    tag = decode(fields.pop(tag_field), str, f"{what} {tag_field}").lower()
+    return tag, fields
+
+
+def _check_known(requirements: list[_Tagged], updates: list[_Tagged]) -> None:
+    problems = []
+    if unknown := [shortened(tag) for tag, _ in updates if tag not in _UPDATES]:
+        problems.append(f"unknown update actions: {', '.join(dict.fromkeys(unknown))}")
+    if unknown := [shortened(tag) for tag, _ in requirements if tag not in _REQUIREMENTS]:
+        problems.append(f"unknown requirement types: {', '.join(dict.fromkeys(unknown))}")
+    if problems:
+        raise BadRequest("commit is malformed: " + "; ".join(problems))
+
+
+def _update_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Update:
+    wanted = _UPDATES[tag]
+    if wanted in {SetProperties, RemoveProperties}:
+        fields = {_LEGACY_NAMES.get(name, name): value for name, value in fields.items()} | {
+            name: value for name, value in fields.items() if name in _LEGACY_NAMES.values()
+        }
+    return _tagged(wanted, fields, f"update {tag}")  # type: ignore[return-value] # The table maps to members of the union.
+
+
+def _requirement_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Requirement:
+    return _tagged(_REQUIREMENTS[tag], fields, f"requirement {tag}")  # type: ignore[return-value] # As above.
+
+
+def _tagged(wanted: type[S], fields: Mapping[str, msgspec.Raw], what: str) -> S:
+    config = wanted.__struct_config__
+    known = {field.encode_name for field in msgspec.structs.fields(wanted)}
+    kept = [(name, value) for name, value in fields.items() if name in known]
+    return decode(object_of([(str(config.tag_field), encode(config.tag)), *kept]), wanted, what)

@@ -1,0 +1,234 @@
+"""What each update does to a table: identity, schemas, specs, orders, properties, statistics and keys."""
+
+import re
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+
+from sandur.errors import Invalid
+from sandur.iceberg.draft import Draft
+from sandur.iceberg.encryption import EncryptedKey
+from sandur.iceberg.partitioning import (
+    SPEC_ID_START,
+    PartitionSpec,
+    bound_spec,
+    check_field_ids,
+    same_spec,
+    with_field_ids,
+)
+from sandur.iceberg.raw_json import JsonArray, shortened
+from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
+from sandur.iceberg.snapshots import SnapshotId
+from sandur.iceberg.sorting import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bound_order, same_order
+from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
+from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, without_trailing_slash
+from sandur.iceberg.updates import LAST_ADDED
+
+# Keys that clients use to ask for or to show something; they are never part of a table's properties.
+RESERVED_PROPERTIES = frozenset(
+    {
+        "format-version",
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-summary",
+        "current-snapshot-id",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
+
+
+def assign_uuid(draft: Draft, uuid: str) -> Draft:
+    if not _UUID.fullmatch(uuid):
+        raise Invalid(f"Cannot assign uuid, not a UUID: {shortened(uuid)}")
+    current = draft.metadata.table_uuid
+    if current is not None and current.lower() == uuid.lower():
+        return draft
+    # Every reader and every lock knows a table by its uuid: changing it would make another table of it.
+    if current is not None and not draft.is_new:
+        raise Invalid(f"Cannot reassign uuid: expected {current}, found {uuid}")
+    return draft.changed(table_uuid=uuid)
+
+
+def upgrade_format_version(draft: Draft, version: int) -> Draft:
+    current = draft.metadata.format_version
+    if version > FORMAT_VERSION_MAX:
+        raise Invalid(
+            f"Cannot upgrade table to unsupported format version: v{version} (supported: v{FORMAT_VERSION_MAX})"
+        )
+    if version < current:
+        raise Invalid(f"Cannot downgrade v{current} table to v{version}")
+    return draft if version == current else draft.changed(format_version=version)
+
+
+def add_schema(draft: Draft, requested: Schema) -> Draft:
+    metadata = draft.metadata
+    schema = checked_schema(requested)
+    check_format(schema, metadata.format_version)
+    last_column_id = max(metadata.last_column_id, schema.highest_field_id)
+    known = next((found for found in metadata.schemas if same_schema(found, schema)), None)
+    if known is not None:
+        reused = replace(draft, last_added_schema_id=known.schema_id or 0)
+        return reused if last_column_id == metadata.last_column_id else reused.changed(last_column_id=last_column_id)
+    schema_id = 1 + max((found.schema_id or 0 for found in metadata.schemas), default=-1)
+    added = msgspec.structs.replace(schema, schema_id=schema_id)
+    return replace(draft, last_added_schema_id=schema_id).changed(
+        schema_list=metadata.schema_list.with_appended(added), last_column_id=last_column_id
+    )
+
+
+def set_current_schema(draft: Draft, schema_id: int) -> Draft:
+    chosen = _resolved(schema_id, draft.last_added_schema_id, "schema", "schema")
+    if chosen not in {schema.schema_id or 0 for schema in draft.metadata.schemas}:
+        raise Invalid(f"Cannot set current schema to unknown schema: {chosen}")
+    if chosen == draft.metadata.current_schema_id:
+        return draft
+    return draft.changed(current_schema_id=chosen)
+
+
+def _resolved(wanted: int, last_added: int | None, kind: str, noun: str) -> int:
+    if wanted != LAST_ADDED:
+        return wanted
+    if last_added is None:
+        raise Invalid(f"Cannot set last added {kind}: no {noun} has been added")
+    return last_added
+
+
+def _current_schema(draft: Draft, what: str) -> Schema:
+    if draft.metadata.schema_list.is_empty:
+        raise Invalid(f"Attempting to add a {what} before a schema is added")
+    return draft.metadata.current_schema
+
+
+def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
+    metadata = draft.metadata
+    version = metadata.format_version
+    spec = bound_spec(requested, _current_schema(draft, "partition spec"), format_version=version)
+    known = next((found for found in metadata.specs if same_spec(found, spec)), None)
+    if known is not None:
+        return replace(draft, last_added_spec_id=known.spec_id or SPEC_ID_START)
+    with_ids = with_field_ids(spec, metadata.specs, last_id=metadata.last_partition_id, format_version=version)
+    check_field_ids(with_ids, format_version=version)
+    spec_id = 1 + max((found.spec_id or 0 for found in metadata.specs), default=SPEC_ID_START - 1)
+    return replace(draft, last_added_spec_id=spec_id).changed(
+        spec_list=metadata.spec_list.with_appended(msgspec.structs.replace(with_ids, spec_id=spec_id)),
+        last_partition_id=max(metadata.last_partition_id, with_ids.highest_field_id),
+    )
+
+
+def set_default_spec(draft: Draft, spec_id: int) -> Draft:
+    """Whether the spec exists is asked at the end, so that a later update may still add it."""
+    chosen = _resolved(spec_id, draft.last_added_spec_id, "spec", "spec")
+    return draft if chosen == draft.metadata.default_spec_id else draft.changed(default_spec_id=chosen)
+
+
+def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
+    metadata = draft.metadata
+    order = bound_order(requested, _current_schema(draft, "sort order"))
+    known = next((found for found in metadata.sort_orders if same_order(found, order)), None)
+    if known is not None:
+        return replace(draft, last_added_order_id=known.order_id or UNSORTED_ID)
+    if order.fields:
+        order_id = 1 + max((found.order_id or 0 for found in metadata.sort_orders), default=SORTED_ID_START - 1)
+        order = msgspec.structs.replace(order, order_id=max(order_id, SORTED_ID_START))
+    else:
+        order = UNSORTED
+    return replace(draft, last_added_order_id=order.order_id).changed(
+        sort_order_list=metadata.sort_order_list.with_appended(order)
+    )
+
+
+def set_default_sort_order(draft: Draft, order_id: int) -> Draft:
+    """Whether the order exists is asked at the end, so that a later update may still add it."""
+    chosen = _resolved(order_id, draft.last_added_order_id, "sort order", "sort order")
+    return draft if chosen == draft.metadata.default_sort_order_id else draft.changed(default_sort_order_id=chosen)
+
+
+def remove_specs(draft: Draft, spec_ids: Iterable[int]) -> Draft:
+    removed = frozenset(spec_ids)
+    metadata = draft.metadata
+    if metadata.default_spec_id in removed:
+        raise Invalid("Cannot remove the default partition spec")
+    is_kept = [(spec.spec_id or 0) not in removed for spec in metadata.specs]
+    return draft if all(is_kept) else draft.changed(spec_list=metadata.spec_list.without(is_kept))
+
+
+def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
+    removed = frozenset(schema_ids)
+    metadata = draft.metadata
+    if metadata.current_schema_id in removed:
+        raise Invalid("Cannot remove the current schema")
+    is_kept = [(schema.schema_id or 0) not in removed for schema in metadata.schemas]
+    return draft if all(is_kept) else draft.changed(schema_list=metadata.schema_list.without(is_kept))
+
+
+def set_location(draft: Draft, location: str) -> Draft:
+    if not location:
+        raise Invalid("Cannot set location: path must not be null or empty")
+    stripped = without_trailing_slash(location)
+    return draft if stripped == draft.metadata.location else draft.changed(location=stripped)
+
+
+def set_properties(draft: Draft, updates: Mapping[str, str]) -> Draft:
+    persisted = {key: value for key, value in updates.items() if key not in RESERVED_PROPERTIES}
+    return draft.changed(properties={**draft.metadata.properties, **persisted}) if persisted else draft
+
+
+def remove_properties(draft: Draft, removals: Iterable[str]) -> Draft:
+    removed = frozenset(removals)
+    if not removed:
+        return draft
+    return draft.changed(
+        properties={key: value for key, value in draft.metadata.properties.items() if key not in removed}
+    )
+
+
+def set_statistics(draft: Draft, file: StatisticsFile) -> Draft:
+    others = without_snapshots(draft.metadata.statistics_list, {file.snapshot_id})
+    return draft.changed(statistics_list=others.with_appended(file))
+
+
+def set_partition_statistics(draft: Draft, file: PartitionStatisticsFile) -> Draft:
+    others = without_snapshots(draft.metadata.partition_statistics_list, {file.snapshot_id})
+    return draft.changed(partition_statistics_list=others.with_appended(file))
+
+
+def remove_statistics(draft: Draft, snapshot_id: int) -> Draft:
+    files = draft.metadata.statistics_list
+    others = without_snapshots(files, {snapshot_id})
+    return draft if others is files else draft.changed(statistics_list=others)
+
+
+def remove_partition_statistics(draft: Draft, snapshot_id: int) -> Draft:
+    files = draft.metadata.partition_statistics_list
+    others = without_snapshots(files, {snapshot_id})
+    return draft if others is files else draft.changed(partition_statistics_list=others)
+
+
+def without_snapshots(files: JsonArray[F], snapshot_ids: Container[int]) -> JsonArray[F]:
+    """The files of other snapshots; `files` itself if there are none of these."""
+    if files.is_empty:
+        return files
+    is_kept = [file.snapshot_id not in snapshot_ids for file in files.read_only(SnapshotId)]
+    return files if all(is_kept) else files.without(is_kept)
+
+
+def add_encryption_key(draft: Draft, key: EncryptedKey) -> Draft:
+    keys = draft.metadata.encryption_key_list
+    if key.key_id in {found.key_id for found in keys.items}:
+        return draft
+    return draft.changed(encryption_key_list=keys.with_appended(key))
+
+
+def remove_encryption_key(draft: Draft, key_id: str) -> Draft:
+    keys = draft.metadata.encryption_key_list
+    is_kept = [found.key_id != key_id for found in keys.items]
+    return draft if all(is_kept) else draft.changed(encryption_key_list=keys.without(is_kept))

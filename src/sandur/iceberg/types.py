@@ -1,0 +1,227 @@
+"""The types of Iceberg columns: primitives as their canonical text, and struct, list and map."""
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from sandur.errors import Invalid
+from sandur.iceberg.raw_json import Int32, shortened
+
+DEPTH_MAX = 100
+DECIMAL_PRECISION_MAX = 38
+FIXED_LENGTH_MAX = 2**31 - 1
+GEO_CRS_DEFAULT = "OGC:CRS84"
+GEO_ALGORITHM_DEFAULT = "spherical"
+GEO_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
+
+# The format version that introduced each type that v1 and v2 do not know.
+FORMAT_VERSION_MIN = {
+    "timestamp_ns": 3,
+    "timestamptz_ns": 3,
+    "variant": 3,
+    "unknown": 3,
+    "geometry": 3,
+    "geography": 3,
+}
+
+_PLAIN = frozenset(
+    {
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+        "timestamp_ns",
+        "timestamptz_ns",
+        "string",
+        "uuid",
+        "binary",
+        "unknown",
+        "variant",
+    }
+)
+_FIXED = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)")
+_GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
+_GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w*)\s*)?\))?", re.IGNORECASE)
+
+Default = bool | int | float | str
+
+
+class Primitive(msgspec.Struct, frozen=True):
+    """A primitive type, or `variant`.
+
+    `name` is the word without parameters, `text` the canonical spelling, and `meaning` is shared by all spellings.
+    """
+
+    name: str
+    text: str
+    meaning: str
+    length: int = 0
+    precision: int = 0
+    scale: int = 0
+
+
+@lru_cache(maxsize=4096)
+def primitive(text: str) -> Primitive:
+    """The primitive that `text` spells; raises `Invalid`."""
+    lowered = text.lower()
+    if lowered in _PLAIN:
+        return Primitive(name=lowered, text=lowered, meaning=lowered)
+    if match := _FIXED.fullmatch(lowered):
+        return _fixed(int(match[1]))
+    if match := _DECIMAL.fullmatch(lowered):
+        return _decimal(int(match[1]), int(match[2]))
+    if match := _GEOMETRY.fullmatch(text):
+        return _geometry(match[1])
+    if match := _GEOGRAPHY.fullmatch(text):
+        return _geography(match[1], match[2])
+    raise Invalid(f"Cannot parse type string to primitive: {shortened(text)}")
+
+
+def _fixed(length: int) -> Primitive:
+    if length > FIXED_LENGTH_MAX:
+        raise Invalid(f"Invalid length for fixed: {length}")
+    text = f"fixed[{length}]"
+    return Primitive(name="fixed", text=text, meaning=text, length=length)
+
+
+def _decimal(precision: int, scale: int) -> Primitive:
+    if precision > DECIMAL_PRECISION_MAX:
+        raise Invalid(f"Decimals with precision larger than {DECIMAL_PRECISION_MAX} are not supported: {precision}")
+    text = f"decimal({precision}, {scale})"
+    return Primitive(name="decimal", text=text, meaning=text, precision=precision, scale=scale)
+
+
+def _geometry(crs: str | None) -> Primitive:
+    reference_system = _reference_system(crs)
+    text = f"geometry({reference_system})" if crs is not None else "geometry"
+    return Primitive(name="geometry", text=text, meaning=f"geometry({reference_system.upper()})")
+
+
+def _geography(crs: str | None, algorithm: str | None) -> Primitive:
+    reference_system = _reference_system(crs)
+    edges = (algorithm or GEO_ALGORITHM_DEFAULT).lower()
+    if edges not in GEO_ALGORITHMS:
+        raise Invalid(f"Invalid edge interpolation algorithm: {shortened(edges)}")
+    text = "geography"
+    if crs is not None:
+        text = f"geography({reference_system})" if algorithm is None else f"geography({reference_system}, {edges})"
+    return Primitive(name="geography", text=text, meaning=f"geography({reference_system.upper()}, {edges})")
+
+
+def _reference_system(crs: str | None) -> str:
+    if crs is None:
+        return GEO_CRS_DEFAULT
+    stripped = crs.strip()
+    if not stripped:
+        raise Invalid("Invalid CRS: (empty string)")
+    return stripped
+
+
+class NestedField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """A named field of a struct; a primitive `type` is its text."""
+
+    id: Int32
+    name: str
+    required: bool
+    type: "str | StructType | ListType | MapType"
+    doc: str | None = None
+    initial_default: Default | None = None
+    write_default: Default | None = None
+
+
+class StructType(msgspec.Struct, frozen=True, tag_field="type", tag="struct"):
+    fields: tuple[NestedField, ...]
+
+
+class ListType(msgspec.Struct, frozen=True, rename="kebab", tag_field="type", tag="list"):
+    element_id: Int32
+    element: "str | StructType | ListType | MapType"
+    element_required: bool
+
+
+class MapType(msgspec.Struct, frozen=True, rename="kebab", tag_field="type", tag="map"):
+    key_id: Int32
+    key: "str | StructType | ListType | MapType"
+    value_id: Int32
+    value: "str | StructType | ListType | MapType"
+    value_required: bool
+
+
+FieldType = str | StructType | ListType | MapType
+
+
+def type_text(field_type: FieldType) -> str:
+    """How a type is named in messages; nested types by their kind and fields."""
+    match field_type:
+        case str():
+            return primitive(field_type).text
+        case StructType(fields=fields):
+            return shortened(f"struct<{', '.join(field.name for field in fields[:10])}>")
+        case ListType():
+            return "list"
+        case MapType():
+            return "map"
+
+
+def canonical(field_type: FieldType, depth: int = 0) -> FieldType:
+    """The type with every primitive in its canonical spelling; raises `Invalid` for unknown types and deep nesting."""
+    if depth > DEPTH_MAX:
+        raise Invalid(f"Invalid schema: types are nested more than {DEPTH_MAX} levels deep")
+    match field_type:
+        case str():
+            return primitive(field_type).text
+        case StructType(fields=fields):
+            return StructType(fields=canonical_fields(fields, depth + 1))
+        case ListType():
+            return msgspec.structs.replace(field_type, element=canonical(field_type.element, depth + 1))
+        case MapType():
+            key, value = canonical(field_type.key, depth + 1), canonical(field_type.value, depth + 1)
+            return msgspec.structs.replace(field_type, key=key, value=value)
+
+
+def canonical_fields(fields: tuple[NestedField, ...], depth: int = 0) -> tuple[NestedField, ...]:
+    return tuple(_canonical_field(field, depth) for field in fields)
+
+
+def _canonical_field(field: NestedField, depth: int) -> NestedField:
+    spelled = canonical(field.type, depth)
+    return field if spelled == field.type else msgspec.structs.replace(field, type=spelled)
+
+
+def same_type(left: FieldType, right: FieldType) -> bool:
+    """Whether two types mean the same: ids, names, docs and defaults included, spelling aside."""
+    match left, right:
+        case str(), str():
+            return primitive(left).meaning == primitive(right).meaning
+        case StructType(), StructType():
+            return same_fields(left.fields, right.fields)
+        case ListType(), ListType():
+            return (left.element_id, left.element_required) == (right.element_id, right.element_required) and same_type(
+                left.element, right.element
+            )
+        case MapType(), MapType():
+            shape = (left.key_id, left.value_id, left.value_required) == (
+                right.key_id,
+                right.value_id,
+                right.value_required,
+            )
+            return shape and same_type(left.key, right.key) and same_type(left.value, right.value)
+    return False
+
+
+def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -> bool:
+    return left == right or (len(left) == len(right) and all(map(_same_field, left, right)))
+
+
+def _same_field(left: NestedField, right: NestedField) -> bool:
+    if left == right:
+        return True
+    spelled_alike = msgspec.structs.replace(left, type=right.type)
+    return spelled_alike == right and same_type(left.type, right.type)

@@ -1,0 +1,185 @@
+"""The 25 updates of a commit, for tables and views, as one tagged union."""
+
+import msgspec
+
+from sandur.iceberg.encryption import EncryptedKey
+from sandur.iceberg.partitioning import PartitionSpec
+from sandur.iceberg.raw_json import Int32, Int64
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.snapshots import Snapshot, SnapshotRef
+from sandur.iceberg.sorting import SortOrder
+from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
+
+# Instead of an id: the schema, spec, order or version that this request added last.
+LAST_ADDED = -1
+
+
+class _Update(msgspec.Struct, frozen=True, rename="kebab", tag_field="action", omit_defaults=True):
+    pass
+
+
+class AssignUuid(_Update, frozen=True, tag="assign-uuid"):
+    uuid: str
+
+
+class UpgradeFormatVersion(_Update, frozen=True, tag="upgrade-format-version"):
+    format_version: Int32
+
+
+class AddSchema(_Update, frozen=True, tag="add-schema"):
+    schema: Schema
+
+
+class SetCurrentSchema(_Update, frozen=True, tag="set-current-schema"):
+    schema_id: Int32
+
+
+class AddPartitionSpec(_Update, frozen=True, tag="add-spec"):
+    spec: PartitionSpec
+
+
+class SetDefaultSpec(_Update, frozen=True, tag="set-default-spec"):
+    spec_id: Int32
+
+
+class AddSortOrder(_Update, frozen=True, tag="add-sort-order"):
+    sort_order: SortOrder
+
+
+class SetDefaultSortOrder(_Update, frozen=True, tag="set-default-sort-order"):
+    sort_order_id: Int32
+
+
+class AddSnapshot(_Update, frozen=True, tag="add-snapshot"):
+    snapshot: Snapshot
+
+
+class SetSnapshotRef(_Update, frozen=True, tag="set-snapshot-ref"):
+    ref_name: str
+    snapshot_id: Int64
+    type: str
+    min_snapshots_to_keep: Int32 | None = None
+    max_snapshot_age_ms: Int64 | None = None
+    max_ref_age_ms: Int64 | None = None
+
+    @property
+    def ref(self) -> SnapshotRef:
+        return SnapshotRef(
+            snapshot_id=self.snapshot_id,
+            type=self.type,
+            min_snapshots_to_keep=self.min_snapshots_to_keep,
+            max_snapshot_age_ms=self.max_snapshot_age_ms,
+            max_ref_age_ms=self.max_ref_age_ms,
+        )
+
+
+class RemoveSnapshotRef(_Update, frozen=True, tag="remove-snapshot-ref"):
+    ref_name: str
+
+
+class RemoveSnapshots(_Update, frozen=True, tag="remove-snapshots"):
+    snapshot_ids: tuple[Int64, ...]
+
+
+class SetLocation(_Update, frozen=True, tag="set-location"):
+    location: str
+
+
+class SetProperties(_Update, frozen=True, tag="set-properties"):
+    updates: dict[str, str]
+
+
+class RemoveProperties(_Update, frozen=True, tag="remove-properties"):
+    removals: tuple[str, ...]
+
+
+class SetStatistics(_Update, frozen=True, tag="set-statistics"):
+    statistics: StatisticsFile
+
+
+class RemoveStatistics(_Update, frozen=True, tag="remove-statistics"):
+    snapshot_id: Int64
+
+
+class SetPartitionStatistics(_Update, frozen=True, tag="set-partition-statistics"):
+    partition_statistics: PartitionStatisticsFile
+
+
+class RemovePartitionStatistics(_Update, frozen=True, tag="remove-partition-statistics"):
+    snapshot_id: Int64
+
+
+class RemovePartitionSpecs(_Update, frozen=True, tag="remove-partition-specs"):
+    spec_ids: tuple[Int32, ...]
+
+
+class RemoveSchemas(_Update, frozen=True, tag="remove-schemas"):
+    schema_ids: tuple[Int32, ...]
+
+
+class AddEncryptionKey(_Update, frozen=True, tag="add-encryption-key"):
+    encryption_key: EncryptedKey
+
+
+class RemoveEncryptionKey(_Update, frozen=True, tag="remove-encryption-key"):
+    key_id: str
+
+
+class ViewRepresentation(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """One way to say what a view is; only `sql` representations have a dialect and a text."""
+
+    type: str
+    sql: str | None = None
+    dialect: str | None = None
+
+
+class ViewVersion(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    version_id: Int32
+    timestamp_ms: Int64
+    schema_id: Int32
+    summary: dict[str, str]
+    representations: tuple[ViewRepresentation, ...]
+    default_namespace: tuple[str, ...]
+    default_catalog: str | None = None
+
+
+class AddViewVersion(_Update, frozen=True, tag="add-view-version"):
+    view_version: ViewVersion
+
+
+class SetCurrentViewVersion(_Update, frozen=True, tag="set-current-view-version"):
+    view_version_id: Int32
+
+
+Update = (
+    AssignUuid
+    | UpgradeFormatVersion
+    | AddSchema
+    | SetCurrentSchema
+    | AddPartitionSpec
+    | SetDefaultSpec
+    | AddSortOrder
+    | SetDefaultSortOrder
+    | AddSnapshot
+    | SetSnapshotRef
+    | RemoveSnapshotRef
+    | RemoveSnapshots
+    | SetLocation
+    | SetProperties
+    | RemoveProperties
+    | SetStatistics
+    | RemoveStatistics
+    | SetPartitionStatistics
+    | RemovePartitionStatistics
+    | RemovePartitionSpecs
+    | RemoveSchemas
+    | AddEncryptionKey
+    | RemoveEncryptionKey
+    | AddViewVersion
+    | SetCurrentViewVersion
+)
+
+
+def action_of(update: Update) -> str:
+    """The name of the update in the protocol."""
+    return str(update.__struct_config__.tag)
