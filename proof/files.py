@@ -1,0 +1,91 @@
+"""Metadata files: what their names must be made of (C3), and when one may be deleted (GC1)."""
+
+from typing import Final
+
+from proof.answers import BUSY, CONFLICT, OK, SWEPT
+from proof.checker import Actor, Moment, System, Violation
+from proof.rules import Rules
+from proof.steps import ABSENT, Cell, Step, delete, get, listing, put, put_call, read, together
+from proof.store import held, kept
+
+POINTER: Final = Cell[str]("pointer")
+CLAIM: Final = Cell[str]("claim")
+FIRST: Final = "0-init"
+
+
+def file_at(location: str) -> Cell[str]:
+    return Cell(f"file:{location}")
+
+
+def write_file(actor: str, rules: Rules, adopts: bool) -> Step[str]:  # noqa: FBT001 -- jumps pass by position
+    """Claim and file side by side; the claim's loser deletes the file it created, and only that."""
+    location = f"1-K-{actor}" if "C3" in rules else "1-K"
+    claimed, filed = yield from together(put_call(CLAIM, actor, ABSENT), put_call(file_at(location), actor, ABSENT))
+    if claimed.outcome != "ok":
+        if filed.outcome == "ok":
+            yield from delete(file_at(location), filed.version)
+        return BUSY
+    if filed.outcome != "ok" and not adopts:
+        location += "-again"  # A fresh name, but the claim already names the old one.
+        yield from put(file_at(location), actor, ABSENT)
+    answer = yield from put(POINTER, location, 1)
+    return OK if answer.outcome == "ok" else CONFLICT
+
+
+def two_attempts(rules: Rules, *, adopts: bool = False) -> System:
+    """Two attempts under one key. Without C3 the name is made of version and key alone."""
+
+    def judge(moment: Moment) -> None:
+        location = kept(moment.store, POINTER)
+        if held(moment.store, file_at(location)) is None:
+            raise Violation("the pointer names a metadata file that was deleted")
+        if location.endswith("-again"):
+            raise Violation("the committed file is not the one the claim names")
+
+    actors = [Actor(name, write_file, (name, rules, adopts)) for name in "AB"]
+    return System({POINTER.key: (1, FIRST), file_at(FIRST).key: (1, "x")}, actors, judge)
+
+
+def stalled_commit(actor: str) -> Step[str]:
+    """May stall between its file and its swap for longer than any age gate."""
+    version, head = yield from read(POINTER)
+    location = f"{number_of(head) + 1}-{actor}"
+    filed = yield from put(file_at(location), actor, ABSENT)
+    if filed.outcome != "ok":
+        return BUSY  # G2: no swap to a file that is not known to be there.
+    answer = yield from put(POINTER, location, version)
+    return OK if answer.outcome == "ok" else CONFLICT
+
+
+def sweep_files(rules: Rules) -> Step[str]:
+    """Deletes files that are not the head."""
+    keys = yield from listing("file:")
+    version, head = yield from read(POINTER)
+    for location in (key.removeprefix("file:") for key in keys):
+        if location == head:
+            continue
+        if "GC1" in rules and number_of(location) > number_of(head):
+            bump = yield from put(POINTER, head, version)  # GC1: a swap to that file now loses.
+            if bump.outcome != "ok":
+                return SWEPT
+            version = bump.version
+        at, _ = yield from get(file_at(location))
+        if at:
+            yield from delete(file_at(location), at)
+    return SWEPT
+
+
+def number_of(location: str) -> int:
+    return int(location.split("-", maxsplit=1)[0])
+
+
+def sweep(rules: Rules) -> System:
+    """Two committers that stall, and the collector of files, with one answer lost."""
+
+    def judge(moment: Moment) -> None:
+        if held(moment.store, file_at(kept(moment.store, POINTER))) is None:
+            raise Violation("the pointer names a metadata file that was collected")
+
+    actors = [Actor(name, stalled_commit, (name,)) for name in "AB"]
+    actors.append(Actor("gc", sweep_files, (rules,)))
+    return System({POINTER.key: (1, FIRST), file_at(FIRST).key: (1, "x")}, actors, judge, losable=1)

@@ -1,0 +1,256 @@
+"""What everyone does first with a name: loads look (R7, T6), writers settle (R6, N7, T5)."""
+
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+
+from proof.answers import BUSY, NO_TABLE, OK
+from proof.names.entries import (
+    Active,
+    Dropped,
+    Free,
+    Moved,
+    Moving,
+    New,
+    Pending,
+    Pointer,
+    Record,
+    name_cell,
+    namespace_cell,
+    pointer_cell,
+    record_cell,
+    rename_claim,
+    space_of,
+)
+from proof.rules import Rules
+from proof.steps import ABSENT, Step, Write, delete, get, passed, put
+
+TRIES_MAX: Final = 2
+Unsure: TypeAlias = Literal["unsure"]
+
+
+class Settled(NamedTuple):
+    """A name as a writer found it: the version to swap from, and the table, or None when the name is free."""
+
+    version: int
+    uuid: str | None
+
+
+def living(uuid: str, *, binds: bool = False) -> Step[Pointer | Unsure | None]:
+    """The pointer of a table that is there, or None. With `binds` it also stops being an orphan (N7)."""
+    for _ in range(TRIES_MAX + 1):
+        version, pointer = yield from get(pointer_cell(uuid))
+        if pointer is None or pointer.state in ("dropped", "killed"):
+            return None
+        if pointer.state == "live" or (pointer.state == "unbound" and not binds):
+            return pointer
+        # Whoever relies on a condemned pointer takes it off the list first (N5).
+        answer = yield from put(pointer_cell(uuid), pointer._replace(state="live" if binds else "unbound"), version)
+        if answer.outcome == "ok":
+            return pointer
+    return "unsure"
+
+
+def drop_pointer(uuid: str) -> Step[bool]:
+    """D4: a dropped table's pointer never lives again. True when that is certain."""
+    for _ in range(TRIES_MAX + 1):
+        version, pointer = yield from get(pointer_cell(uuid))
+        if pointer is None or pointer.state in ("killed", "dropped"):
+            return True
+        answer = yield from put(pointer_cell(uuid), pointer._replace(state="dropped"), version)
+        if answer.outcome == "ok":
+            return True
+    return False
+
+
+def confirm_namespace(name: str, namespace_id: str, rules: Rules) -> Step[bool | Unsure]:
+    """N4, after a name was written: is its namespace still the one it was made for? Cancels a drop of it (N6)."""
+    cell = namespace_cell(space_of(name))
+    for _ in range(TRIES_MAX):
+        version, namespace = yield from get(cell)
+        if namespace is None or ("N4" in rules and namespace.id != namespace_id):
+            return False
+        if namespace.state == "active":
+            return True
+        if "N6" not in rules:
+            return False
+        answer = yield from put(cell, namespace._replace(state="active", by="-"), version)
+        if answer.outcome == "ok":
+            return True
+    return "unsure"
+
+
+def free(name: str, version: int, uuid: str, by: str, rules: Rules) -> Step[Write]:
+    """Give back a name whose create or rename did not happen; without N9 the entry is deleted."""
+    if "N9" in rules:
+        return (yield from put(name_cell(name), Free(uuid, by), version))
+    return (yield from delete(name_cell(name), version))
+
+
+def happened(entry: Moving) -> Step[bool]:
+    """R7: the old name says so."""
+    _, other = yield from get(name_cell(entry.old))
+    return isinstance(other, Moved) and other.rename == entry.rename
+
+
+def decided(name: str, version: int, entry: Pending, rules: Rules) -> Step[bool | Unsure | None]:
+    """T6: committed, aborted or undecided (None). Unsure when the name has moved on."""
+    _, record = yield from get(record_cell(entry.transaction))
+    if record is None:
+        again, _ = yield from get(name_cell(name))
+        return False if again == version or "T6" not in rules else "unsure"
+    if record.attempt != entry.attempt and "T1" in rules:
+        return False
+    return None if record.state == "preparing" else record.state == "committed"
+
+
+def look(name: str, rules: Rules) -> Step[str]:
+    """What a load answers: the content, or that there is no table."""
+    for _ in range(TRIES_MAX + 1):
+        answer = yield from look_once(name, rules)
+        if answer:
+            return answer
+    return BUSY
+
+
+def look_once(name: str, rules: Rules) -> Step[str | None]:
+    """None when the name changed under the reader's eyes."""
+    version, entry = yield from get(name_cell(name))
+    match entry:
+        case None | Moved() | Dropped() | Free():
+            return NO_TABLE
+        case Moving():
+            if not (yield from happened(entry)):
+                again, _ = yield from get(name_cell(name))
+                return NO_TABLE if again == version or "R7" not in rules else None
+        case New():
+            is_there = yield from confirm_namespace(name, entry.namespace_id, rules)
+            if is_there is not True:
+                return BUSY if is_there == "unsure" else NO_TABLE
+        case Pending():
+            is_committed = yield from decided(name, version, entry, rules)
+            if is_committed is not True:
+                return None if is_committed == "unsure" else NO_TABLE
+        case Active():
+            pass
+        case _:
+            assert_never(entry)
+    pointer = yield from living(entry.uuid)
+    if pointer == "unsure":
+        return BUSY
+    return pointer.content if pointer else NO_TABLE
+
+
+def settle(name: str, rules: Rules, *, dropping: str | None = None) -> Step[Settled | None]:
+    """What a writer does first; None to give up. `dropping` is the id of the namespace that the caller drops."""
+    for _ in range(TRIES_MAX + 1):
+        settled = yield from settle_once(name, rules, dropping)
+        if settled != "again":
+            return settled
+    return None
+
+
+def settle_once(  # noqa: C901 -- one flat match
+    name: str, rules: Rules, dropping: str | None
+) -> Step[Settled | Literal["again"] | None]:
+    version, entry = yield from get(name_cell(name))
+    match entry:
+        case None:
+            return Settled(ABSENT, None)
+        case Free():
+            return Settled(version, None)
+        case Dropped():  # G6: the pointer is dropped before the name is reused.
+            if "D2" in rules and not (yield from drop_pointer(entry.uuid)):
+                return None
+            return Settled(version, None)
+        case Moved():
+            return Settled(version, None) if (yield from settle_moved(entry, rules)) else "again"
+        case Moving():
+            return (yield from settle_moving(name, version, entry, rules, binds=dropping is None))
+        case New():
+            is_there = yield from has_home(name, entry, rules, dropping)
+            if is_there is not True:
+                return None if is_there == "unsure" else Settled(version, None)
+            return (yield from settle_table(version, entry.uuid, binds=dropping is None and "N7" in rules))
+        case Pending():
+            return (yield from settle_pending(name, version, entry, rules, binds=dropping is None))
+        case Active():
+            return (yield from settle_table(version, entry.uuid, binds=dropping is None and "N7" in rules))
+        case _:
+            assert_never(entry)
+
+
+def has_home(name: str, entry: New, rules: Rules, dropping: str | None) -> Step[bool | Unsure]:
+    """N4; for who drops the namespace, "N6 id": a name made for an earlier namespace of that name is no child."""
+    if dropping is None:
+        return (yield from confirm_namespace(name, entry.namespace_id, rules))
+    return entry.namespace_id == dropping or "N6 id" not in rules
+
+
+def settle_table(version: int, uuid: str, *, binds: bool) -> Step[Settled | None]:
+    pointer = yield from living(uuid, binds=binds)
+    if pointer == "unsure":
+        return None
+    return Settled(version, uuid if pointer else None)
+
+
+def settle_moved(entry: Moved, rules: Rules) -> Step[bool]:
+    """R6: the other side is active before this one is reused. R9: and the claim says that the rename happened."""
+    if "R6 settle" in rules:
+        version, other = yield from get(name_cell(entry.new))
+        if isinstance(other, Moving) and other.rename == entry.rename:
+            answer = yield from put(name_cell(entry.new), Active(entry.uuid), version)
+            if answer.outcome != "ok":
+                return False
+    if entry.claim and "R9" in rules:
+        version, claim = yield from get(rename_claim(entry.claim))
+        if claim and claim.status == "open":
+            answer = yield from put(rename_claim(entry.claim), claim._replace(status=OK), version)
+            if answer.outcome != "ok":
+                return False
+    return True
+
+
+def settle_moving(
+    name: str, version: int, entry: Moving, rules: Rules, *, binds: bool
+) -> Step[Settled | Literal["again"] | None]:
+    """R6: finish a rename that happened; make one that did not impossible before the name counts as free."""
+    there, other = yield from get(name_cell(entry.old))
+    if isinstance(other, Moved) and other.rename == entry.rename:
+        answer = yield from put(name_cell(name), Active(entry.uuid), version)
+        if answer.outcome != "ok":
+            return "again"
+        return (yield from settle_table(answer.version, entry.uuid, binds=binds and "N7" in rules))
+    if "R6 fence" not in rules:
+        return Settled(version, None)
+    if there == entry.old_version and other is not None:
+        bump = yield from put(name_cell(entry.old), other, there)  # The rename can no longer happen.
+        if bump.outcome != "ok":
+            return "again"
+    again, _ = yield from get(name_cell(name))
+    return Settled(version, None) if again == version else "again"
+
+
+def settle_pending(
+    name: str, version: int, entry: Pending, rules: Rules, *, binds: bool
+) -> Step[Settled | Literal["again"] | None]:
+    """T5: committed counts as there, aborted as free; an undecided one is aborted when it is stale."""
+    is_committed = yield from decided(name, version, entry, rules)
+    if is_committed == "unsure":
+        return "again"
+    if is_committed is None:
+        if "T5" not in rules:  # A name of an undecided transaction taken for a table.
+            return Settled(version, entry.uuid)
+        return "again" if (yield from abort(entry, rules)) else None
+    if not is_committed:
+        return Settled(version, None)
+    return (yield from settle_table(version, entry.uuid, binds=binds and "N7 pending" in rules))
+
+
+def abort(entry: Pending, rules: Rules) -> Step[bool]:
+    """True when the transaction may be over: look again."""
+    is_stale = yield from passed()
+    if not is_stale:
+        return False
+    version, record = yield from get(record_cell(entry.transaction))
+    if record and record.state == "preparing" and (record.attempt == entry.attempt or "T1" not in rules):
+        yield from put(record_cell(entry.transaction), Record("aborted", record.attempt), version)
+    return True
