@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import obstore
 from obstore.store import S3Store
 
 from bench.measuring import Timing, rate, save, show, timed_side_by_side
 from sandur.clock import SystemClock
 from sandur.settings import Settings
-from sandur.storage.cell import Cell, Swappable
+from sandur.storage.cell import Cell
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import ABSENT, Expected, ObjectStore
 from sandur.storage.opening import open_store
@@ -23,9 +24,10 @@ BODY: Final = b"x" * 500
 AT_ONCE: Final = 16
 
 
-class Counter(Swappable, frozen=True, kw_only=True):
+class Counter(msgspec.Struct, frozen=True):
     """The smallest cell."""
 
+    event_id: str = ""
     text: str = "x" * 400
 
 

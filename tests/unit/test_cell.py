@@ -2,10 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 
 from sandur.errors import SwapLost, Unavailable
-from sandur.storage.cell import Cell, Held, Swappable
+from sandur.storage.cell import Cell, Held
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT, UNCHANGED
 from tests.fakes.fixed_clock import FixedClock
@@ -13,7 +14,8 @@ from tests.fakes.fixed_clock import FixedClock
 KEY = "a/cell"
 
 
-class Count(Swappable, frozen=True, kw_only=True):
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    event_id: str = ""
     count: int
 
 

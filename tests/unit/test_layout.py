@@ -4,9 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
 from sandur.storage.keys import checked_key
-from sandur.storage.layout import Layout, NameKey, NamespaceKey, ReceiptKey
+from sandur.storage.layout import Layout, ReceiptKey
 from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
 
 TEXTS = st.text(st.characters(exclude_characters="\x1f"), max_size=60)
@@ -72,11 +73,12 @@ def test_an_encoded_text_is_a_key_every_store_accepts(text: str) -> None:
 @given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
 def test_keys_of_names_can_be_read_back(catalog: str, levels: tuple[str, ...], name: str) -> None:
     layout = Layout(tenant=name, workspace=catalog)
+    identifier = Identifier(catalog, levels, name)
 
-    assert layout.read_name(layout.name(catalog, levels, name)) == NameKey(catalog, levels, name)
-    assert layout.read_namespace(layout.namespace(catalog, levels)) == NamespaceKey(catalog, levels)
+    assert layout.read_name(layout.name(identifier)) == identifier
+    assert layout.read_namespace(layout.namespace(identifier.namespace)) == identifier.namespace
     assert layout.read_catalog(layout.catalog(catalog)) == catalog
-    assert layout.read_stage(layout.stage(catalog, levels, name, "u")) == (NameKey(catalog, levels, name), "u")
+    assert layout.read_stage(layout.stage(identifier, "u")) == (identifier, "u")
     assert layout.read_mark(layout.mark(catalog, name)) == (catalog, name)
 
 
@@ -91,8 +93,10 @@ def test_keys_by_id_can_be_read_back(text: str) -> None:
 
 @given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
 def test_a_key_lies_in_the_folder_it_is_listed_by(catalog: str, levels: tuple[str, ...], name: str) -> None:
-    assert LAYOUT.name(catalog, levels, name).startswith(LAYOUT.names_folder(catalog, levels))
-    assert LAYOUT.namespace(catalog, levels).startswith(LAYOUT.namespaces_folder(catalog))
+    identifier = Identifier(catalog, levels, name)
+
+    assert LAYOUT.name(identifier).startswith(LAYOUT.names_folder(identifier.namespace))
+    assert LAYOUT.namespace(identifier.namespace).startswith(LAYOUT.namespaces_folder(catalog))
     assert LAYOUT.mark(catalog, name).startswith(LAYOUT.marks_folder(catalog))
     assert LAYOUT.pointer(name).startswith(LAYOUT.pointers_folder())
 
@@ -101,19 +105,19 @@ def test_the_keys_are_those_of_the_design() -> None:
     root = "tenant=default/workspace=default/_catalog/"
     spelled = {
         LAYOUT.catalog("main"): "catalogs/main.json",
-        LAYOUT.namespace("main", ("a", "b.c")): "namespaces/main/a%1Fb.c.json",
-        LAYOUT.name("main", ("a", "b"), "t"): "names/main/a%1Fb/t.json",
+        LAYOUT.namespace(Namespace("main", ("a", "b.c"))): "namespaces/main/a%1Fb.c.json",
+        LAYOUT.name(Identifier("main", ("a", "b"), "t")): "names/main/a%1Fb/t.json",
         LAYOUT.pointer("u"): "iceberg_pointers/u.json",
         LAYOUT.delta_table("u"): "delta_tables/u.json",
         LAYOUT.commit_claim("u", "abcd"): "iceberg_idempotency/u/ab/abcd.json",
         LAYOUT.claim("create-table", "abcd"): "idempotency/create-table/ab/abcd.json",
         LAYOUT.transaction("x"): "iceberg_transactions/x.json",
-        LAYOUT.stage("main", ("a",), "t", "u"): "iceberg_staged/main/a/t/u.json",
+        LAYOUT.stage(Identifier("main", ("a",), "t"), "u"): "iceberg_staged/main/a/t/u.json",
         LAYOUT.receipt("2026-01-02", "iceberg", "pending", "k"): "events/2026-01-02/iceberg/pending/k.json",
         LAYOUT.receipt("2026-01-02", "delta", "committed", "k"): "events/2026-01-02/delta/committed/k.json",
         LAYOUT.catalogs_index(): "index/catalogs.v1.json",
         LAYOUT.schemas_index("main"): "index/schemas/main.v1.json",
-        LAYOUT.tables_index("main", ("a", "b")): "index/tables/main/a%1Fb.v1.json",
+        LAYOUT.tables_index(Namespace("main", ("a", "b"))): "index/tables/main/a%1Fb.v1.json",
         LAYOUT.mark("s", "o"): "index/marks/s/o",
         LAYOUT.core_manifest(): "core/manifest.json",
         LAYOUT.core_snapshot("a", "tables.parquet"): "core/snapshots/a/tables.parquet",
@@ -128,7 +132,9 @@ def test_tenants_and_workspaces_do_not_share_keys() -> None:
     assert Layout("a/workspace=b", "c").root != Layout("a", "b/c").root
 
 
-@pytest.mark.parametrize("key", ["", "x", LAYOUT.root, LAYOUT.pointer("u"), LAYOUT.name("main", ("a",), "t") + "x"])
+@pytest.mark.parametrize(
+    "key", ["", "x", LAYOUT.root, LAYOUT.pointer("u"), LAYOUT.name(Identifier("main", ("a",), "t")) + "x"]
+)
 def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
     with pytest.raises(BadRequest, match="is not of the form"):
         LAYOUT.read_name(key)

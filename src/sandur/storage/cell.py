@@ -8,14 +8,7 @@ from sandur.clock import Clock
 from sandur.errors import Unavailable
 from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
 
-
-class Swappable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a cell holds. The `event_id` is set by the cell at every write and makes every body unique (G1)."""
-
-    event_id: str = ""
-
-
-T = TypeVar("T", bound=Swappable)
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Held(NamedTuple, Generic[T]):
@@ -26,9 +19,9 @@ class Held(NamedTuple, Generic[T]):
 
 
 class Cell(Generic[T]):
-    """One object of type `kind` under `key`.
+    """One object of type `kind`, a struct with a field `event_id`, under `key`.
 
-    Every written body carries a fresh `event_id`: on S3 a version is a hash of the bytes, so that two equal bodies
+    Every written body carries a fresh `event_id` (G1): on S3 a version is a hash of the bytes, so that two equal bodies
     would have equal versions and a swap could succeed twice.
     """
 

@@ -1,8 +1,8 @@
 """Where everything lies: every key of the catalog is spelled here, and only here."""
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
 from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
 
@@ -11,21 +11,6 @@ EventFamily = Literal["iceberg", "delta", "catalog"]
 
 _JSON = ".json"
 _INDEX_JSON = ".v1.json"
-
-
-class NameKey(NamedTuple):
-    """What the key of a name, or of a stage of that name, says."""
-
-    catalog: str
-    namespace: tuple[str, ...]
-    name: str
-
-
-class NamespaceKey(NamedTuple):
-    """What the key of a namespace says."""
-
-    catalog: str
-    namespace: tuple[str, ...]
 
 
 class ReceiptKey(NamedTuple):
@@ -71,22 +56,22 @@ class Layout(NamedTuple):
     def namespaces_folder(self, catalog: str) -> str:
         return f"{self.root}namespaces/{encoded(catalog)}/"
 
-    def namespace(self, catalog: str, namespace: Sequence[str]) -> str:
-        return f"{self.namespaces_folder(catalog)}{encoded_levels(namespace)}{_JSON}"
+    def namespace(self, namespace: Namespace) -> str:
+        return f"{self.namespaces_folder(namespace.catalog)}{encoded_levels(namespace.levels)}{_JSON}"
 
-    def read_namespace(self, key: str) -> NamespaceKey:
+    def read_namespace(self, key: str) -> Namespace:
         catalog, namespace = self._parts(key, f"{self.root}namespaces/", _JSON, count=2)
-        return NamespaceKey(decoded(catalog), decoded_levels(namespace))
+        return Namespace(decoded(catalog), decoded_levels(namespace))
 
-    def names_folder(self, catalog: str, namespace: Sequence[str]) -> str:
-        return f"{self.root}names/{encoded(catalog)}/{encoded_levels(namespace)}/"
+    def names_folder(self, namespace: Namespace) -> str:
+        return f"{self.root}names/{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}/"
 
-    def name(self, catalog: str, namespace: Sequence[str], name: str) -> str:
-        return f"{self.names_folder(catalog, namespace)}{encoded(name)}{_JSON}"
+    def name(self, identifier: Identifier) -> str:
+        return f"{self.names_folder(identifier.namespace)}{encoded(identifier.name)}{_JSON}"
 
-    def read_name(self, key: str) -> NameKey:
+    def read_name(self, key: str) -> Identifier:
         catalog, namespace, name = self._parts(key, f"{self.root}names/", _JSON, count=3)
-        return NameKey(decoded(catalog), decoded_levels(namespace), decoded(name))
+        return Identifier(decoded(catalog), decoded_levels(namespace), decoded(name))
 
     # Tables and views, by uuid.
 
@@ -137,13 +122,14 @@ class Layout(NamedTuple):
     def stages_folder(self) -> str:
         return f"{self.root}iceberg_staged/"
 
-    def stage(self, catalog: str, namespace: Sequence[str], name: str, table_uuid: str) -> str:
-        scope = f"{encoded(catalog)}/{encoded_levels(namespace)}/{encoded(name)}"
+    def stage(self, identifier: Identifier, table_uuid: str) -> str:
+        catalog, levels, name = identifier
+        scope = f"{encoded(catalog)}/{encoded_levels(levels)}/{encoded(name)}"
         return f"{self.stages_folder()}{scope}/{encoded(table_uuid)}{_JSON}"
 
-    def read_stage(self, key: str) -> tuple[NameKey, str]:
+    def read_stage(self, key: str) -> tuple[Identifier, str]:
         catalog, namespace, name, table_uuid = self._parts(key, self.stages_folder(), _JSON, count=4)
-        return NameKey(decoded(catalog), decoded_levels(namespace), decoded(name)), decoded(table_uuid)
+        return Identifier(decoded(catalog), decoded_levels(namespace), decoded(name)), decoded(table_uuid)
 
     # What happened.
 
@@ -165,8 +151,8 @@ class Layout(NamedTuple):
     def schemas_index(self, catalog: str) -> str:
         return f"{self.root}index/schemas/{encoded(catalog)}{_INDEX_JSON}"
 
-    def tables_index(self, catalog: str, namespace: Sequence[str]) -> str:
-        return f"{self.root}index/tables/{encoded(catalog)}/{encoded_levels(namespace)}{_INDEX_JSON}"
+    def tables_index(self, namespace: Namespace) -> str:
+        return f"{self.root}index/tables/{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}{_INDEX_JSON}"
 
     def marks_folder(self, scope: str | None = None) -> str:
         return f"{self.root}index/marks/{encoded(scope)}/" if scope is not None else f"{self.root}index/marks/"

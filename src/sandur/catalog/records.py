@@ -1,0 +1,174 @@
+"""Everything the catalog keeps in cells: what each object says, and in which states it can be."""
+
+from typing import Literal
+
+import msgspec
+
+from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.catalog.sources import Source
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cell holds. The cell sets a fresh `event_id` at every write, which makes every body unique (G1)."""
+
+    event_id: str = ""
+
+
+class Catalog(Record, frozen=True, kw_only=True):
+    """A catalog: a tree of namespaces, and where its tables lie unless they say otherwise."""
+
+    name: str
+    id: str
+    root: str
+    properties: dict[str, str] = {}
+    created_ms: int = 0
+    updated_ms: int = 0
+
+
+class NamespaceRecord(Record, frozen=True, kw_only=True):
+    """A namespace. `id` is new at every creation, so that a child can tell whether its namespace was made again.
+
+    `new` is a child namespace whose parent has not been seen again since it was written; `dropping` reads as active,
+    and whoever has a child to show swaps it back (N6).
+    """
+
+    state: Literal["new", "active", "dropping"]
+    id: str
+    parent_id: str = ""
+    properties: dict[str, str] = {}
+    created_ms: int = 0
+    updated_ms: int = 0
+
+
+class NameRecord(Record, frozen=True, kw_only=True):
+    """A name in a namespace. It is never deleted by an operation, only swapped (N9).
+
+    * `new`: exists if its namespace, read after it, has the id `namespace_id` (N4)
+    * `active`: exists if its pointer is not dropped or killed
+    * `moving`: the new side of a rename: exists once the name `other` is `moved` with the same `rename_id` (R7)
+    * `moved`: the old side of a rename that happened
+    * `pending`: made by a transaction: exists once the transaction's record says committed (T6)
+    * `dropped`, `free`: nothing is here
+    """
+
+    state: Literal["new", "active", "moving", "moved", "pending", "dropped", "free"]
+    uuid: str
+    kind: Kind
+    format: Format = "iceberg"
+    namespace_id: str = ""
+    other: Identifier | None = None
+    other_version: str = ""
+    rename_id: str = ""
+    transaction: str = ""
+    attempt: str = ""
+    by: str = ""
+    metadata_location: str = ""
+    updated_ms: int = 0
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a transaction would make of a table: it is so once the transaction's record says committed (T1)."""
+
+    transaction: str
+    attempt: str
+    head: "Head"
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The metadata file that is current, and all that its receipt says, so that a successor can write it (C5)."""
+
+    metadata_location: str
+    last_updated_ms: int
+    metadata_version: int = 0
+    previous_metadata_location: str | None = None
+    snapshot_id: int | None = None
+    operation: str = ""
+    last_sequence_number: int = 0
+    refs: dict[str, int] = {}
+    source: Source = Source()
+
+
+class Pointer(Record, frozen=True, kw_only=True):
+    """Which metadata file of a table or view is current.
+
+    `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its head. `killed`:
+    a create that failed, or a rest that was swept; it never lives again.
+    """
+
+    table_uuid: str
+    state: Literal["unbound", "condemned", "live", "dropped", "killed"]
+    kind: Kind = "table"
+    format: Format = "iceberg"
+    made_for: Identifier | None = None
+    head: Head | None = None
+    pending: Pending | None = None
+    by: str = ""
+    purge: bool = False
+    updated_ms: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A definite refusal, kept so that a replay answers alike: the class of the error and its text."""
+
+    error: str
+    message: str
+
+
+class Claim(Record, frozen=True, kw_only=True):
+    """An idempotency key taken by a request (C4, C8).
+
+    `open` while it is worked on; `done` with what a replay needs: the failure, or the location and text of the answer.
+    `locations` holds every metadata file tried, oldest first; it only grows. `uuid`, `namespace_id` and `rename_id`
+    pin what a retry acts on.
+    """
+
+    state: Literal["open", "done"]
+    request_hash: str
+    operation: str
+    owner: str
+    started_ms: int
+    uuid: str = ""
+    namespace_id: str = ""
+    rename_id: str = ""
+    locations: tuple["Tried", ...] = ()
+    location: str = ""
+    answer: str = ""
+    failure: Failure | None = None
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """A metadata file that an attempt meant to commit, with what its receipt's key is derived from."""
+
+    metadata_location: str
+    last_updated_ms: int
+
+
+class Participant(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a transaction: its pointer, and its name when the transaction creates it."""
+
+    uuid: str
+    identifier: Identifier
+    creates: bool = False
+
+
+class Transaction(Record, frozen=True, kw_only=True):
+    """The visibility gate of a multi-table commit, and for keyed requests the claim as well (T1–T9)."""
+
+    state: Literal["preparing", "committed", "aborted"]
+    attempt: str
+    request_hash: str
+    started_ms: int
+    attempt_ms: int
+    participants: tuple[Participant, ...] = ()
+    failure: Failure | None = None
+
+
+class Stage(Record, frozen=True, kw_only=True):
+    """A table that was staged and not yet committed. Only a cross-check: the commit does not need it."""
+
+    table_uuid: str
+    identifier: Identifier
+    location: str
+    created_ms: int
+    expires_ms: int
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
