@@ -1,5 +1,9 @@
 """The errors of Sandur, told apart by what the caller should do next."""
 
+from typing import Literal
+
+Subject = Literal["catalog", "namespace", "table", "view", "volume", "function", "model", "file"]
+
 
 class SandurError(Exception):
     """The root of all errors that Sandur raises on purpose; its text says what was asked and what was found."""
@@ -13,16 +17,48 @@ class Invalid(BadRequest):
     """The request is well formed but asks for something the rules forbid."""
 
 
+class Unprocessable(BadRequest):
+    """The request contradicts itself."""
+
+
+class Unsupported(SandurError):
+    """The request asks for something this server does not do, or was told not to do."""
+
+
 class NotFound(SandurError):
-    """What the request names does not exist."""
+    """What the request names does not exist; `subject` says what kind of thing it is."""
+
+    def __init__(self, message: str, *, subject: Subject) -> None:
+        super().__init__(message)
+        self.subject = subject
 
 
 class AlreadyExists(SandurError):
-    """What the request would create is there already."""
+    """What the request would create is there already; `subject` says as what."""
+
+    def __init__(self, message: str, *, subject: Subject) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class NotEmpty(SandurError):
+    """What the request would drop still holds something."""
 
 
 class Conflict(SandurError):
     """The request was decided on a state that is no longer current: load again, decide again."""
+
+
+class KeyReused(SandurError):
+    """The idempotency key was used before for another request: take a fresh one."""
+
+
+class Busy(SandurError):
+    """Somebody else is at it, and nothing was decided: make the same call again after a short wait."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class SwapLost(SandurError):
