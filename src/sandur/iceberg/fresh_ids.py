@@ -6,6 +6,7 @@ from itertools import count
 import msgspec
 
 from sandur.errors import Invalid
+from sandur.iceberg.raw_json import next_id
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, StructType
 
@@ -21,6 +22,7 @@ def with_fresh_ids(schema: Schema, *, previous: Schema | None = None, last_id: i
     fields = _fresh_fields(schema.fields, "", ids)
     fresh = Schema(fields=fields)
     identifiers = tuple(sorted(fresh.ids_by_path[schema.columns[field_id].path] for field_id in _identifiers(schema)))
+    next_id([fresh.highest_field_id - 1], start=0)  # Refuses ids that no reader could hold.
     return Schema(fields=fields, identifier_field_ids=identifiers or None)
 
 

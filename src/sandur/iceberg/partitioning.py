@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import Int32, shortened
+from sandur.iceberg.raw_json import Int32, next_id, shortened
 from sandur.iceberg.schema import Column, Schema, ancestors
 from sandur.iceberg.transforms import Transform, transform
 from sandur.iceberg.types import StructType, primitive, type_text
@@ -16,14 +16,14 @@ FORMAT_VERSION_WITH_SOURCE_IDS = 3
 SPEC_ID_START = 0
 
 
-class PartitionField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class PartitionField(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A partition field. `source_ids` replaces `source_id` for transforms of several columns."""
 
-    name: str
-    transform: str
     source_id: Int32 | None = None
     source_ids: tuple[Int32, ...] | None = None
     field_id: Int32 | None = None
+    name: str
+    transform: str
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -34,11 +34,11 @@ class PartitionField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=
         return (self.source_id,)
 
 
-class PartitionSpec(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A partition spec; `spec_id` is absent until one is assigned."""
 
-    fields: tuple[PartitionField, ...]
     spec_id: Int32 | None = None
+    fields: tuple[PartitionField, ...]
 
     @property
     def highest_field_id(self) -> int:
@@ -170,12 +170,12 @@ def with_field_ids(
         return spec
     # In v1 ids are positions; later versions share the id of an equal field in another spec.
     known = {} if format_version == 1 else _ids_of_known_fields(existing)
-    next_id = FIELD_ID_START if format_version == 1 else last_id + 1
+    highest_id = UNPARTITIONED_LAST_ID if format_version == 1 else last_id
     fields = []
     for field in spec.fields:
         field_id = known.get((field.sources, field.transform))
         if field_id is None:
-            field_id, next_id = next_id, next_id + 1
+            field_id = highest_id = next_id([highest_id], start=FIELD_ID_START)
         fields.append(msgspec.structs.replace(field, field_id=field_id))
     return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
 

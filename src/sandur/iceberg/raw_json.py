@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar, cast
 
 import msgspec
 
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Invalid
 
 T = TypeVar("T")
 
@@ -21,6 +21,8 @@ _WHITE_SPACE = frozenset(b" \t\r\n")
 _ARRAY_START, _ARRAY_END, _OBJECT_START = b"[]{"
 _SHOWN_CHARS_MAX = 300
 _TAIL_BYTES = 4096
+
+INT32_MAX = 2**31 - 1
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
@@ -79,6 +81,14 @@ def is_null(data: JsonBytes) -> bool:
 
 def is_object(data: JsonBytes) -> bool:
     return memoryview(data)[0] == _OBJECT_START
+
+
+def next_id(used: Iterable[int], *, start: int) -> int:
+    """The smallest id above all used ones, at least `start`; raises `Invalid` if none is left."""
+    following = max(start, 1 + max(used, default=start - 1))
+    if following > INT32_MAX:
+        raise Invalid(f"Cannot assign an id: {INT32_MAX} is the last one and is in use")
+    return following
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,13 +43,20 @@ class Column(msgspec.Struct, frozen=True, gc=False):
 
 
 class Schema(
-    msgspec.Struct, frozen=True, dict=True, rename="kebab", omit_defaults=True, tag_field="type", tag="struct"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    dict=True,
+    rename="kebab",
+    omit_defaults=True,
+    tag_field="type",
+    tag="struct",
 ):
     """A schema; `schema_id` is absent until one is assigned."""
 
-    fields: tuple[NestedField, ...]
     schema_id: Int32 | None = None
     identifier_field_ids: tuple[Int32, ...] | None = None
+    fields: tuple[NestedField, ...]
 
     @cached_property
     def columns(self) -> dict[int, Column]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg.draft import Draft
-from sandur.iceberg.raw_json import JsonBytes, decode_object, encode, object_of, shortened
+from sandur.iceberg.raw_json import decode_object, encode, object_of, shortened
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,
@@ -110,11 +110,14 @@ def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms:
 
 def remove_snapshot_ref(draft: Draft, name: str) -> Draft:
     """The snapshot log stays, also for main: a replaced table keeps its history."""
-    refs: dict[str, JsonBytes] = dict(decode_object(draft.metadata.refs_json, "refs"))
-    if refs.pop(name, None) is None:
+    metadata = draft.metadata
+    refs = decode_object(metadata.refs_json, "refs")
+    # A file may name a current snapshot without having a main branch.
+    current_snapshot_id = None if name == MAIN_BRANCH else metadata.current_snapshot_id
+    if name not in refs and current_snapshot_id == metadata.current_snapshot_id:
         return draft
-    remaining = draft.changed(refs_json=object_of(refs.items()))
-    return remaining.changed(current_snapshot_id=None) if name == MAIN_BRANCH else remaining
+    remaining = ((found, ref) for found, ref in refs.items() if found != name)
+    return draft.changed(refs_json=object_of(remaining), current_snapshot_id=current_snapshot_id)
 
 
 def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
@@ -125,12 +128,12 @@ def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
         return draft
     is_kept = [snapshot_id not in gone for snapshot_id in metadata.snapshot_id_list]
     dangling = [name for name, ref in metadata.refs.items() if ref.snapshot_id in gone]
-    remaining = replace(draft, has_removed_snapshots=True).changed(
+    added = {added_id: snapshot for added_id, snapshot in draft.added_snapshots.items() if added_id not in gone}
+    remaining = replace(draft, has_removed_snapshots=True, added_snapshots=added).changed(
         snapshot_list=metadata.snapshot_list.without(is_kept),
         statistics_list=without_snapshots(metadata.statistics_list, gone),
         partition_statistics_list=without_snapshots(metadata.partition_statistics_list, gone),
     )
     for name in dangling:
         remaining = remove_snapshot_ref(remaining, name)
-    # A file may name a current snapshot without having a main branch.
-    return remaining.changed(current_snapshot_id=None) if metadata.current_snapshot_id in gone else remaining
+    return remove_snapshot_ref(remaining, MAIN_BRANCH) if metadata.current_snapshot_id in gone else remaining

@@ -9,13 +9,13 @@ MAIN_BRANCH = "main"
 BRANCH, TAG = "branch", "tag"
 
 
-class Snapshot(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A snapshot as it is written: what is absent or, for the sequence number, 0 is left out."""
 
-    snapshot_id: Int64
-    timestamp_ms: Int64
     sequence_number: Int64 = 0
+    snapshot_id: Int64
     parent_snapshot_id: Int64 | None = None
+    timestamp_ms: Int64
     summary: dict[str, str] | None = None
     manifest_list: str | None = None
     manifests: tuple[str, ...] | None = None

@@ -15,14 +15,14 @@ _DIRECTIONS = ("asc", "desc")
 _NULL_ORDERS = ("nulls-first", "nulls-last")
 
 
-class SortField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class SortField(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A sort field. `source_ids` replaces `source_id` for transforms of several columns."""
 
     transform: str
-    direction: str
-    null_order: str
     source_id: Int32 | None = None
     source_ids: tuple[Int32, ...] | None = None
+    direction: str
+    null_order: str
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -33,11 +33,11 @@ class SortField(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True)
         return (self.source_id,)
 
 
-class SortOrder(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class SortOrder(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A sort order; `order_id` is absent until one is assigned. No fields means unsorted, which has id 0."""
 
-    fields: tuple[SortField, ...]
     order_id: Int32 | None = None
+    fields: tuple[SortField, ...]
 
 
 UNSORTED = SortOrder(fields=(), order_id=UNSORTED_ID)

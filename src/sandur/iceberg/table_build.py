@@ -7,7 +7,8 @@ from itertools import pairwise
 from sandur.errors import Invalid
 from sandur.iceberg.draft import Draft
 from sandur.iceberg.partitioning import check_fits
-from sandur.iceberg.raw_json import JsonArray, shortened
+from sandur.iceberg.properties import integer_property
+from sandur.iceberg.raw_json import JsonArray
 from sandur.iceberg.snapshots import MetadataLogEntry, SnapshotLogEntry
 from sandur.iceberg.sorting import check_order_fits
 from sandur.iceberg.table_metadata import TableMetadata
@@ -96,12 +97,9 @@ def _metadata_log(base: TableMetadata, metadata: TableMetadata) -> JsonArray[Met
 def previous_versions_max(properties: Mapping[str, str]) -> int:
     """How many previous files the metadata log names; raises `Invalid` if the property is no number."""
     for key in PREVIOUS_VERSIONS_MAX_KEYS:
-        text = properties.get(key)
-        if text is not None:
-            try:
-                return max(1, int(text))
-            except ValueError as error:
-                raise Invalid(f"Table property {key} must have integer value: {shortened(text)}") from error
+        number = integer_property(properties, key)
+        if number is not None:
+            return max(1, number)
     return PREVIOUS_VERSIONS_MAX_DEFAULT
 
 

@@ -1,6 +1,5 @@
 """The first metadata of a new table, and the updates that replace an existing one."""
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -9,6 +8,7 @@ from sandur.errors import Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg.fresh_ids import with_fresh_ids
 from sandur.iceberg.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, field_text, spec_carried_forward
+from sandur.iceberg.properties import integer_property
 from sandur.iceberg.raw_json import shortened
 from sandur.iceberg.requests import CreateTable
 from sandur.iceberg.requirements import AssertCreate
@@ -22,7 +22,6 @@ FORMAT_VERSION_WITH_ENCRYPTION = 3
 # What new tables get unless the request says otherwise; existing tables keep what they have.
 DEFAULT_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 _METRICS_PREFIX = "write.metadata.metrics.column."
 _ENCRYPTION_PROPERTIES = ("encryption.data-key-length", "encryption.key-id")
 _COMMIT_PROPERTIES = (
@@ -88,13 +87,8 @@ def replace_table_metadata(base: TableMetadata, request: CreateTable, *, locatio
 
 def format_version_of(properties: Mapping[str, str], default: int) -> int:
     """The format version that the properties ask for; raises `Invalid` if it is not one that exists."""
-    text = properties.get("format-version")
-    if text is None:
-        return default
-    try:
-        return supported_format_version(int(text))
-    except ValueError as error:
-        raise Invalid(f"Table property format-version must have integer value: {shortened(text)}") from error
+    version = integer_property(properties, "format-version")
+    return default if version is None else supported_format_version(version)
 
 
 def _with_sources_by_name(spec: PartitionSpec, requested: Schema, schema: Schema) -> PartitionSpec:
@@ -133,15 +127,8 @@ def _check_properties(properties: Mapping[str, str], schema: Schema, format_vers
                 f"from table prop {shortened(key)} in schema"
             )
     for key in _COMMIT_PROPERTIES:
-        if key in properties:
-            _check_not_negative(key, properties[key])
+        if (integer_property(properties, key) or 0) < 0:
+            raise Invalid(f"Table property {key} must have non negative integer value")
     encryption = [key for key in _ENCRYPTION_PROPERTIES if key in properties]
     if encryption and format_version < FORMAT_VERSION_WITH_ENCRYPTION:
         raise Invalid(f"Invalid properties for v{format_version}: [{', '.join(encryption)}]")
-
-
-def _check_not_negative(key: str, text: str) -> None:
-    if not _INTEGER.fullmatch(text):
-        raise Invalid(f"Table property {key} must have integer value")
-    if text.startswith("-") and int(text) < 0:
-        raise Invalid(f"Table property {key} must have non negative integer value")

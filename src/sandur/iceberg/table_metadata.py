@@ -85,12 +85,12 @@ class _Head(msgspec.Struct, frozen=True, rename="kebab"):
     location: str
     last_updated_ms: Int64
     last_column_id: Int32
+    current_schema_id: Int32
+    default_spec_id: Int32
+    last_partition_id: Int32
+    default_sort_order_id: Int32
     table_uuid: str | None = None
     last_sequence_number: Int64 | None = None
-    current_schema_id: Int32 | None = None
-    default_spec_id: Int32 | None = None
-    last_partition_id: Int32 | None = None
-    default_sort_order_id: Int32 | None = None
     properties: dict[str, str] | None = None
     current_snapshot_id: Int64 | None = None
     next_row_id: Int64 | None = None
@@ -236,12 +236,12 @@ def decode_table_metadata(data: bytes, *, metadata_location: str | None = None) 
     fields: dict[str, JsonBytes] = {
         name: value for name, value in decode_object(text, _WHAT).items() if not is_null(value)
     }
-    _check_format_version(fields)
-    head = decode(object_of((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
-    if head.format_version == 1:
+    version = _format_version_of(fields)
+    if version == 1:
         fields = _with_v1_implied(fields)
     else:
-        _check_required(fields, head.format_version)
+        _check_required(fields, version)
+    head = decode(object_of((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
     return _metadata_of(head, fields, text, metadata_location)
 
 
@@ -265,12 +265,13 @@ def _uncompressed(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _check_format_version(fields: Mapping[str, JsonBytes]) -> None:
+def _format_version_of(fields: Mapping[str, JsonBytes]) -> int:
     if "format-version" not in fields:
         raise BadRequest(f"{_WHAT} is malformed: missing format-version")
     version = decode(fields["format-version"], int, "format-version")
     if not 1 <= version <= FORMAT_VERSION_MAX:
         raise Invalid(f"Cannot read unsupported version {version} (supported: v{FORMAT_VERSION_MAX})")
+    return version
 
 
 def _check_required(fields: Mapping[str, JsonBytes], format_version: int) -> None:
@@ -286,9 +287,11 @@ def _with_v1_implied(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
     if "schemas" not in fields:
         if "schema" not in fields:
             raise BadRequest("schema must exist in format v1")
-        schema = decode_object(fields["schema"], "schema")
+        schema = {
+            name: value for name, value in decode_object(fields["schema"], "schema").items() if not is_null(value)
+        }
         schema_id = schema.get("schema-id", b"0")
-        implied["schemas"] = array_of([object_of(({**schema, "schema-id": schema_id}).items())])
+        implied["schemas"] = array_of([object_of({**schema, "schema-id": schema_id}.items())])
         implied["current-schema-id"] = schema_id
     if "partition-specs" in fields:
         specs = decode(fields["partition-specs"], list[PartitionSpec], "partition-specs")
@@ -312,12 +315,6 @@ def _metadata_of(
     def lines(name: str, item_type: type[T]) -> JsonArray[T]:
         return array(fields.get(name), item_type, name, source=source)
 
-    def number(name: str) -> int:
-        # Present: demanded of v2 and v3, filled in for v1.
-        if name not in fields:
-            raise BadRequest(f"{name} must exist in format v{head.format_version}")
-        return decode(fields[name], Int32, name)
-
     current_snapshot_id = None if head.current_snapshot_id == NO_SNAPSHOT_ID else head.current_snapshot_id
     return TableMetadata(
         format_version=head.format_version,
@@ -326,12 +323,12 @@ def _metadata_of(
         last_sequence_number=0 if head.format_version == 1 else head.last_sequence_number or 0,
         last_updated_ms=head.last_updated_ms,
         last_column_id=head.last_column_id,
-        current_schema_id=number("current-schema-id"),
+        current_schema_id=head.current_schema_id,
         schema_list=lines("schemas", Schema),
-        default_spec_id=number("default-spec-id"),
+        default_spec_id=head.default_spec_id,
         spec_list=lines("partition-specs", PartitionSpec),
-        last_partition_id=number("last-partition-id"),
-        default_sort_order_id=number("default-sort-order-id"),
+        last_partition_id=head.last_partition_id,
+        default_sort_order_id=head.default_sort_order_id,
         sort_order_list=lines("sort-orders", SortOrder),
         properties=head.properties or {},
         current_snapshot_id=current_snapshot_id,

@@ -18,28 +18,14 @@ from sandur.iceberg.partitioning import (
     same_spec,
     with_field_ids,
 )
-from sandur.iceberg.raw_json import JsonArray, shortened
+from sandur.iceberg.properties import RESERVED_PROPERTIES
+from sandur.iceberg.raw_json import JsonArray, next_id, shortened
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
 from sandur.iceberg.snapshots import SnapshotId
 from sandur.iceberg.sorting import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bound_order, same_order
 from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, without_trailing_slash
 from sandur.iceberg.updates import LAST_ADDED
-
-# Keys that clients use to ask for or to show something; they are never part of a table's properties.
-RESERVED_PROPERTIES = frozenset(
-    {
-        "format-version",
-        "uuid",
-        "snapshot-count",
-        "current-snapshot-summary",
-        "current-snapshot-id",
-        "current-snapshot-timestamp-ms",
-        "current-schema",
-        "default-partition-spec",
-        "default-sort-order",
-    }
-)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -78,7 +64,7 @@ def add_schema(draft: Draft, requested: Schema) -> Draft:
     if known is not None:
         reused = replace(draft, last_added_schema_id=known.schema_id or 0)
         return reused if last_column_id == metadata.last_column_id else reused.changed(last_column_id=last_column_id)
-    schema_id = 1 + max((found.schema_id or 0 for found in metadata.schemas), default=-1)
+    schema_id = next_id((found.schema_id or 0 for found in metadata.schemas), start=0)
     added = msgspec.structs.replace(schema, schema_id=schema_id)
     return replace(draft, last_added_schema_id=schema_id).changed(
         schema_list=metadata.schema_list.with_appended(added), last_column_id=last_column_id
@@ -117,7 +103,7 @@ def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
         return replace(draft, last_added_spec_id=known.spec_id or SPEC_ID_START)
     with_ids = with_field_ids(spec, metadata.specs, last_id=metadata.last_partition_id, format_version=version)
     check_field_ids(with_ids, format_version=version)
-    spec_id = 1 + max((found.spec_id or 0 for found in metadata.specs), default=SPEC_ID_START - 1)
+    spec_id = next_id((found.spec_id or 0 for found in metadata.specs), start=SPEC_ID_START)
     return replace(draft, last_added_spec_id=spec_id).changed(
         spec_list=metadata.spec_list.with_appended(msgspec.structs.replace(with_ids, spec_id=spec_id)),
         last_partition_id=max(metadata.last_partition_id, with_ids.highest_field_id),
@@ -137,8 +123,8 @@ def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
     if known is not None:
         return replace(draft, last_added_order_id=known.order_id or UNSORTED_ID)
     if order.fields:
-        order_id = 1 + max((found.order_id or 0 for found in metadata.sort_orders), default=SORTED_ID_START - 1)
-        order = msgspec.structs.replace(order, order_id=max(order_id, SORTED_ID_START))
+        order_id = next_id((found.order_id or 0 for found in metadata.sort_orders), start=SORTED_ID_START)
+        order = msgspec.structs.replace(order, order_id=order_id)
     else:
         order = UNSORTED
     return replace(draft, last_added_order_id=order.order_id).changed(

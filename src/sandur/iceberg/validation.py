@@ -1,0 +1,92 @@
+"""A full check of table metadata that another program wrote."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from sandur.errors import Invalid
+from sandur.iceberg.partitioning import check_field_ids_complete, check_fits
+from sandur.iceberg.raw_json import shortened
+from sandur.iceberg.schema import check_format, checked_schema
+from sandur.iceberg.snapshots import MAIN_BRANCH, check_snapshot, checked_ref
+from sandur.iceberg.sorting import check_order_fits
+from sandur.iceberg.table_build import CLOCK_SKEW_MAX_MS
+from sandur.iceberg.table_metadata import TableMetadata
+
+
+def check_table_metadata(metadata: TableMetadata) -> None:
+    """Refuse with `Invalid` or `BadRequest` metadata in which anything is malformed or contradicts anything else.
+
+    What passes may be committed to: the engine trusts the base and checks only what a commit changes.
+    """
+    _check_definitions(metadata)
+    _check_snapshots(metadata)
+    _check_refs(metadata)
+    _check_order([entry.timestamp_ms for entry in metadata.snapshot_log], "snapshot log")
+    _check_order([entry.timestamp_ms for entry in metadata.metadata_log], "metadata log")
+    _check_unique((file.snapshot_id for file in metadata.statistics), "statistics file for snapshot")
+    _check_unique(
+        (file.snapshot_id for file in metadata.partition_statistics), "partition statistics file for snapshot"
+    )
+    _check_unique((key.key_id for key in metadata.encryption_keys), "encryption key")
+
+
+def _check_definitions(metadata: TableMetadata) -> None:
+    if metadata.table_uuid is None and metadata.format_version > 1:
+        raise Invalid(f"UUID is required in format v{metadata.format_version}")
+    if not metadata.location:
+        raise Invalid(f"Table location is required in format v{metadata.format_version}")
+    for schema in metadata.schemas:
+        check_format(checked_schema(schema), metadata.format_version)
+        if schema.highest_field_id > metadata.last_column_id:
+            raise Invalid(
+                f"Invalid last column ID: {metadata.last_column_id} < {schema.highest_field_id} (highest field ID)"
+            )
+    for spec in metadata.specs:
+        check_field_ids_complete(spec)
+    _check_unique((schema.schema_id or 0 for schema in metadata.schemas), "schema")
+    _check_unique((spec.spec_id or 0 for spec in metadata.specs), "partition spec")
+    _check_unique((order.order_id or 0 for order in metadata.sort_orders), "sort order")
+    check_fits(metadata.default_spec, metadata.current_schema)
+    check_order_fits(metadata.default_sort_order, metadata.current_schema)
+
+
+def _check_snapshots(metadata: TableMetadata) -> None:
+    _check_unique((snapshot.snapshot_id for snapshot in metadata.snapshots), "snapshot")
+    for snapshot, stored in zip(metadata.snapshots, metadata.snapshot_list.elements(), strict=True):
+        check_snapshot(snapshot)
+        if snapshot.sequence_number > metadata.last_sequence_number:
+            raise Invalid(
+                f"Invalid snapshot with sequence number {snapshot.sequence_number} greater than last sequence number "
+                f"{metadata.last_sequence_number}"
+            )
+        # Commits look for ids in the bytes first, so an id must be spelled as a plain number.
+        if b"%d" % snapshot.snapshot_id not in bytes(stored):
+            raise Invalid(f"Invalid snapshot-id: {snapshot.snapshot_id} is not written as an integer")
+
+
+def _check_refs(metadata: TableMetadata) -> None:
+    for name, ref in metadata.refs.items():
+        checked_ref(ref)
+        if ref.snapshot_id not in metadata.snapshot_ids:
+            raise Invalid(f"Snapshot for reference {shortened(name)} does not exist in the existing snapshots list")
+    current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
+    if current is None and main is not None:
+        raise Invalid(f"Current snapshot is not set, but main branch exists: {main.snapshot_id}")
+    if current is not None and main is not None and current != main.snapshot_id:
+        raise Invalid(f"Current snapshot ID does not match main branch ({current} != {main.snapshot_id})")
+    if current is not None and current not in metadata.snapshot_ids:
+        raise Invalid("Invalid table metadata: Cannot find current version")
+
+
+def _check_order(timestamps_ms: list[int], what: str) -> None:
+    for before, after in pairwise(timestamps_ms):
+        if after - before < -CLOCK_SKEW_MAX_MS:
+            raise Invalid(f"Expected sorted {what} entries: {after} follows {before}")
+
+
+def _check_unique(ids: Iterable[int | str], what: str) -> None:
+    seen: set[int | str] = set()
+    for item_id in ids:
+        if item_id in seen:
+            raise Invalid(f"Invalid table metadata: multiple entries for {what} {item_id}")
+        seen.add(item_id)
