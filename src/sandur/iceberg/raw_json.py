@@ -15,7 +15,7 @@ T = TypeVar("T")
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-JsonBytes = bytes | msgspec.Raw
+JsonBytes = bytes | memoryview | msgspec.Raw
 
 _WHITE_SPACE = frozenset(b" \t\r\n")
 _ARRAY_START, _ARRAY_END, _OBJECT_START = b"[]{"

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
+from sandur.iceberg.carving import split_document
 from sandur.iceberg.encryption import EncryptedKey
 from sandur.iceberg.partitioning import SPEC_ID_START, PartitionField, PartitionSpec, with_default_field_ids
 from sandur.iceberg.raw_json import (
@@ -225,17 +226,20 @@ def _chosen(items: Iterable[T], id_of: Callable[[T], int | None], wanted: int, w
     return found
 
 
-def decode_table_metadata(data: bytes, *, metadata_location: str | None = None) -> TableMetadata:
+def decode_table_metadata(
+    data: bytes,
+    *,
+    metadata_location: str | None = None,
+    split: Callable[[bytes, str], dict[str, JsonBytes]] = split_document,
+) -> TableMetadata:
     """The metadata in a file, plain or compressed with gzip; raises `BadRequest` or `Invalid` if it is none.
 
-    The small fields and the shape of the document are checked, the content of its lists is trusted: run
-    `check_table_metadata` on a file that this program did not write.
+    The small fields and the shape of the document are checked, the content of its lists is trusted: a file that this
+    program did not write comes in through `decode_foreign_table_metadata`, which trusts nothing.
     """
     text = _uncompressed(bytes(data))
     check_utf8(text, _WHAT)
-    fields: dict[str, JsonBytes] = {
-        name: value for name, value in decode_object(text, _WHAT).items() if not is_null(value)
-    }
+    fields: dict[str, JsonBytes] = {name: value for name, value in split(text, _WHAT).items() if not is_null(value)}
     version = _format_version_of(fields)
     if version == 1:
         fields = _with_v1_implied(fields)

@@ -5,12 +5,27 @@ from itertools import pairwise
 
 from sandur.errors import Invalid
 from sandur.iceberg.partitioning import check_field_ids_complete, check_fits
-from sandur.iceberg.raw_json import shortened
+from sandur.iceberg.raw_json import JsonBytes, decode_object, shortened
 from sandur.iceberg.schema import check_format, checked_schema
 from sandur.iceberg.snapshots import MAIN_BRANCH, check_snapshot, checked_ref
 from sandur.iceberg.sorting import check_order_fits
 from sandur.iceberg.table_build import CLOCK_SKEW_MAX_MS
-from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
+
+
+def decode_foreign_table_metadata(data: bytes, *, metadata_location: str | None = None) -> TableMetadata:
+    """The metadata in a file that another program wrote, checked in full; raises `BadRequest` or `Invalid`."""
+    read = decode_table_metadata(data, metadata_location=metadata_location, split=_split_completely)
+    check_table_metadata(read)
+    # Later commits read the file faster; refuse one that was built to be read differently then.
+    trusted = decode_table_metadata(data, metadata_location=metadata_location)
+    if encode_table_metadata(trusted) != encode_table_metadata(read):
+        raise Invalid("Invalid table metadata: its fields cannot be told apart")
+    return read
+
+
+def _split_completely(data: bytes, what: str) -> dict[str, JsonBytes]:
+    return dict(decode_object(data, what))
 
 
 def check_table_metadata(metadata: TableMetadata) -> None:
