@@ -1,5 +1,6 @@
 """A typed value that changes only by swap."""
 
+from collections.abc import MutableMapping
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -23,25 +24,45 @@ class Cell(Generic[T]):
 
     Every written body carries a fresh `event_id` (G1): on S3 a version is a hash of the bytes, so that two equal bodies
     would have equal versions and a swap could succeed twice.
+
+    With `seen`, what was read or written last is kept there by key. It spares reading and decoding what has not
+    changed; it is never believed without asking the store.
     """
 
-    def __init__(self, store: ObjectStore, key: str, kind: type[T], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        kind: type[T],
+        clock: Clock,
+        *,
+        seen: MutableMapping[str, Held[T]] | None = None,
+    ) -> None:
         self._store = store
         self._kind = kind
         self._clock = clock
+        self._seen = seen
         self.key = key
+
+    @property
+    def last_seen(self) -> Held[T] | None:
+        """What was read or written last; by now it may be something else."""
+        return self._seen.get(self.key) if self._seen is not None else None
 
     async def read(self) -> Held[T] | None:
         """The value and its version; None when the cell is empty."""
-        found = await self._store.get(self.key)
-        return Held(self._decoded(found.data), found.version) if found else None
+        if before := self.last_seen:
+            found = await self.read_if_changed(seen=before.version)
+            return before if found is UNCHANGED else found
+        found_now = await self._store.get(self.key)
+        return self._noted(Held(self._decoded(found_now.data), found_now.version) if found_now else None)
 
     async def read_if_changed(self, *, seen: Version) -> Held[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""
         found = await self._store.get_if_changed(self.key, seen=seen)
-        if found is None or found is UNCHANGED:
+        if found is UNCHANGED:
             return found
-        return Held(self._decoded(found.data), found.version)
+        return self._noted(Held(self._decoded(found.data), found.version) if found else None)
 
     async def create(self, value: T) -> Held[T]:
         """Fill the empty cell; SwapLost when it is not empty."""
@@ -54,11 +75,22 @@ class Cell(Generic[T]):
         """
         written = msgspec.structs.replace(value, event_id=self._clock.new_id())
         version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
-        return Held(written, version)
+        held = Held(written, version)
+        self._noted(held)
+        return held
 
     async def empty(self, *, expected: Version) -> None:
         """Take the value away if it is at the expected version."""
         await self._store.delete(self.key, expected=expected)
+        self._noted(None)
+
+    def _noted(self, held: Held[T] | None) -> Held[T] | None:
+        if self._seen is not None:
+            if held is None:
+                self._seen.pop(self.key, None)
+            else:
+                self._seen[self.key] = held
+        return held
 
     def _decoded(self, data: bytes) -> T:
         try:

@@ -41,6 +41,10 @@ class Layout(NamedTuple):
     def root(self) -> str:
         return f"tenant={encoded(self.tenant)}/workspace={encoded(self.workspace)}/_catalog/"
 
+    def tables_folder(self) -> str:
+        """Where the workspace's tables lie by default. Without `=`, which engines take for Hive partitions."""
+        return f"tables/{encoded(self.tenant)}/{encoded(self.workspace)}/"
+
     # Entities: the truth.
 
     def catalogs_folder(self) -> str:

@@ -1,0 +1,64 @@
+"""Where tables may lie: one spelling for comparing addresses, and the policy that keeps tables in their own storage."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sandur.errors import Invalid
+
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):(.*)$", re.DOTALL)
+_SAME_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+_WILDCARDS: Final = frozenset("*?[]{}\\")
+_UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def normalized(location: str) -> str:
+    """The one spelling in which addresses are compared: `file:///…` or `scheme://host/…`, no slash at the end.
+
+    Nothing is decoded: engines take the text of a location as it stands.
+    """
+    match = _SCHEME.match(location)
+    if match is None:
+        scheme, rest = "file", location
+    else:
+        scheme, rest = match[1].lower(), match[2]
+    scheme = _SAME_SCHEMES.get(scheme, scheme)
+    if scheme == "file":
+        path = rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
+        return "file:///" + path.strip("/")
+    if scheme == "memory":
+        return "memory:///" + rest.strip("/")
+    return f"{scheme}://{rest.strip('/')}"
+
+
+def is_within(location: str, root: str) -> bool:
+    """Whether the location is the root or lies below it; both normalized."""
+    return location == root or location.startswith(root.rstrip("/") + "/")
+
+
+def checked_location(location: str, roots: Iterable[str]) -> str:
+    """The location itself, or Invalid: it must lie below one of the roots (normalized) and not try to get out of it."""
+    plain = normalized(location)
+    if problem := _problem(plain):
+        raise Invalid(f"Invalid location {location}: {problem}")
+    allowed = tuple(roots)
+    if not any(is_within(plain, root) and plain != root for root in allowed):
+        raise Invalid(f"Invalid location {location}: it is not below {' or '.join(allowed)}")
+    return location
+
+
+def _problem(plain: str) -> str | None:
+    path = plain.partition("://")[2]
+    if found := _WILDCARDS.intersection(path):
+        return f"it holds {' '.join(sorted(found))}"
+    if not path.isprintable():
+        return "it holds a character that cannot be printed"
+    for segment in path.lstrip("/").split("/"):
+        if segment in {"", ".", ".."}:
+            return f"it holds the segment {segment!r}"
+    return None
+
+
+def folder_name(text: str) -> str:
+    """A folder name that every engine can handle; not unique, so add an id where that matters."""
+    return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"

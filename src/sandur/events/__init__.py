@@ -1,0 +1,1 @@
+"""What happened: receipts of commits and the feed made of them."""

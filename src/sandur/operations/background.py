@@ -1,0 +1,45 @@
+"""Work that is finished behind the answer: none of it is needed for what was answered to stay true."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from sandur.errors import SandurError
+
+AT_ONCE_MAX: Final = 256
+
+
+class Background:
+    """Runs tasks beside the answers and waits for them when the program ends.
+
+    What fails here is repaired by whoever comes next (a retry, a successor, a janitor); `on_failure` hears of it.
+    """
+
+    def __init__(self, on_failure: Callable[[str, SandurError], None] | None = None) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_failure = on_failure
+
+    async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        """Begin the work. Waits only when too much of it is under way already."""
+        while len(self._tasks) >= AT_ONCE_MAX:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(self._guarded(what, work), name=what)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def drain(self) -> None:
+        """Wait until nothing is under way any more."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        except SandurError as error:
+            if self._on_failure:
+                self._on_failure(what, error)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at, so that asyncio does not report it a second time.

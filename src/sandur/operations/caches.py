@@ -1,0 +1,74 @@
+"""What a server remembers: bounded, and never believed without asking the store."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, MutableMapping
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+CELLS_MAX: Final = 20_000
+RECEIPTS_MAX: Final = 50_000
+DOCUMENT_BYTES_MAX: Final = 256 << 20
+
+
+class Recent(MutableMapping[K, V], Generic[K, V]):
+    """The entries used last, at most so many."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._entries_max = entries_max
+
+    def __getitem__(self, key: K) -> V:
+        value = self._entries[key]
+        self._entries.move_to_end(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._entries_max:
+            self._entries.popitem(last=False)
+
+    def __delitem__(self, key: K) -> None:
+        del self._entries[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class RecentBytes(Generic[K, V]):
+    """The values used last, at most so many bytes of them, with a count of hits and misses."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, key: K) -> V | None:
+        found = self._entries.get(key)
+        if found is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._entries.move_to_end(key)
+        return found[0]
+
+    def put(self, key: K, value: V, size_bytes: int) -> None:
+        if key in self._entries:
+            self.bytes -= self._entries.pop(key)[1]
+        if size_bytes > self._bytes_max:
+            return
+        self._entries[key] = (value, size_bytes)
+        self.bytes += size_bytes
+        while self.bytes > self._bytes_max:
+            _, (_, size) = self._entries.popitem(last=False)
+            self.bytes -= size
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,81 @@
+"""Everything an operation needs, for one tenant's workspace."""
+
+from collections.abc import MutableMapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.records import Catalog, Claim, NameRecord, NamespaceRecord, Pointer, Stage, Transaction
+from sandur.clock import Clock
+from sandur.events.receipts import Receipts
+from sandur.operations.background import Background
+from sandur.operations.caches import CELLS_MAX, DOCUMENT_BYTES_MAX, RECEIPTS_MAX, Recent, RecentBytes
+from sandur.settings import Settings
+from sandur.storage.cell import Cell, Held
+from sandur.storage.layout import Layout
+from sandur.storage.locations import Locations
+from sandur.storage.object_store import ObjectStore
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Workspace:
+    """The store, the keys and the caches of one tenant's workspace, and the cells in it by what they hold."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        layout: Layout,
+        clock: Clock,
+        settings: Settings,
+        locations: Locations,
+        background: Background | None = None,
+    ) -> None:
+        self.store = store
+        self.layout = layout
+        self.clock = clock
+        self.settings = settings
+        self.locations = locations
+        self.background = background or Background()
+        self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
+        self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
+        # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
+        self._seen: MutableMapping[str, Held[Any]] = Recent(CELLS_MAX)
+
+    @property
+    def area(self) -> str:
+        """The address below which this workspace's catalogs keep their tables unless told otherwise."""
+        return f"{self.locations.own.rstrip('/')}/{self.layout.tables_folder().rstrip('/')}"
+
+    def catalog(self, name: str) -> Cell[Catalog]:
+        return self._cell(self.layout.catalog(name), Catalog)
+
+    def namespace(self, namespace: Namespace) -> Cell[NamespaceRecord]:
+        return self._cell(self.layout.namespace(namespace), NamespaceRecord)
+
+    def name(self, identifier: Identifier) -> Cell[NameRecord]:
+        return self._cell(self.layout.name(identifier), NameRecord)
+
+    def pointer(self, table_uuid: str) -> Cell[Pointer]:
+        return self._cell(self.layout.pointer(table_uuid), Pointer)
+
+    def commit_claim(self, table_uuid: str, key_hash: str) -> Cell[Claim]:
+        return self._plain_cell(self.layout.commit_claim(table_uuid, key_hash), Claim)
+
+    def claim(self, operation: str, key_hash: str) -> Cell[Claim]:
+        return self._plain_cell(self.layout.claim(operation, key_hash), Claim)
+
+    def transaction(self, transaction_id: str) -> Cell[Transaction]:
+        return self._plain_cell(self.layout.transaction(transaction_id), Transaction)
+
+    def stage(self, identifier: Identifier, table_uuid: str) -> Cell[Stage]:
+        return self._plain_cell(self.layout.stage(identifier, table_uuid), Stage)
+
+    def _cell(self, key: str, kind: type[T]) -> Cell[T]:
+        return Cell(self.store, key, kind, self.clock, seen=self._seen)
+
+    def _plain_cell(self, key: str, kind: type[T]) -> Cell[T]:
+        """A cell that is read once or twice in its life and is not worth remembering."""
+        return Cell(self.store, key, kind, self.clock)

@@ -1,0 +1,83 @@
+"""From the address of a file to the store that holds it: the catalog's own, or one of the allowed locations."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sandur.catalog.locations import is_within, normalized
+from sandur.errors import Invalid
+from sandur.storage.object_store import ABSENT, ObjectStore
+
+
+class _Root(NamedTuple):
+    address: str
+    open: Callable[[], ObjectStore]
+
+
+class Locations:
+    """Files by their address.
+
+    `own` is the address of the catalog's store; `others` are further roots, opened when first used.
+    """
+
+    def __init__(
+        self, own: str, store: ObjectStore, *, others: Sequence[str] = (), open_store: Callable[[str], ObjectStore]
+    ) -> None:
+        self.own = own
+        self._stores: dict[str, ObjectStore] = {own: store}
+        self._open_store = open_store
+        self._others = [normalized(other) for other in others]
+
+    @property
+    def others(self) -> Sequence[str]:
+        """The allowed locations beyond the catalog's own store, normalized."""
+        return self._others
+
+    async def read(self, location: str) -> bytes | None:
+        """The bytes of a file; None when it is not there."""
+        store, key = self._at(location)
+        found = await store.get(key)
+        return found.data if found else None
+
+    async def exists(self, location: str) -> bool:
+        store, key = self._at(location)
+        return await store.head(key) is not None
+
+    async def create(self, location: str, data: bytes) -> None:
+        """Write a file that is not there yet; SwapLost when it is."""
+        store, key = self._at(location)
+        await store.put(key, data, expected=ABSENT)
+
+    async def remove(self, location: str) -> bool:
+        """Take a file away; whether it was there."""
+        store, key = self._at(location)
+        listed = await store.head(key)
+        if listed is None:
+            return False
+        await store.delete(key, expected=listed.version)
+        return True
+
+    async def close(self) -> None:
+        for address, store in self._stores.items():
+            if address != self.own:
+                await store.close()
+
+    def _at(self, location: str) -> tuple[ObjectStore, str]:
+        plain = normalized(location)
+        roots = [root for root in (self.own, *self._others) if is_within(plain, root) and plain != root]
+        if not roots:
+            raise Invalid(f"Invalid location {location}: it is not below {' or '.join((self.own, *self._others))}")
+        # The catalog's own store first, then the longest: a file is always reached through the same store.
+        root = self.own if self.own in roots else max(roots, key=len)
+        if root not in self._stores:
+            self._stores[root] = self._open_store(root)
+        return self._stores[root], plain[len(root.rstrip("/")) + 1 :]
+
+
+def address_of(url: str) -> str:
+    """The normalized address of a store's URL; a folder becomes absolute."""
+    if url == "memory:":
+        return "memory:///"
+    if "://" not in url and not url.startswith("file:"):
+        return normalized(str(Path(url).expanduser().absolute()))
+    return normalized(url)
