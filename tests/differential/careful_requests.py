@@ -57,7 +57,7 @@ def _append(rng: Random, draft: Draft, metadata: JsonObject) -> list[JsonObject]
     added: JsonObject = {
         "snapshot-id": snapshot_id,
         "sequence-number": metadata["last-sequence-number"] + 1,
-        "timestamp-ms": draft.now_ms,
+        "timestamp-ms": draft.now_ms - rng.randint(100, 2000),  # the client began before the commit
         "manifest-list": f"{metadata['location']}/metadata/snap-{snapshot_id}.avro",
         "summary": {"operation": "append", "added-records": "5"},
         "schema-id": metadata["current-schema-id"],

@@ -10,8 +10,8 @@ from tests.differential.comparison import Comparison, compare
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 
 METADATA_FOLDER = "s3://warehouse/db/table/metadata"
-UNKNOWN_FIELD = "x-unknown"
-UNKNOWN_FIELD_CHANCE = 0.03
+ASCII_CHANCE = 0.5
+OURS_CHANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Engines:
     theirs: Callable[[Commit], Outcome]
     create: Callable[[Random, int], JsonObject]
     change: Callable[[Random, JsonObject, int], JsonObject]
+    form: Callable[[Random, JsonObject], JsonObject]  # How the result may be spelled before the next step reads it.
     stamp: Callable[[JsonObject], object]  # The moment of a change, as its metadata tells it.
 
 
@@ -37,13 +38,12 @@ def history(engines: Engines, *, seed: int, steps: int) -> Iterator[Comparison]:
         theirs = engines.theirs(commit)
         ours = engines.ours(commit, _their_time(engines, theirs, since_ms=now_ms))
         yield compare(commit, ours, theirs)
-        if theirs.verdict is Verdict.CHANGED:
+        if ours.verdict is theirs.verdict is Verdict.CHANGED:
             # Going on from our own file shows that the other engine reads it.
-            source = ours if ours.verdict is Verdict.CHANGED and rng.random() < 0.5 else theirs
-            base, text = source.metadata, source.text
-            if base is not None and rng.random() < UNKNOWN_FIELD_CHANCE:
-                base = {**base, UNKNOWN_FIELD: {"written by": "another engine", "big": 2**60}}
-                text = json.dumps(base).encode()
+            source = ours if rng.random() < OURS_CHANCE else theirs
+            base = source.metadata or {}
+            form = engines.form(rng, base)
+            text = source.text if form is base else json.dumps(form, ensure_ascii=rng.random() < ASCII_CHANCE).encode()
             location = f"{METADATA_FOLDER}/{step:05d}-{seed}.metadata.json"
 
 

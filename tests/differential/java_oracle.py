@@ -16,6 +16,7 @@ GROUP = "org.apache.iceberg"
 ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
 VERSION = "1.11.0"
 RESOLVE_SECONDS_MAX = 240
+REPLACED_LOCATION = "s3://warehouse/db/table/metadata/00003-replaced.metadata.json"
 
 # Spark resolves the coordinates into the default ivy folder; the JVM it starts for that is thrown away.
 _RESOLVE = f"""
@@ -84,6 +85,10 @@ class JavaOracle:
         """The metadata of a new table, from the parts of a create request."""
         return self._attempt(lambda: self._create_table(request))
 
+    def replace_table(self, base_text: bytes, request: JsonObject) -> Outcome:
+        """The metadata of a table whose definition is replaced by the parts of a create request."""
+        return self._attempt(lambda: self._replace_table(base_text, request))
+
     def rewritten_table(self, text: bytes) -> JsonObject:
         """What Java makes of a table metadata file: read, then written again."""
         parser = self._iceberg.TableMetadataParser
@@ -129,6 +134,17 @@ class JavaOracle:
         return _changed(self._iceberg.view.ViewMetadataParser.toJson(built))
 
     def _create_table(self, request: JsonObject) -> Outcome:
+        schema, spec, order, properties = self._definition(request)
+        built = self._iceberg.TableMetadata.newTableMetadata(schema, spec, order, request["location"], properties)
+        return _changed(self._iceberg.TableMetadataParser.toJson(built))
+
+    def _replace_table(self, base_text: bytes, request: JsonObject) -> Outcome:
+        schema, spec, order, properties = self._definition(request)
+        base = self._iceberg.TableMetadataParser.fromJson(REPLACED_LOCATION, base_text.decode())
+        built = base.buildReplacement(schema, spec, order, request["location"], properties)
+        return _changed(self._iceberg.TableMetadataParser.toJson(built))
+
+    def _definition(self, request: JsonObject) -> tuple[Any, Any, Any, Any]:
         iceberg = self._iceberg
         schema = iceberg.SchemaParser.fromJson(json.dumps(request["schema"]))
         spec, order = iceberg.PartitionSpec.unpartitioned(), iceberg.SortOrder.unsorted()
@@ -139,8 +155,7 @@ class JavaOracle:
         properties = self._gateway.jvm.java.util.HashMap()
         for key, value in request["properties"].items():
             properties.put(key, value)
-        built = iceberg.TableMetadata.newTableMetadata(schema, spec, order, request["location"], properties)
-        return _changed(iceberg.TableMetadataParser.toJson(built))
+        return schema, spec, order, properties
 
     def _parsed(self, commit: Commit) -> Any:
         return self._iceberg.rest.requests.UpdateTableRequestParser.fromJson(json.dumps(commit.request))

@@ -54,3 +54,8 @@ class Commit:
     def has(self, *actions: str) -> bool:
         """Whether the request contains one of these actions."""
         return any(update.get("action") in actions for update in self.updates)
+
+    def parts(self, action: str, name: str) -> list[JsonObject]:
+        """The objects called `name` in the updates of this action, where there are any."""
+        found = [update.get(name) for update in self.updates if update.get("action") == action]
+        return [part for part in found if isinstance(part, dict)]

@@ -27,7 +27,7 @@ def commit_table(commit: Commit) -> Outcome:
         return Outcome(Verdict.REFUSED, message=str(refusal), has_crashed=isinstance(refusal, KeyError))
     if _written(built) == _written(base):
         return Outcome(Verdict.UNCHANGED)
-    return Outcome(Verdict.CHANGED, metadata=_written(built), text=built.model_dump_json().encode())
+    return Outcome(Verdict.CHANGED, metadata=_written(built), text=json.dumps(_written(built)).encode())
 
 
 def rewritten(text: bytes) -> JsonObject:
@@ -36,5 +36,5 @@ def rewritten(text: bytes) -> JsonObject:
 
 
 def _written(metadata: TableMetadata) -> JsonObject:
-    value: JsonObject = json.loads(metadata.model_dump_json())
-    return value
+    # Not `model_dump_json`, which refuses version 3.
+    return metadata.model_dump(mode="json")

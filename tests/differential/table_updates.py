@@ -307,9 +307,9 @@ def set_properties(rng: Random, draft: Draft) -> JsonObject:
         ("write.metadata.previous-versions-max", rng.choice(("1", "2", "3", "0", "-4", "100"))),
         ("schema.name-mapping.default", '[{"field-id": 1, "names": ["id"]}]'),
     ]
-    if rng.random() < WRONG:
-        choices.append((rng.choice(RESERVED), "2"))
     updates = dict(rng.sample(choices, k=rng.choice((0, 1, 1, 2))))
+    if rng.random() < WRONG:
+        updates[rng.choice(RESERVED)] = "2"
     if rng.random() < 0.02:
         updates["write.metadata.previous-versions-max"] = "many"
     draft.properties.update(updates)
