@@ -1,4 +1,4 @@
-"""Table properties: which keys are never stored, and numbers in them."""
+"""Properties of tables and views: which keys are never stored, and numbers in them."""
 
 import re
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32_MAX = 2**31 - 1
 
 
-def integer_property(properties: Mapping[str, str], key: str) -> int | None:
+def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "Table") -> int | None:
     """The number under `key`, or nothing if the key is absent; raises `Invalid` if it is no 32-bit integer."""
     text = properties.get(key)
     if text is None:
         return None
     number = int(text) if _INTEGER.fullmatch(text) else None
     if number is None or not -_INT32_MAX - 1 <= number <= _INT32_MAX:
-        raise Invalid(f"Table property {key} must have integer value: {shortened(text)}")
+        raise Invalid(f"{owner} property {key} must have integer value: {shortened(text)}")
     return number

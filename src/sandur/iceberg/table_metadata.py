@@ -1,6 +1,5 @@
 """Table metadata: read from any engine's file, kept as bytes where nothing looks, written as the format demands."""
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ import msgspec
 
 from sandur.errors import BadRequest, Invalid
 from sandur.iceberg.carving import split_document
+from sandur.iceberg.compression import uncompressed
 from sandur.iceberg.encryption import EncryptedKey
 from sandur.iceberg.partitioning import SPEC_ID_START, PartitionField, PartitionSpec, with_default_field_ids
 from sandur.iceberg.raw_json import (
@@ -43,11 +43,8 @@ from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 FORMAT_VERSION_MAX = 3
 FORMAT_VERSION_WITH_ROW_LINEAGE = 3
 NO_SNAPSHOT_ID = -1
-UNCOMPRESSED_BYTES_MAX = 2**30
 
 _WHAT = "table metadata"
-_GZIP_START = b"\x1f\x8b"
-_GZIP_WINDOW_BITS = 31
 
 T = TypeVar("T")
 
@@ -237,7 +234,7 @@ def decode_table_metadata(
     The small fields and the shape of the document are checked, the content of its lists is trusted: a file that this
     program did not write comes in through `decode_foreign_table_metadata`, which trusts nothing.
     """
-    text = _uncompressed(bytes(data))
+    text = uncompressed(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
     fields: dict[str, JsonBytes] = {name: value for name, value in split(text, _WHAT).items() if not is_null(value)}
     version = _format_version_of(fields)
@@ -247,26 +244,6 @@ def decode_table_metadata(
         _check_required(fields, version)
     head = decode(object_of((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
     return _metadata_of(head, fields, text, metadata_location)
-
-
-def _uncompressed(data: bytes) -> bytes:
-    if not data.startswith(_GZIP_START):
-        return data
-    parts: list[bytes] = []
-    size = 0
-    while data:  # A gzip file may consist of several members, one after the other.
-        member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-        try:
-            parts.append(member.decompress(data, UNCOMPRESSED_BYTES_MAX - size + 1))
-        except zlib.error as error:
-            raise BadRequest(f"{_WHAT} is malformed: {error}") from error
-        size += len(parts[-1])
-        if size > UNCOMPRESSED_BYTES_MAX:
-            raise BadRequest(f"{_WHAT} is malformed: larger than {UNCOMPRESSED_BYTES_MAX} bytes when uncompressed")
-        if not member.eof:
-            raise BadRequest(f"{_WHAT} is malformed: the compressed data ends too early")
-        data = member.unused_data
-    return b"".join(parts)
 
 
 def _format_version_of(fields: Mapping[str, JsonBytes]) -> int:
