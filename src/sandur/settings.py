@@ -1,6 +1,7 @@
 """One typed settings object, read from a TOML file, the environment (`SANDUR_…`) and flags, the later winning."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,10 @@ from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
 
+_DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?$"
+
 Natural = Annotated[int, msgspec.Meta(ge=1)]
+Duration = Annotated[str, msgspec.Meta(pattern=_DURATION, description="an ISO-8601 duration such as PT1H or P1DT12H")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
@@ -53,7 +57,10 @@ class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that can be set, with its default."""
+    """Everything that can be set, with its default.
+
+    An empty `tenant` or `workspace` lets each request choose; otherwise every request is in the one that is set.
+    """
 
     store: str = "./sandur-data"
     fsync: Literal["always", "never"] = "always"
@@ -62,6 +69,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Natural = 1
     default_catalog: str = "main"
     allowed_locations: tuple[str, ...] = ()
+    commit_attempts_max: Natural = 8
+    transaction_timeout_ms: Natural = 10_000
+    claim_timeout_ms: Natural = 600_000
+    idempotency_key_lifetime: Duration = "PT1H"
+    stage_create: bool = True
+    stage_ttl: Duration = "PT72H"
+    tenant: str = ""
+    workspace: str = ""
+    authentication: Literal["off", "token"] = "off"
+    token: str = ""
+    allow_unauthenticated: bool = False
+    request_bytes_max: Natural = 32 << 20
+    request_depth_max: Annotated[int, msgspec.Meta(ge=1, le=500)] = 200
+    requests_at_once_max: Natural = 512
+    shutdown_timeout: Duration = "PT30S"
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
     azure: AzureSettings = AzureSettings()
@@ -85,6 +109,15 @@ def load_settings(
         for key, value in values.items():
             merged[key] = _checked(source, key, value)
     return msgspec.convert(_nested(merged), Settings)
+
+
+def seconds_of(duration: str) -> int:
+    """How long an ISO-8601 duration is; BadRequest for a text that is none."""
+    parts = re.match(_DURATION, duration)
+    if not parts:
+        raise BadRequest(f"duration {duration!r}: expected ISO-8601 such as PT1H or P1DT12H")
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def setting_keys() -> Mapping[str, type]:

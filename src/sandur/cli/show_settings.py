@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sandur.settings import ENVIRONMENT_PREFIX, load_settings, setting_keys
 
-_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token")
+_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "token")
 
 
 def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:
