@@ -6,7 +6,7 @@ from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import shortened
+from sandur.iceberg.raw_json import encode, shortened
 from sandur.iceberg.types import Default, FieldType, NestedField, Primitive, primitive, type_text
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -26,7 +26,7 @@ def check_defaults(field: NestedField) -> None:
 
 
 def _check_default(field_type: FieldType, value: Default) -> None:
-    shown = shortened(str(value))
+    shown = shortened(encode(value).decode())
     if not isinstance(field_type, str) or primitive(field_type).name in _NULL_ONLY:
         raise Invalid(f"Invalid default value for {type_text(field_type)}: {shown} (must be null)")
     column_type = primitive(field_type)

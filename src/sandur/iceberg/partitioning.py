@@ -51,7 +51,8 @@ UNPARTITIONED = PartitionSpec(fields=(), spec_id=SPEC_ID_START)
 def field_text(field: PartitionField) -> str:
     """How messages show a partition field."""
     sources = ", ".join(map(str, field.sources))
-    return f"{field.field_id}: {shortened(field.name)}: {shortened(field.transform)}({sources})"
+    shown_id = "" if field.field_id is None else f"{field.field_id}: "
+    return f"{shown_id}{shortened(field.name)}: {shortened(field.transform)}({sources})"
 
 
 def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
@@ -78,7 +79,8 @@ def bound_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> P
         _check_name(field, schema, names)
         _check_source_count(field, format_version)
     bound = PartitionSpec(fields=tuple(map(_canonical, spec.fields)), spec_id=spec.spec_id)
-    check_fits(bound, schema)
+    # With the ids that positions imply, so that messages show the same ids as Java's.
+    check_fits(with_default_field_ids(bound), schema)
     return bound
 
 
@@ -98,7 +100,7 @@ def _canonical(field: PartitionField) -> PartitionField:
 def _check_name(field: PartitionField, schema: Schema, names: set[str]) -> None:
     name = field.name
     if not name:
-        raise Invalid("Cannot use empty partition name: ")
+        raise Invalid("Invalid column name: (empty)")
     if name in names:
         raise Invalid(f"Cannot use partition name more than once: {shortened(name)}")
     names.add(name)
@@ -171,11 +173,14 @@ def with_field_ids(
     # In v1 ids are positions; later versions share the id of an equal field in another spec.
     known = {} if format_version == 1 else _ids_of_known_fields(existing)
     highest_id = UNPARTITIONED_LAST_ID if format_version == 1 else last_id
-    fields = []
+    fields: list[PartitionField] = []
+    taken: set[int] = set()
     for field in spec.fields:
         field_id = known.get((field.sources, field.transform))
-        if field_id is None:
+        # Java may have given one id to different fields of different specs, which now meet in one.
+        if field_id is None or field_id in taken:
             field_id = highest_id = next_id([highest_id], start=FIELD_ID_START)
+        taken.add(field_id)
         fields.append(msgspec.structs.replace(field, field_id=field_id))
     return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
 

@@ -133,7 +133,9 @@ def _part(parent: Column, part_id: int, name: str, part_type: FieldType, is_requ
 def checked_schema(schema: Schema) -> Schema:
     """The schema in canonical spelling, refused with `Invalid` if it breaks a rule of any format version."""
     schema.columns  # noqa: B018 # Refuses duplicates and depth before anything recurses.
-    spelled = msgspec.structs.replace(schema, fields=canonical_fields(schema.fields))
+    # An empty list of identifiers means the same as none and is left out, as Java does.
+    identifiers = schema.identifier_field_ids or None
+    spelled = msgspec.structs.replace(schema, fields=canonical_fields(schema.fields), identifier_field_ids=identifiers)
     for column in spelled.columns.values():
         _check_column(column)
     for field_id in sorted(spelled.identifiers):

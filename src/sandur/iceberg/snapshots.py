@@ -74,7 +74,7 @@ def checked_ref(ref: SnapshotRef) -> SnapshotRef:
     """The reference in canonical spelling, refused with `Invalid` if its kind or its retention breaks a rule."""
     kind = ref.type.lower()
     if kind not in {BRANCH, TAG}:
-        raise Invalid(f"Unknown snapshot reference type: {shortened(ref.type)}")
+        raise Invalid(f"Invalid snapshot ref type: {shortened(ref.type)}")
     if kind == TAG and ref.min_snapshots_to_keep is not None:
         raise Invalid("Tags do not support setting minSnapshotsToKeep")
     if ref.min_snapshots_to_keep is not None and ref.min_snapshots_to_keep <= 0:

@@ -68,17 +68,17 @@ def _canonical(field: SortField) -> SortField:
     single = len(sources) == 1
     return SortField(
         transform=transform(field.transform).text,
-        direction=_one_of(field.direction, _DIRECTIONS, "sort direction"),
-        null_order=_one_of(field.null_order, _NULL_ORDERS, "null order"),
+        direction=_one_of(field.direction, _DIRECTIONS, "Invalid sort direction"),
+        null_order=_one_of(field.null_order, _NULL_ORDERS, "Unexpected null order"),
         source_id=sources[0] if single else None,
         source_ids=None if single else sources,
     )
 
 
-def _one_of(text: str, words: tuple[str, ...], what: str) -> str:
+def _one_of(text: str, words: tuple[str, ...], fault: str) -> str:
     lowered = text.lower()
     if lowered not in words:
-        raise Invalid(f"Unexpected {what}: {shortened(text)}")
+        raise Invalid(f"{fault}: {shortened(text)}")
     return lowered
 
 
@@ -94,4 +94,5 @@ def check_order_fits(order: SortOrder, schema: Schema) -> None:
 
 def order_field_text(field: SortField) -> str:
     sources = ", ".join(map(str, field.sources))
-    return f"{shortened(field.transform)}({sources}) {field.direction} {field.null_order}"
+    order = f"{field.direction} {field.null_order}".upper().replace("-", " ")
+    return f"{shortened(field.transform)}({sources}) {shortened(order)}"

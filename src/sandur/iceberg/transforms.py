@@ -11,6 +11,7 @@ from sandur.iceberg.types import Primitive
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
 _PLAIN = frozenset({"identity", "year", "month", "day", "hour", "void"})
 _WIDTH_MAX = 2**31 - 1
+_WIDTH_NAMES = {"bucket": "number of buckets", "truncate": "truncate width"}
 
 _TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
 _DATES = _TIMESTAMPS | {"date"}
@@ -51,8 +52,7 @@ def transform(text: str) -> Transform:
     match = _WITH_WIDTH.fullmatch(text)
     if match is None:
         return Transform(name="", text=text)
-    width = int(match[2])
+    name, width = match[1].lower(), int(match[2])
     if not 0 < width <= _WIDTH_MAX:
-        raise Invalid(f"Invalid transform: {shortened(text)} (must have a width between 1 and {_WIDTH_MAX})")
-    name = match[1].lower()
+        raise Invalid(f"Invalid {_WIDTH_NAMES[name]}: {shortened(match[2])} (must be > 0)")
     return Transform(name=name, text=f"{name}[{width}]")

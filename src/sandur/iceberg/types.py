@@ -191,8 +191,25 @@ def canonical_fields(fields: tuple[NestedField, ...], depth: int = 0) -> tuple[N
 
 
 def _canonical_field(field: NestedField, depth: int) -> NestedField:
-    spelled = canonical(field.type, depth)
-    return field if spelled == field.type else msgspec.structs.replace(field, type=spelled)
+    return msgspec.structs.replace(
+        field,
+        type=canonical(field.type, depth),
+        initial_default=_canonical_default(field.type, field.initial_default),
+        write_default=_canonical_default(field.type, field.write_default),
+    )
+
+
+def _canonical_default(field_type: FieldType, value: Default | None) -> Default | None:
+    """The default as Java spells it, so that the same schema is found again whoever wrote it."""
+    if not isinstance(field_type, str) or not isinstance(value, str):
+        return value
+    match primitive(field_type).name:
+        case "binary" | "fixed":
+            return value.upper()
+        case "uuid":
+            return value.lower()
+        case _:
+            return value
 
 
 def same_type(left: FieldType, right: FieldType) -> bool:
@@ -223,5 +240,14 @@ def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -
 def _same_field(left: NestedField, right: NestedField) -> bool:
     if left == right:
         return True
-    spelled_alike = msgspec.structs.replace(left, type=right.type)
-    return spelled_alike == right and same_type(left.type, right.type)
+    return same_type(left.type, right.type) and _spelled_alike(left) == _spelled_alike(right)
+
+
+def _spelled_alike(field: NestedField) -> NestedField:
+    """The field without its type, which is compared on its own, and with its defaults in canonical spelling."""
+    return msgspec.structs.replace(
+        field,
+        type="",
+        initial_default=_canonical_default(field.type, field.initial_default),
+        write_default=_canonical_default(field.type, field.write_default),
+    )
