@@ -116,6 +116,9 @@ def take_over(attempt: Creation, version: int, pointer: Pointer) -> Step[str]:
         return CONFLICT
     if attempt.tries == TRIES_MAX:
         return BUSY
+    if "S3" not in attempt.rules:
+        yield from put(pointer_cell(attempt.uuid), Pointer("unbound", attempt.request), version)
+        return (yield from goto(take_name, again(attempt)))
     condemned = yield from put(pointer_cell(attempt.uuid), pointer._replace(state="condemned"), version)
     if condemned.outcome == "ok":
         _, entry = yield from get(name_cell(attempt.name))

@@ -6,14 +6,14 @@ So a slower attempt either loses its swap of a name or its swap of the claim.
 
 from typing import Final, NamedTuple
 
-from proof.answers import BUSY, CONFLICT, NO_TABLE, OK, UNKNOWN
+from proof.answers import BUSY, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Moved, RenameClaim, name_cell, rename_claim
-from proof.names.rename import Plan, move, plan
+from proof.names.rename import AGAIN, Plan, move, plan
 from proof.names.settling import look
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, get, goto, passed, put
 
-TRIES_MAX: Final = 2
+TRIES_MAX: Final = 1
 
 
 class Renaming(NamedTuple):
@@ -28,7 +28,7 @@ class Renaming(NamedTuple):
 def rename_keyed(attempt: Renaming) -> Step[str]:
     """The first attempt: read, then claim."""
     planned = yield from plan(attempt.old, attempt.new, attempt.rules)
-    if planned in (BUSY, UNKNOWN):
+    if planned in (BUSY, AGAIN):
         return BUSY
     claim = RenameClaim(planned, "", ()) if isinstance(planned, str) else opened(attempt, planned.uuid, ())
     answer = yield from put(rename_claim(attempt.key), claim, ABSENT)
@@ -61,29 +61,35 @@ def finish(attempt: Renaming, verdict: str, version: int, claim: RenameClaim) ->
 
 
 def decide(attempt: Renaming, version: int, claim: RenameClaim) -> Step[str]:
-    """Holds the claim at `version`; the names are read after that."""
+    """Holds the claim at `version`; the names are read after that, and the proof last (R8 order).
+
+    If the old name was reused since the rename happened, its claim says so (R9), and the swap of the claim is lost.
+    """
     rules = attempt.rules
-    _, entry = yield from get(name_cell(attempt.old))
-    if isinstance(entry, Moved) and entry.rename in claim.renames:
+    if "R8 order" not in rules and (yield from is_proven(attempt, claim)):
         return (yield from goto(finish, attempt, OK, version, claim))
     planned = yield from plan(attempt.old, attempt.new, rules)
-    if "R8 proof" not in rules and planned in (CONFLICT, NO_TABLE):
-        shown = yield from look(attempt.new, rules)
-        if shown == claim.uuid:  # The table has the new name, so this rename is taken to have happened.
-            return (yield from goto(finish, attempt, OK, version, claim))
-    if planned in (BUSY, UNKNOWN):
+    if "R8 order" in rules and (yield from is_proven(attempt, claim)):
+        return (yield from goto(finish, attempt, OK, version, claim))
+    if planned in (BUSY, AGAIN) or attempt.tries > TRIES_MAX:
         return BUSY
     if isinstance(planned, Plan) and planned.uuid != claim.uuid and "R8 pin" in rules:
         planned = NO_TABLE
     if isinstance(planned, str):
         return (yield from goto(finish, attempt, planned, version, claim))
-    if attempt.tries > TRIES_MAX:
-        return BUSY
     mine = opened(attempt, planned.uuid, claim.renames if "R8 all" in rules else ())
     answer = yield from put(rename_claim(attempt.key), mine, version)
     if answer.outcome != "ok" and "R8 fence" in rules:
         return (yield from goto(follow, attempt))
     return (yield from goto(act, attempt, planned, answer.version, mine))
+
+
+def is_proven(attempt: Renaming, claim: RenameClaim) -> Step[bool]:
+    """Without "R8 proof" the table under the new name is taken for proof as well."""
+    _, entry = yield from get(name_cell(attempt.old))
+    if isinstance(entry, Moved) and entry.rename in claim.renames:
+        return True
+    return "R8 proof" not in attempt.rules and (yield from look(attempt.new, attempt.rules)) == claim.uuid
 
 
 def follow(attempt: Renaming) -> Step[str]:

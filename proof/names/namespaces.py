@@ -22,8 +22,10 @@ def drop_namespace(actor: str, space: str, rules: Rules, tries: int = 0) -> Step
     for key in (yield from listing(f"name:{space}.")):
         child = yield from settle(key.removeprefix("name:"), rules, dropping=namespace.id)
         if child is None or child.uuid:
-            yield from put(cell, Namespace("active", actor, namespace.id), marked.version)
-            return NOT_EMPTY if child else BUSY
+            back = yield from put(cell, Namespace("active", actor, namespace.id), marked.version)
+            if back.outcome == "lost" and "N6 back" in rules:
+                return BUSY if tries == TRIES_MAX else (yield from goto(drop_namespace, actor, space, rules, tries + 1))
+            return NOT_EMPTY if child and (back.outcome != "unknown" or "N6 back" not in rules) else BUSY
     answer = yield from delete(cell, marked.version)
     if answer.outcome == "ok":
         return OK

@@ -24,7 +24,10 @@ class Plan(NamedTuple):
 
 
 def plan(old: str, new: str, rules: Rules) -> Step[Plan | str]:
-    """R1: settle both names; a plan, or the answer that refuses."""
+    """R1: settle both names; a plan, the answer that refuses, or AGAIN.
+
+    That the new name is taken refuses only if the table had the old one all along: it may just have been moved there.
+    """
     _, namespace = yield from get(namespace_cell(space_of(new)))
     if namespace is None:
         return NO_NAMESPACE
@@ -37,7 +40,8 @@ def plan(old: str, new: str, rules: Rules) -> Step[Plan | str]:
     if target is None:
         return BUSY
     if target.uuid:
-        return CONFLICT
+        again, _ = yield from get(name_cell(old))
+        return CONFLICT if again == source.version or "R1" not in rules else AGAIN
     return Plan(source.uuid, old, new, source.version, target.version, namespace.id)
 
 
@@ -72,6 +76,8 @@ def rename(actor: str, old: str, new: str, rules: Rules, tries: int = 0) -> Step
     if tries == TRIES_MAX:
         return BUSY
     planned = yield from plan(old, new, rules)
+    if planned == AGAIN:
+        return (yield from goto(rename, actor, old, new, rules, tries + 1))
     if isinstance(planned, str):
         return planned
     answer = yield from move(planned, f"{actor}{tries}", "", rules)

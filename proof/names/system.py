@@ -194,10 +194,11 @@ def judge_namespaces(store: Store, views: list[tuple[Load, str]], rules: Rules) 
 
 def judge_retries(moment: Moment, requests: Sequence[Request], rules: Rules) -> None:
     """A request that may be sent again comes to a definite end, and to the one that was already told."""
+    collected = {request.transaction for request in requests if isinstance(request, CollectRecord)}
     for request in set(requests):
         known = identity(request)
-        if known is None:
-            continue
+        if known is None or (isinstance(request, Transact) and request.id in collected):
+            continue  # A record is collected only after the lifetime of its key (T9).
         _, answer = run(moment.store, start("z", request, rules))
         if answer in UNSURE:
             raise Violation(f"a retry of {type(request).__name__.lower()} is stuck at {answer}")

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from proof.answers import BUSY, CONFLICT, NO_NAMESPACE, OK, SWEPT, UNKNOWN
+from proof.answers import BUSY, CONFLICT, EXPIRED, NO_NAMESPACE, OK, SWEPT, UNKNOWN
 from proof.names.entries import (
     Active,
     Pending,
@@ -73,6 +73,9 @@ def prepare(attempt: Transaction, index: int) -> Step[str]:
     if settled.uuid:
         return (yield from goto(give_up, attempt, CONFLICT))
     _, pointer = yield from get(pointer_cell(uuid))
+    if pointer and pointer.state not in ("unbound", "condemned"):
+        # The client chose the uuid, so no further attempt can use another one.
+        return (yield from goto(give_up, attempt, EXPIRED if pointer.state == "killed" else CONFLICT))
     if pointer is None:
         made = yield from put(pointer_cell(uuid), Pointer("unbound", uuid), ABSENT)
         if made.outcome == "unknown":
@@ -95,8 +98,10 @@ def confirm(attempt: Transaction) -> Step[str]:
             is_there = yield from confirm_namespace(name, home, attempt.rules)
             if is_there is not True:
                 return (yield from goto(give_up, attempt, BUSY if is_there == "unsure" else NO_NAMESPACE))
-        if "T3 pointer" in attempt.rules and not isinstance((yield from living(uuid)), Pointer):
-            return (yield from goto(give_up, attempt, BUSY))
+        if "T3 pointer" in attempt.rules:
+            pointer = yield from living(uuid)
+            if not isinstance(pointer, Pointer):
+                return (yield from goto(give_up, attempt, BUSY if pointer == "unsure" else EXPIRED))
     cell = record_cell(attempt.id)
     committed = Record("committed", attempt.attempt, attempt.creates)
     answer = yield from put(cell, committed, attempt.record)  # T4: happens here, for all.
