@@ -34,7 +34,7 @@ def malformed(what: str, error: Exception) -> BadRequest:
         return BadRequest(f"{what} is malformed: nested too deeply")
     if isinstance(error, UnicodeError):
         return BadRequest(f"{what} is malformed: not valid UTF-8")
-    return BadRequest(f"{what} is malformed: {shortened(str(error))}")
+    return BadRequest(f"{what} is malformed: {shortened(str(error).removeprefix('JSON is malformed: '))}")
 
 
 def shortened(text: str) -> str:
