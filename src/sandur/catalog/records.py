@@ -6,6 +6,7 @@ import msgspec
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.sources import Source
+from sandur.errors import Subject
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,11 +108,12 @@ class Pointer(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A definite refusal, kept so that a replay answers alike: the class of the error and its text."""
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A definite refusal, kept so that a replay answers alike: the class of the error, its text and its subject."""
 
     error: str
     message: str
+    subject: Subject | None = None
 
 
 class Claim(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Who changes something: what a receipt says about the origin of a commit."""
 
+import hashlib
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -24,3 +25,8 @@ class Request(NamedTuple):
     hash: str
     key: str | None = None
     source: Source = Source()
+
+    @property
+    def key_hash(self) -> str | None:
+        """What stands for the key in the names of objects; None when no key was sent."""
+        return hashlib.sha256(self.key.encode()).hexdigest() if self.key else None

@@ -15,7 +15,6 @@ from sandur.errors import SwapLost
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import ABSENT, ObjectStore
 
-
 _DAY_MS: Final = 86_400_000
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _LAST_DAY_MS: Final = (dt.date(9999, 12, 31) - _FIRST_DAY).days * _DAY_MS

@@ -1,0 +1,55 @@
+"""What is finished behind the answer to a commit: a crash here leaves what the next one repairs."""
+
+import contextlib
+from typing import TypeVar
+
+from sandur.errors import SandurError, SwapLost
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.claims import ClaimLost, KeyClaim
+from sandur.operations.documents import Document, Family
+from sandur.operations.names import Found, activated
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
+
+_DELETES_OLD_FILES = "write.metadata.delete-after-commit.enabled"
+
+
+async def finish_commit(
+    workspace: Workspace, family: Family[M], found: Found, before: Document[M], after: Document[M], claim: KeyClaim
+) -> None:
+    """C6: our own receipt, the claim, the name of a table that is committed to for the first time, and old files."""
+    head = found.pointer.value.head
+    if head is None:
+        return
+    await together(
+        [
+            workspace.receipts.ensure(found.uuid, head),
+            _finish_claim(claim, after.location),
+            activate(workspace, found),
+            _delete_old_files(workspace, family, before, after),
+        ]
+    )
+
+
+async def _finish_claim(claim: KeyClaim, location: str) -> None:
+    with contextlib.suppress(ClaimLost):  # Taken over: whoever has it finds the commit by C5.
+        await claim.done(location=location)
+
+
+async def activate(workspace: Workspace, found: Found) -> None:
+    """A `new` name whose pointer is bound has nothing left to confirm. Whoever changed it meanwhile is right."""
+    if found.name.value.state == "new":
+        with contextlib.suppress(SwapLost):
+            await workspace.name(found.identifier).swap(activated(found.name.value), expected=found.name.version)
+
+
+async def _delete_old_files(workspace: Workspace, family: Family[M], before: Document[M], after: Document[M]) -> None:
+    """Files that fell out of the log, when the table asks for it; their receipts exist, or we had not come here."""
+    if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() != "true":
+        return
+    for location in sorted(set(family.log(before.metadata)) - set(family.log(after.metadata)) - {after.location}):
+        with contextlib.suppress(SandurError):
+            await workspace.locations.remove(location)

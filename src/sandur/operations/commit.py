@@ -1,0 +1,310 @@
+"""The commit of one table or view (rules C1–C11): decide, write aside, swap the pointer.
+
+Tables and views commit alike; what differs stands in their `Family` and in the `Change` that is asked for.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Head, NameRecord, Pointer, Tried
+from sandur.catalog.sources import Request
+from sandur.errors import Busy, Conflict, Invalid, NotFound, SandurError, SwapLost
+from sandur.events.receipts import tried_of
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations import transactions_met
+from sandur.operations.after_commit import finish_commit
+from sandur.operations.claims import ClaimLost, KeyClaim
+from sandur.operations.documents import (
+    HASH_LENGTH,
+    Document,
+    Family,
+    keep,
+    load_document,
+    locations_in,
+    new_location,
+    request_hash_of,
+    write_document,
+    written_as,
+)
+from sandur.operations.names import Found, is_alive, look
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Cell, Held
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
+
+OPERATION: Final = "commit"
+_BACKOFF_SECONDS: Final = 0.002
+
+
+class Change(Protocol[M]):
+    """What a commit asks for."""
+
+    @property
+    def asserted_uuid(self) -> str | None:
+        """The uuid the table must have, when the request says so."""
+        ...
+
+    def applied_to(self, base: M, *, now_ms: int) -> M:
+        """The metadata after the commit, `base` itself when nothing changes; Conflict or Invalid when it may not be."""
+        ...
+
+    def is_in(self, current: M) -> bool:
+        """Whether the metadata shows that this very change was made before (natural replay, C9)."""
+        ...
+
+    def operation_on(self, next_metadata: M) -> str:
+        """What kind of change this is, for the receipt; empty when the table's data is not touched."""
+        ...
+
+
+@dataclass(frozen=True)
+class Base(Generic[M]):
+    """What a commit is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
+
+    found: Found
+    pointer: Held[Pointer]
+    head: Head
+    document: Document[M]
+    is_remembered: bool
+
+
+@dataclass
+class Commit(Generic[M]):
+    """One request to commit, from its first look to its answer."""
+
+    workspace: Workspace
+    family: Family[M]
+    identifier: Identifier
+    change: Change[M]
+    request: Request
+    # Taken with the first file that is written; its place depends on the table's uuid.
+    claim: KeyClaim | None = None
+    # Files of which it is not known that their swap was lost: ours with no answer, or those of who we took over from.
+    uncertain: list[Tried] = field(default_factory=list)
+
+    async def run(self) -> Document[M]:
+        """The document that is current after the commit."""
+        async with self.workspace.turn(self.identifier):
+            try:
+                return await self._run()
+            except SandurError:
+                if self.claim and not self.uncertain:
+                    await self.claim.let_go()
+                raise
+
+    async def _run(self) -> Document[M]:
+        base = self._remembered()
+        for attempt in range(self.workspace.settings.commit_attempts_max):
+            try:
+                read = base or await self._read(attempt)
+                outcome = read if isinstance(read, Document) else await self._attempt(read)
+            except ClaimLost:
+                outcome = await self._followed()
+            if outcome is not None:
+                return outcome
+            base = None
+        # C11: with a key the claim stays open; without one, 409 is right only if none of our swaps is unknown.
+        if self.request.key or self.uncertain:
+            raise Busy(f"{self.identifier}: too many commits at once")
+        raise Conflict(f"{self.identifier}: too many commits at once, the swap was lost every time")
+
+    async def _attempt(self, base: Base[M]) -> Document[M] | None:
+        """Decide on the base and try to commit; None to read again and start over."""
+        self._claim_of(base.found.uuid)
+        try:
+            metadata = self.change.applied_to(base.document.metadata, now_ms=self._now_ms(base))
+        except (Conflict, Invalid) as error:
+            return None if base.is_remembered else await self._refused(base, error)
+        if metadata is base.document.metadata:
+            return None if base.is_remembered else await self._unchanged(base)
+        document, head = self._drafted(base, metadata)
+        if not await self._write_aside(base, document, head):
+            return None
+        return await self._swap(base, document, head)
+
+    def _drafted(self, base: Base[M], metadata: M) -> tuple[Document[M], Head]:
+        """The next document under a fresh name (C3), and the head that would point to it."""
+        version = base.head.metadata_version + 1
+        location = new_location(self.workspace, self.family, metadata, version=version, request_hash=self._hash())
+        document = written_as(self.family, metadata, location)
+        head = replace(
+            self.family.head(document.metadata, self._now_ms(base)),
+            metadata_version=version,
+            previous_metadata_location=base.head.metadata_location,
+            operation=self.change.operation_on(metadata),
+            source=self.request.source,
+        )
+        return document, head
+
+    async def _write_aside(self, base: Base[M], document: Document[M], head: Head) -> bool:
+        """C2: round 1. False when what was decided on is not so any more; raises when anything is not certain."""
+        uuid = base.found.uuid
+        *_, is_still = await together(
+            [
+                write_document(self.workspace, self.family, document),
+                self.workspace.receipts.ensure(uuid, base.head),  # C5 (help)
+                self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
+                self._is_still(base),
+            ]
+        )
+        if not is_still:
+            await self._abandon(document)
+        return bool(is_still)
+
+    async def _is_still(self, base: Base[M]) -> bool:
+        """Whether name and pointer are as remembered: asked every time, for a cached name is never trusted (C2)."""
+        if not base.is_remembered:
+            return True
+        name_cell, pointer_cell = self._name(), self.workspace.pointer(base.found.uuid)
+        name, pointer = await asyncio.gather(name_cell.read(), pointer_cell.read())
+        seen = (name.version if name else None, pointer.version if pointer else None)
+        return seen == (base.found.name.version, base.pointer.version)
+
+    async def _swap(self, base: Base[M], document: Document[M], head: Head) -> Document[M] | None:
+        """C6, C7: round 2, where the commit happens. None when the swap was lost."""
+        moved = replace(
+            base.pointer.value, state="live", head=head, pending=None, updated_ms=self.workspace.clock.now_ms()
+        )
+        cell = self.workspace.pointer(base.found.uuid)
+        try:
+            pointer = await cell.swap(moved, expected=base.pointer.version)  # The commit happens here.
+        except SwapLost as lost:
+            if lost.is_definite:
+                await self._abandon(document)
+            else:
+                self.uncertain.append(tried_of(head))
+            return None
+        keep(self.workspace, self.family, document)
+        done = Found(self.identifier, base.found.name, pointer)
+        await self.workspace.background.run(
+            "finish commit",
+            finish_commit(self.workspace, self.family, done, base.document, document, self._claim_of(done.uuid)),
+        )
+        return document
+
+    async def _read(self, attempt: int) -> Base[M] | Document[M]:
+        """The table as it is now; the answer itself, when it shows that an uncertain swap of ours was applied."""
+        if attempt > 1:
+            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance() * (1 << attempt))
+        found = await look(self.workspace, self.identifier)
+        if found is None or found.name.value.kind != self.family.kind:
+            return await self._without_name()
+        pointer = await transactions_met.pushed_aside(self.workspace, found.pointer)
+        head = pointer.value.head
+        if head is None or not is_alive(pointer):
+            return await self._without_name()
+        document = await load_document(self.workspace, self.family, head.metadata_location)
+        if committed := await self._committed(document):
+            return await self._replayed(committed)
+        return Base(found, pointer, head, document, is_remembered=False)
+
+    def _remembered(self) -> Base[M] | None:
+        """C1: what this server saw last, without asking; None when that is not enough to decide on."""
+        name = self._name().last_seen
+        if name is None or name.value.state not in {"active", "new"} or name.value.kind != self.family.kind:
+            return None
+        pointer = self.workspace.pointer(name.value.uuid).last_seen
+        if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
+            return None
+        document = self.workspace.documents.get((self.family.kind, pointer.value.head.metadata_location))
+        if document is None:
+            return None
+        return Base(Found(self.identifier, name, pointer), pointer, pointer.value.head, document, is_remembered=True)
+
+    async def _committed(self, document: Document[M]) -> Tried | None:
+        """C5: the one of our uncertain files that is head, in the log, or has a receipt; asked in this order."""
+        known = set(locations_in(self.family, document)) if self.uncertain else set()
+        for tried in self.uncertain:
+            if tried.metadata_location in known or await self.workspace.receipts.exists(tried):
+                return tried
+        return None
+
+    async def _replayed(self, tried: Tried) -> Document[M]:
+        """An earlier swap of this request was applied after all."""
+        if self.claim:
+            await self.claim.done(location=tried.metadata_location)
+        return await load_document(self.workspace, self.family, tried.metadata_location)
+
+    async def _refused(self, base: Base[M], error: SandurError) -> Document[M]:
+        """C9: a change that is there already is no conflict. Otherwise the refusal is final, and kept (G3)."""
+        is_ours = isinstance(error, Conflict) and self._hash() in map(
+            request_hash_of, locations_in(self.family, base.document)
+        )
+        if is_ours or self.change.is_in(base.document.metadata):
+            return await self._unchanged(base)
+        await self._claim_of(base.found.uuid).done(uuid=base.found.uuid, error=error)
+        raise error
+
+    async def _unchanged(self, base: Base[M]) -> Document[M]:
+        """Nothing to do: what is current is the answer."""
+        await self._claim_of(base.found.uuid).done(uuid=base.found.uuid, location=base.document.location)
+        return base.document
+
+    async def _without_name(self) -> Document[M]:
+        """C10: the name is gone, but a table the request names by uuid may show that the commit was made."""
+        missing = self.family.missing(self.identifier)
+        held = self.claim.held if self.claim else None
+        uuid = held.value.uuid if held else self.change.asserted_uuid
+        if uuid is None:
+            raise missing
+        claim = self._claim_of(uuid)
+        if held is None and await claim.read():
+            raise ClaimLost
+        pointer = await self.workspace.pointer(uuid).read()
+        document = await self._document_of(pointer) if pointer else None
+        if document and (committed := await self._committed(document)):
+            return await self._replayed(committed)
+        if document and self.change.is_in(document.metadata):
+            return document
+        if held:
+            await claim.done(error=missing)
+        raise missing
+
+    async def _document_of(self, pointer: Held[Pointer]) -> Document[M] | None:
+        """The head's document; None when there is none, as may be after a drop."""
+        head = (await transactions_met.effective(self.workspace, pointer)).value.head
+        if head is None or pointer.value.kind != self.family.kind:
+            return None
+        try:
+            return await load_document(self.workspace, self.family, head.metadata_location)
+        except NotFound:
+            return None
+
+    async def _followed(self) -> Document[M] | None:
+        """C8: another attempt of this request has the key. Its answer, or None when it is ours to go on with."""
+        if self.claim is None:
+            raise Busy(f"{self.identifier}: the claim is not known yet")
+        claim = await self.claim.follow()
+        if claim.state == "done":
+            return await load_document(self.workspace, self.family, claim.location)
+        self.uncertain = list(claim.locations)
+        return None
+
+    async def _abandon(self, document: Document[M]) -> None:
+        """C3: a loser may delete its own file after a definite loss; nobody else knows of it."""
+        await self.workspace.background.run(
+            "delete a file not used", self.workspace.locations.remove(document.location)
+        )
+
+    def _claim_of(self, uuid: str) -> KeyClaim:
+        if self.claim is None:
+            key_hash = self.request.key_hash
+            cell = self.workspace.commit_claim(uuid, key_hash) if key_hash else None
+            self.claim = KeyClaim(self.workspace, self.request, OPERATION, cell)
+        return self.claim
+
+    def _now_ms(self, base: Base[M]) -> int:
+        """The time of this commit. Not before that of the base: logs are read in order of time."""
+        return max(self.workspace.clock.now_ms(), base.head.last_updated_ms)
+
+    def _hash(self) -> str:
+        return (self.request.key_hash or self.request.hash)[:HASH_LENGTH]
+
+    def _name(self) -> Cell[NameRecord]:
+        return self.workspace.name(self.identifier)

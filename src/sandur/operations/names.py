@@ -1,0 +1,257 @@
+"""What a name means, for those who read it and for those who will change it (protocol sections 3.1 and 3.5)."""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import NameRecord, NamespaceRecord, Pointer
+from sandur.errors import Busy, SwapLost
+from sandur.operations import transactions_met
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from sandur.storage.object_store import ABSENT, Expected
+
+TRIES_MAX: Final = 8
+
+_UNCERTAIN: Final = ("moving", "pending")
+
+
+class Found(NamedTuple):
+    """A name that exists, as one look saw it."""
+
+    identifier: Identifier
+    name: Held[NameRecord]
+    pointer: Held[Pointer]
+
+    @property
+    def uuid(self) -> str:
+        return self.name.value.uuid
+
+
+class Spot(NamedTuple):
+    """A place for a name, as a writer settled it: what a swap of it has to expect, and what lives there."""
+
+    expected: Expected
+    live: Found | None
+
+
+async def look(workspace: Workspace, identifier: Identifier) -> Found | None:
+    """What a reader sees under a name; None when nothing exists there.
+
+    Readers see exactly one of the two names of a rename at every moment (R7).
+    """
+    cell = workspace.name(identifier)
+    for _ in range(TRIES_MAX):
+        name, pointer = await _name_and_pointer(workspace, identifier)
+        if name is None:
+            return None
+        if await _is_shown(workspace, identifier, name):
+            pointer = pointer or await workspace.pointer(name.value.uuid).read()
+            return Found(identifier, name, pointer) if pointer and is_alive(pointer) else None
+        if name.value.state not in _UNCERTAIN:
+            return None
+        # R7, T6: what was to be looked up may be gone because it is over; only the same entry twice says no.
+        again = await cell.read()
+        if again is None or again.version == name.version:
+            return None
+    raise Busy(f"{identifier}: the name keeps changing")
+
+
+async def _is_shown(workspace: Workspace, identifier: Identifier, name: Held[NameRecord]) -> bool:
+    """Whether the name counts, by what stands beside it."""
+    match name.value.state:
+        case "active":
+            return True
+        case "new":
+            return await confirm_namespace(workspace, identifier, name.value.namespace_id)
+        case "moving":
+            return await _has_moved(workspace, name.value)
+        case "pending":
+            return await transactions_met.creation_outcome(workspace, name) == "committed"
+        case "free" | "dropped" | "moved":
+            return False
+
+
+async def _name_and_pointer(
+    workspace: Workspace, identifier: Identifier
+) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
+    """The name, and in the same round the pointer it had when it was last seen, if it still has it (C2)."""
+    cell = workspace.name(identifier)
+    before = cell.last_seen
+    if before is None:
+        return await cell.read(), None
+    name, pointer = await asyncio.gather(cell.read(), workspace.pointer(before.value.uuid).read())
+    return name, pointer if name and name.value.uuid == before.value.uuid else None
+
+
+async def _has_moved(workspace: Workspace, moving: NameRecord) -> bool:
+    if moving.other is None:
+        return False
+    other = await workspace.name(moving.other).read()
+    return other is not None and _is_moved_by(other.value, moving.rename_id)
+
+
+def _is_moved_by(record: NameRecord, rename_id: str) -> bool:
+    return record.state == "moved" and record.rename_id == rename_id
+
+
+def is_alive(pointer: Held[Pointer] | None) -> bool:
+    return pointer is not None and pointer.value.state not in {"dropped", "killed"}
+
+
+async def settle(workspace: Workspace, identifier: Identifier, *, for_drop_namespace: bool = False) -> Spot:
+    """What a writer does before it relies on a name or reuses it: it brings to an end what others left half done.
+
+    `for_drop_namespace`: a `new` name with a pointer counts as a child, without asking the namespace.
+    Raises Busy when somebody else keeps changing the name.
+    """
+    cell = workspace.name(identifier)
+    for _ in range(TRIES_MAX):
+        name = await cell.read()
+        if name is None:
+            return Spot(ABSENT, None)
+        try:
+            settled = await _settled(workspace, identifier, name, for_drop_namespace=for_drop_namespace)
+        except SwapLost:
+            continue
+        if settled is not None:
+            return settled
+    raise Busy(f"{identifier}: the name keeps changing")
+
+
+async def _settled(
+    workspace: Workspace, identifier: Identifier, name: Held[NameRecord], *, for_drop_namespace: bool
+) -> Spot | None:
+    """One try of `settle`; None to start over."""
+    record = name.value
+    match record.state:
+        case "free" | "dropped" | "moved":
+            await _finish(workspace, record)
+            return Spot(name.version, None)
+        case "new" if for_drop_namespace:
+            pass
+        case "new" | "active":
+            if not await _is_shown(workspace, identifier, name):
+                return Spot(name.version, None)
+        case "moving" | "pending":
+            await _decide(workspace, name)
+            if not await _is_shown(workspace, identifier, name):
+                again = await workspace.name(identifier).read()
+                return Spot(name.version, None) if again and again.version == name.version else None
+            name = await workspace.name(identifier).swap(activated(record), expected=name.version)
+    pointer = await bound_pointer(workspace, record.uuid, binds=not for_drop_namespace)
+    return Spot(name.version, Found(identifier, name, pointer) if pointer else None)
+
+
+async def _finish(workspace: Workspace, over: NameRecord) -> None:
+    """G6: what stands beside a name that is over is brought to its end before the name is reused."""
+    if over.state == "dropped":
+        await finish_drop(workspace, over)
+    elif over.state == "moved":
+        await _finish_rename(workspace, over)
+
+
+async def _decide(workspace: Workspace, name: Held[NameRecord]) -> None:
+    """What may or may not come to be shown is made to be the one or the other."""
+    if name.value.state == "pending":
+        await transactions_met.push_creation_aside(workspace, name)
+    elif not await _has_moved(workspace, name.value):
+        await _fence_rename(workspace, name.value)
+
+
+def activated(record: NameRecord) -> NameRecord:
+    """The same name with nothing left to confirm."""
+    return NameRecord(
+        state="active",
+        uuid=record.uuid,
+        kind=record.kind,
+        format=record.format,
+        metadata_location=record.metadata_location,
+        updated_ms=record.updated_ms,
+    )
+
+
+async def _finish_rename(workspace: Workspace, moved: NameRecord) -> None:
+    """R6 (settle): before a `moved` name is reused, the new name is known to be active."""
+    if moved.other is None:
+        return
+    cell = workspace.name(moved.other)
+    other = await cell.read()
+    if other and other.value.state == "moving" and other.value.rename_id == moved.rename_id:
+        await cell.swap(activated(other.value), expected=other.version)
+
+
+async def _fence_rename(workspace: Workspace, moving: NameRecord) -> None:
+    """R6 (fence): bump the old name, so that the rename which has not happened can no longer happen."""
+    if moving.other is None:
+        return
+    cell = workspace.name(moving.other)
+    other = await cell.read()
+    if other and other.version == moving.other_version:
+        await cell.swap(other.value, expected=other.version)
+
+
+async def confirm_namespace(workspace: Workspace, identifier: Identifier, namespace_id: str) -> bool:
+    """N4: after a name was written, whether its namespace is there; `dropping` is called off by the child (N6)."""
+    cell = workspace.namespace(identifier.namespace)
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        if found is None or found.value.id != namespace_id:
+            return False
+        if found.value.state != "dropping":
+            return True
+        try:
+            await cell.swap(replace(found.value, state="active"), expected=found.version)
+        except SwapLost:
+            continue
+        return True
+    raise Busy(f"namespace {identifier.namespace}: it keeps changing")
+
+
+async def bound_pointer(workspace: Workspace, uuid: str, *, binds: bool = True) -> Held[Pointer] | None:
+    """The pointer of a table that lives; None when it does not.
+
+    Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves
+    that its create happened (N7); that is what everyone does who is going to change a `new` name.
+    """
+    cell = workspace.pointer(uuid)
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        if found is None or not is_alive(found):
+            return None
+        state = found.value.state
+        if state == "live" or (state == "unbound" and not binds):
+            return found
+        try:
+            return await cell.swap(replace(found.value, state="live" if binds else "unbound"), expected=found.version)
+        except SwapLost:
+            continue
+    raise Busy(f"table {uuid}: its pointer keeps changing")
+
+
+async def finish_drop(workspace: Workspace, dropped: NameRecord) -> None:
+    """D4: the pointer of a dropped name never lives again. Returns when that is certain."""
+    cell = workspace.pointer(dropped.uuid)
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        if found is None or not is_alive(found):
+            return
+        pointer = await transactions_met.pushed_aside(workspace, found, drops=True)
+        try:
+            await cell.swap(
+                replace(
+                    pointer.value, state="dropped", by=dropped.by, pending=None, updated_ms=workspace.clock.now_ms()
+                ),
+                expected=pointer.version,
+            )
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"table {dropped.uuid}: its pointer keeps changing")
+
+
+async def read_namespace(workspace: Workspace, identifier: Identifier) -> Held[NamespaceRecord] | None:
+    """The namespace of a name; one that is being dropped still exists."""
+    return await workspace.namespace(identifier.namespace).read()

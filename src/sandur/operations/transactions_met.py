@@ -1,0 +1,114 @@
+"""What everyone does who meets a transaction under way on a pointer or a name (T5, T6)."""
+
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from sandur.catalog.records import NameRecord, Pointer, Transaction
+from sandur.errors import Busy, SwapLost
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+Outcome = Literal["committed", "aborted", "undecided", "gone"]
+
+TRIES_MAX: Final = 8
+WAITS_MAX: Final = 3
+_WAIT_SECONDS: Final = 0.05
+
+
+def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
+    """T1: what a record says about one attempt; a pending of another attempt than the record's is aborted."""
+    if record is None:
+        return "gone"
+    if record.attempt != attempt:
+        return "aborted"
+    return "undecided" if record.state == "preparing" else record.state
+
+
+async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointer]:
+    """The pointer as a reader takes it (T6): the pending of a committed transaction is its head, any other is nothing.
+
+    The version is that of the object read, so that a swap from it folds the end of the transaction in. A pending that
+    is still undecided stays in `pending`, beside the head that counts until then.
+    """
+    for _ in range(TRIES_MAX):
+        pending = pointer.value.pending
+        if pending is None:
+            return pointer
+        record = await workspace.transaction(pending.transaction).read()
+        match outcome_of(record.value if record else None, pending.attempt):
+            case "committed":
+                return Held(replace(pointer.value, head=pending.head, pending=None), pointer.version)
+            case "aborted":
+                return Held(replace(pointer.value, pending=None), pointer.version)
+            case "undecided":
+                return pointer
+            case "gone":
+                again = await workspace.pointer(pointer.value.table_uuid).read()
+                if again is None or again.version == pointer.version:
+                    return Held(replace(pointer.value, pending=None), pointer.version)
+                pointer = again
+    raise Busy(f"table {pointer.value.table_uuid}: its pointer keeps changing")
+
+
+async def pushed_aside(
+    workspace: Workspace, pointer: Held[Pointer], *, drops: bool = False, older_than_ms: int | None = None
+) -> Held[Pointer]:
+    """The pointer as `effective` gives it, with no transaction undecided on it (T5).
+
+    An undecided one is waited for a little; it is aborted when it is stale, when it began after `older_than_ms` (the
+    older transaction wins), or when the table is being dropped. Otherwise Busy: never a conflict.
+    """
+    for tries in range(WAITS_MAX + 1):
+        found = await effective(workspace, pointer)
+        pending = found.value.pending
+        if pending is None:
+            return found
+        is_last = tries == WAITS_MAX
+        if await _aborted(workspace, pending.transaction, pending.attempt, drops=drops, older_than_ms=older_than_ms):
+            return Held(replace(found.value, pending=None), found.version)
+        if not is_last:
+            await workspace.clock.sleep(_WAIT_SECONDS)
+        again = await workspace.pointer(pointer.value.table_uuid).read()
+        if again is None:
+            break
+        pointer = again
+    raise Busy(f"table {pointer.value.table_uuid}: a transaction on it is under way")
+
+
+async def _aborted(
+    workspace: Workspace, transaction: str, attempt: str, *, drops: bool, older_than_ms: int | None
+) -> bool:
+    """Whether the attempt is certain never to commit, by our swap if need be; False when it is too young for that."""
+    cell = workspace.transaction(transaction)
+    record = await cell.read()
+    if record is None or outcome_of(record.value, attempt) != "undecided":
+        return False  # Decided meanwhile: look again.
+    stale_ms = record.value.attempt_ms + workspace.settings.transaction_timeout_ms
+    is_younger = older_than_ms is not None and older_than_ms < record.value.started_ms
+    if not (drops or is_younger or stale_ms < workspace.clock.now_ms()):
+        return False
+    try:
+        await cell.swap(replace(record.value, state="aborted"), expected=record.version)
+    except SwapLost:
+        return False
+    return True
+
+
+async def creation_outcome(workspace: Workspace, name: Held[NameRecord]) -> Outcome:
+    """What became of a `pending` name; `gone` means: read the name again, and if it is the same, it is aborted."""
+    record = await workspace.transaction(name.value.transaction).read()
+    return outcome_of(record.value if record else None, name.value.attempt)
+
+
+async def push_creation_aside(workspace: Workspace, name: Held[NameRecord]) -> None:
+    """T5 for a name: when this returns the transaction is decided, or the name has changed; otherwise Busy."""
+    for tries in range(WAITS_MAX + 1):
+        if await creation_outcome(workspace, name) != "undecided":
+            return
+        record = name.value
+        if await _aborted(workspace, record.transaction, record.attempt, drops=False, older_than_ms=None):
+            return
+        if tries < WAITS_MAX:
+            await workspace.clock.sleep(_WAIT_SECONDS)
+    raise Busy("the name is being created by a transaction under way")
