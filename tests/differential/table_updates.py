@@ -185,7 +185,10 @@ def _sort_fields(rng: Random, draft: Draft) -> list[JsonObject]:
     sources = primitive_fields(draft.current_schema)
     fields: list[JsonObject] = []
     for source in rng.sample(sources, k=min(len(sources), rng.choice((0, 1, 1, 2)))):
-        sort: JsonObject = {"transform": _fitting_transform(rng, str(source.get("type"))), "source-id": source["id"]}
+        sort: JsonObject = {
+            "transform": _fitting_transform(rng, str(source.get("type"))),
+            "source-id": source.get("id"),
+        }
         sort["direction"] = rng.choice(("asc", "desc"))
         sort["null-order"] = rng.choice(("nulls-first", "nulls-last"))
         fields.append(sort)

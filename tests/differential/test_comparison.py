@@ -3,8 +3,8 @@
 import pytest
 
 from tests.differential.comparison import MISSING, Aspect, Difference, compare
-from tests.differential.differences import Rule, explained
 from tests.differential.outcomes import Commit, Json, JsonObject, Outcome, Verdict
+from tests.differential.rules import Rule, explained
 
 COMMIT = Commit(base=None, base_text=b"", base_location="", request={"requirements": [], "updates": []})
 

@@ -8,9 +8,10 @@ import pytest
 from tests.differential import our_engine, pyiceberg_oracle
 from tests.differential.careful_requests import careful_create_request, careful_request
 from tests.differential.comparison import Comparison
-from tests.differential.differences import PYICEBERG, explained
+from tests.differential.differences import PYICEBERG
 from tests.differential.histories import Engines, history
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
+from tests.differential.rules import explained
 
 HISTORIES = 150
 STEPS = 12

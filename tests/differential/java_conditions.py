@@ -1,0 +1,247 @@
+"""When a difference from the Java builder is one we intend: one condition each, as narrow as it can be told."""
+
+import re
+
+from tests.differential.comparison import MISSING, Aspect, Comparison, Difference
+from tests.differential.older_forms import UNKNOWN_FIELD
+from tests.differential.outcomes import JsonObject, Verdict
+from tests.differential.table_updates import RESERVED
+
+_LAST_ADDED = {
+    "Cannot set last added schema: no schema has been added": ("add-schema",),
+    "Cannot set last added spec: no spec has been added": ("add-spec",),
+    "Cannot set last added sort order: no sort order has been added": ("add-sort-order",),
+    "Cannot set last version id: no current version id has been set": ("add-view-version",),
+}
+
+
+def is_last_added_reused(comparison: Comparison, difference: Difference) -> bool:
+    actions = _LAST_ADDED.get(comparison.theirs.message, ())
+    return difference.aspect is not Aspect.METADATA and comparison.commit.has(*actions)
+
+
+def is_uuid_reassigned(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is not Aspect.METADATA and comparison.ours.message.startswith("Cannot reassign uuid")
+
+
+def is_uuid_left_out(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.message.startswith("UUID is required")
+        and comparison.commit.base is None
+        and not comparison.commit.has("assign-uuid")
+    )
+
+
+def is_location_left_out(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.message.startswith("Table location is required")
+        and comparison.commit.base is None
+        and not comparison.commit.has("set-location")
+    )
+
+
+def is_reserved_key_dropped(comparison: Comparison, difference: Difference) -> bool:
+    if difference.aspect is Aspect.METADATA:
+        return difference.path[:1] == ("properties",) and difference.path[1] in RESERVED and difference.ours == MISSING
+    return comparison.ours.verdict is Verdict.UNCHANGED and any(
+        {*_properties_set(update)} & {*RESERVED} for update in comparison.commit.updates
+    )
+
+
+def _properties_set(update: JsonObject) -> JsonObject:
+    properties = update.get("updates", update.get("updated"))
+    return properties if update.get("action") == "set-properties" and isinstance(properties, dict) else {}
+
+
+def is_first_row_id_ahead(comparison: Comparison, difference: Difference) -> bool:
+    added = comparison.commit.parts("add-snapshot", "snapshot")
+    next_row_id = (comparison.commit.base or {}).get("next-row-id", 0)
+    return difference.path == ("next-row-id",) and any(s.get("first-row-id", 0) > next_row_id for s in added)
+
+
+def is_row_id_given_twice(comparison: Comparison, difference: Difference) -> bool:
+    """Java did not move next-row-id far enough, so it lets a second snapshot of the request in."""
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.verdict is Verdict.CONFLICT
+        and "first-row-id is behind table next-row-id" in comparison.ours.message
+    )
+
+
+def is_unknown_field(_comparison: Comparison, difference: Difference) -> bool:
+    return difference.path == (UNKNOWN_FIELD,) and difference.theirs == MISSING
+
+
+def is_format_version_4(comparison: Comparison, difference: Difference) -> bool:
+    upgrades = [u for u in comparison.commit.updates if u.get("action") == "upgrade-format-version"]
+    return (
+        difference.aspect is not Aspect.METADATA
+        and comparison.ours.verdict is Verdict.REFUSED
+        and any(u.get("format-version") in {4, 5} for u in upgrades)
+    )
+
+
+def is_removal_of_too_many_snapshots(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is not Aspect.METADATA and comparison.theirs.message.startswith(
+        "arraySize cannot be negative"
+    )
+
+
+def is_removal_of_nothing(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.verdict is Verdict.UNCHANGED
+        and comparison.commit.has("remove-schemas", "remove-partition-specs")
+    )
+
+
+def is_only_a_slash(comparison: Comparison, difference: Difference) -> bool:
+    moved = [str(u.get("location")) for u in comparison.commit.updates if u.get("action") == "set-location"]
+    location = (comparison.commit.base or {}).get("location")
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.verdict is Verdict.UNCHANGED
+        and any(place.endswith("/") and place.rstrip("/") == location for place in moved)
+    )
+
+
+def is_partition_field_id_reused(comparison: Comparison, difference: Difference) -> bool:
+    specs = comparison.commit.parts("add-spec", "spec")
+    has_gap = any("field-id" not in field for spec in specs for field in spec.get("fields", ()))
+    is_id = difference.path == ("last-partition-id",) or difference.path[-1:] == ("field-id",)
+    return has_gap and is_id
+
+
+def is_sequence_number_behind(comparison: Comparison, difference: Difference) -> bool:
+    """Only a snapshot without a parent gets past the builder with a number that was used up."""
+    orphans = [s for s in comparison.commit.parts("add-snapshot", "snapshot") if "parent-snapshot-id" not in s]
+    if difference.path == ("last-sequence-number",):
+        return bool(orphans) and difference.ours > difference.theirs
+    return (
+        difference.aspect is Aspect.VERDICT
+        and bool(orphans)
+        and comparison.ours.verdict is Verdict.CONFLICT
+        and "Cannot add snapshot with sequence number" in comparison.ours.message
+    )
+
+
+def is_sequence_number_in_v1(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is Aspect.MESSAGE and comparison.ours.message.startswith("Sequence number must be 0 in v1")
+
+
+def is_main_a_tag(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is not Aspect.METADATA and comparison.ours.message.startswith("Cannot set main to a tag")
+
+
+def is_requirement_checked_first(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.message.startswith("Requirement failed: ")
+        and comparison.theirs.verdict is Verdict.REFUSED
+        and re.match(_READING, comparison.theirs.message) is not None
+    )
+
+
+def is_operation_left_out(_comparison: Comparison, difference: Difference) -> bool:
+    return difference.path[-2:] == ("summary", "operation") and (difference.ours, difference.theirs) == (
+        MISSING,
+        "overwrite",
+    )
+
+
+def is_order_id_left_out(comparison: Comparison, difference: Difference) -> bool:
+    orders = comparison.commit.parts("add-sort-order", "sort-order")
+    return (
+        difference.aspect is not Aspect.METADATA
+        and comparison.theirs.message == "Cannot parse missing int: order-id"
+        and any("order-id" not in order for order in orders)
+    )
+
+
+PARSING = (
+    "Cannot parse|Cannot convert metadata update action|Unrecognized update requirement|"
+    "Invalid set of snapshot ids|Invalid encryption key, must be"
+)
+
+
+# Java reads the whole request, and with it builds every schema, order and snapshot, before it applies anything.
+_READING = (
+    f"{PARSING}|Multiple entries with same key|Invalid schema: multiple fields|Cannot add field|"
+    "Cannot create required field|Sort order ID|Unsorted order|Invalid sort direction|Unexpected null order|"
+    "Invalid first-row-id|Invalid added-rows|Invalid snapshot ref type|Invalid number of buckets|Decimals with|"
+    "Type: variant is not supported|Invalid column name|Unsupported type|Cannot (bucket by|truncate) type|"
+    "Cannot create identity partition"
+)
+
+
+def is_another_fault(comparison: Comparison, difference: Difference) -> bool:
+    """Several updates, each wrong: reading comes before applying in both engines, but not at the same point."""
+    ours_is_reading = "malformed" in comparison.ours.message
+    theirs_is_reading = re.match(_READING, comparison.theirs.message) is not None
+    return difference.aspect is Aspect.MESSAGE and _size(comparison) > 1 and (ours_is_reading or theirs_is_reading)
+
+
+def _size(comparison: Comparison) -> int:
+    """How many things a request says, each of which may be wrong."""
+    commit = comparison.commit
+    structures = [*commit.parts("add-spec", "spec"), *commit.parts("add-sort-order", "sort-order")]
+    fields = [field for structure in structures for field in structure.get("fields", ())]
+    return len(commit.updates) + len(commit.requirements) + len(fields)
+
+
+def is_another_order_of_problems(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.MESSAGE
+        and comparison.theirs.message.startswith("Invalid schema for v")
+        and _problems(comparison.theirs.message) == _problems(comparison.ours.message)
+    )
+
+
+def _problems(message: str) -> list[str]:
+    return sorted(re.sub(r"default \(.*\)", "default", line) for line in message.splitlines())
+
+
+_NUMBER = re.compile("[0-9]+")
+
+
+def is_only_the_clock(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.MESSAGE
+        and comparison.theirs.message.startswith("Invalid update timestamp")
+        and _NUMBER.sub("", comparison.theirs.message) in _NUMBER.sub("", comparison.ours.message)
+    )
+
+
+def is_unsupported_version(comparison: Comparison, difference: Difference) -> bool:
+    version = comparison.commit.request["properties"].get("format-version")
+    return (
+        difference.aspect is not Aspect.METADATA
+        and version in {"0", "4", "9"}
+        and comparison.ours.message.startswith("Unsupported format version")
+    )
+
+
+def are_partition_ids_ignored(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is Aspect.VERDICT and comparison.theirs.message.startswith(
+        ("Spec does not use sequential IDs", "Cannot parse spec with missing field IDs")
+    )
+
+
+def is_void_of_nothing(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.theirs.verdict is Verdict.CHANGED
+        and re.match("Cannot find source column for partition field: .*void", comparison.ours.message) is not None
+    )
+
+
+# Java binds the spec and the order while it reads; we look at the properties and the version first.
+EARLY_IN_JAVA = f"{_READING}|Cannot (sort|use|find source)"
+
+
+LATE_IN_JAVA = (
+    "Unsupported format version|Table property|Invalid properties|Invalid metrics config|Cannot downgrade|"
+    "create table request is malformed|Cannot find source column|Invalid sort|Invalid schema for|Cannot use partition"
+)

@@ -1,0 +1,171 @@
+"""The smallest commit that shows each intended difference from the Java builder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.differential.older_forms import UNKNOWN_FIELD
+from tests.differential.outcomes import JsonObject
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+LOCATION = "s3://warehouse/db/table"
+COLUMNS: tuple[JsonObject, ...] = (
+    {"id": 1, "name": "id", "required": True, "type": "long"},
+    {"id": 2, "name": "data", "required": False, "type": "string"},
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A table of this version, what is committed first without a difference, and the commit that shows one.
+
+    `updates` is told the time, since both engines compare timestamps with their clocks.
+    """
+
+    updates: Callable[[int], list[JsonObject]]
+    version: int = 2
+    before: Callable[[int], list[JsonObject]] | None = None
+    requirements: tuple[JsonObject, ...] = ()
+    left_out: str | None = None  # The action that is missing from a create transaction.
+    unknown_field: bool = False
+
+
+def creation(version: int) -> list[JsonObject]:
+    return [
+        {"action": "assign-uuid", "uuid": UUID},
+        {"action": "upgrade-format-version", "format-version": version},
+        {"action": "add-schema", "schema": schema(*COLUMNS)},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": [partition(1, "bucket[4]", "id_bucket", 1000)]}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": LOCATION},
+    ]
+
+
+def schema(*fields: JsonObject, **more: object) -> JsonObject:
+    return {"type": "struct", "schema-id": 0, "fields": list(fields), **more}
+
+
+def partition(source_id: int, transform: str, name: str, field_id: int | None = None) -> JsonObject:
+    field: JsonObject = {"source-id": source_id, "transform": transform, "name": name}
+    return field if field_id is None else {**field, "field-id": field_id}
+
+
+def _column(kind: object, *, more: JsonObject | None = None) -> JsonObject:
+    return {"id": 3, "name": "x", "required": False, "type": kind, **(more or {})}
+
+
+def _snapshot(snapshot_id: int, now_ms: int, **more: object) -> JsonObject:
+    snapshot: JsonObject = {
+        "snapshot-id": snapshot_id,
+        "timestamp-ms": now_ms,
+        "manifest-list": "s3://warehouse/m.avro",
+    }
+    snapshot["summary"] = {"operation": "append"}
+    snapshot.update({key.replace("_", "-"): value for key, value in more.items()})
+    return {"action": "add-snapshot", "snapshot": snapshot}
+
+
+def _main(snapshot_id: int, kind: str = "branch") -> JsonObject:
+    return {"action": "set-snapshot-ref", "ref-name": "main", "snapshot-id": snapshot_id, "type": kind}
+
+
+def _add_schema(*fields: JsonObject, **more: object) -> JsonObject:
+    return {"action": "add-schema", "schema": schema(*COLUMNS, *fields, **more)}
+
+
+def _add_spec(*fields: JsonObject) -> JsonObject:
+    return {"action": "add-spec", "spec": {"spec-id": 0, "fields": list(fields)}}
+
+
+def _always(*updates: JsonObject) -> Callable[[int], list[JsonObject]]:
+    return lambda _now_ms: list(updates)
+
+
+_STALE: JsonObject = {"type": "assert-current-schema-id", "current-schema-id": 404}
+_INNER: JsonObject = {"id": 4, "name": "inner", "required": True, "type": "int"}
+_REPEATED_CHILD: JsonObject = {"type": "list", "element-id": 5, "element": "int", "element-required": False}
+_MINUTES_MS = 10 * 60_000
+
+TABLE_EXAMPLES: dict[str, Example] = {
+    "last-added-may-be-reused": Example(
+        _always(_add_spec(partition(1, "bucket[4]", "id_bucket")), {"action": "set-default-spec", "spec-id": -1})
+    ),
+    "uuid-is-never-reassigned": Example(_always({"action": "assign-uuid", "uuid": UUID.replace("9", "8")})),
+    "a-create-brings-its-uuid": Example(_always(), left_out="assign-uuid"),
+    "a-create-brings-its-location": Example(_always(), left_out="set-location"),
+    "reserved-keys-are-not-stored": Example(
+        _always({"action": "set-properties", "updates": {"owner": "ann", "uuid": "5"}})
+    ),
+    "row-ids-are-never-given-twice": Example(
+        lambda now_ms: [_snapshot(5, now_ms, sequence_number=1, first_row_id=10, added_rows=5)], version=3
+    ),
+    "a-row-id-behind-the-moved-next-row-id-conflicts": Example(
+        lambda now_ms: [
+            _snapshot(5, now_ms, sequence_number=1, first_row_id=10, added_rows=5),
+            _snapshot(6, now_ms, sequence_number=2, first_row_id=12, added_rows=5),
+        ],
+        version=3,
+    ),
+    "unknown-fields-survive": Example(
+        _always({"action": "set-properties", "updates": {"owner": "ann"}}), unknown_field=True
+    ),
+    "format-version-4-is-refused": Example(_always({"action": "upgrade-format-version", "format-version": 4})),
+    "removing-more-snapshots-than-exist-is-fine": Example(
+        _always({"action": "remove-snapshots", "snapshot-ids": [1, 2]})
+    ),
+    "removing-what-is-not-there-changes-nothing": Example(_always({"action": "remove-schemas", "schema-ids": [88]})),
+    "a-slash-at-the-end-is-no-other-location": Example(_always({"action": "set-location", "location": f"{LOCATION}/"})),
+    "partition-field-ids-are-never-reused": Example(_always(_add_spec(partition(2, "identity", "data_identity")))),
+    "sequence-numbers-never-go-back": Example(
+        lambda now_ms: [_snapshot(6, now_ms, sequence_number=3)],
+        before=lambda now_ms: [_snapshot(5, now_ms, sequence_number=7)],
+    ),
+    "a-sequence-number-in-version-1-is-refused-at-once": Example(
+        lambda now_ms: [_snapshot(5, now_ms, sequence_number=5), _snapshot(6, now_ms)], version=1
+    ),
+    "main-is-a-branch": Example(lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5, "tag")]),
+    "requirements-are-checked-before-rules": Example(
+        _always(_add_schema(_column("unknown", more={"required": True}))), requirements=(_STALE,)
+    ),
+    "a-missing-operation-stays-missing": Example(
+        lambda now_ms: [_snapshot(5, now_ms, sequence_number=1, summary={"total-records": "5"})]
+    ),
+    "an-order-id-may-be-left-out": Example(_always({"action": "add-sort-order", "sort-order": {"fields": []}})),
+    "malformed-parts-are-told-by-their-place": Example(_always({"action": "set-location"})),
+    "repeated-ids-are-called-so": Example(_always(_add_schema({**_column("int"), "id": 2}))),
+    "the-outermost-repeated-name-is-named": Example(
+        _always(_add_schema(_column(_REPEATED_CHILD), {**_column({**_REPEATED_CHILD, "element-id": 7}), "id": 6}))
+    ),
+    "transforms-are-named-when-they-do-not-fit": Example(_always(_add_spec(partition(2, "hour", "h")))),
+    "parents-are-named-by-path": Example(
+        _always(_add_schema(_column({"type": "struct", "fields": [_INNER]}), **{"identifier-field-ids": [4]}))
+    ),
+    "a-wrong-variant-default-is-called-so": Example(
+        _always(_add_schema(_column("variant", more={"write-default": 5}))), version=3
+    ),
+    "updates-are-named-as-in-the-protocol": Example(
+        _always({"action": "set-current-view-version", "view-version-id": 1})
+    ),
+    "problems-of-a-schema-are-listed-level-by-level-with-defaults-as-sent": Example(
+        _always(_add_schema(_column("date", more={"initial-default": "2024-12-17"})))
+    ),
+    "specs-are-shown-on-one-line": Example(_always(_add_spec(partition(2, "identity", "d", 1005))), version=1),
+    "an-unsorted-history-is-not-called-a-bug": Example(
+        lambda now_ms: [_snapshot(6, now_ms - _MINUTES_MS, sequence_number=2), _main(6)],
+        before=lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5)],
+    ),
+    "clocks-differ-by-milliseconds": Example(
+        lambda now_ms: [_snapshot(5, now_ms + _MINUTES_MS, sequence_number=1), _main(5)]
+    ),
+    "one-of-several-faults-is-named": Example(
+        _always(
+            {"action": "set-current-schema", "schema-id": 77}, _add_schema(_column("unknown", more={"required": True}))
+        )
+    ),
+}
+
+
+def with_unknown_field(metadata: JsonObject) -> JsonObject:
+    return {**metadata, UNKNOWN_FIELD: {"kept": True}}

@@ -1,0 +1,59 @@
+"""How an intended difference is told, and how comparisons are held against the rules."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.differential.comparison import Aspect, Comparison, Difference
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One intended difference: `explains` says whether it accounts for what was seen, `reason` why we want it."""
+
+    name: str
+    reason: str
+    explains: Callable[[Comparison, Difference], bool]
+
+
+@dataclass(frozen=True)
+class Rewording:
+    """Both refuse, for the same reason, in other words: patterns of their text and of ours."""
+
+    theirs: str
+    ours: str
+
+    def __call__(self, comparison: Comparison, difference: Difference) -> bool:
+        return (
+            difference.aspect is Aspect.MESSAGE
+            and re.match(self.theirs, comparison.theirs.message) is not None
+            and re.search(self.ours, comparison.ours.message) is not None
+        )
+
+
+def explained(comparisons: Iterable[Comparison], rules: tuple[Rule, ...]) -> tuple[Counter[str], list[str]]:
+    """How often each rule was needed, and a report of every difference that no rule explains."""
+    seen: Counter[str] = Counter()
+    unexplained: list[str] = []
+    for comparison in comparisons:
+        for difference in comparison.differences:
+            rule = next((rule for rule in rules if rule.explains(comparison, difference)), None)
+            if rule is None:
+                unexplained.append(report(comparison, difference))
+            else:
+                seen[rule.name] += 1
+    return seen, unexplained
+
+
+def report(comparison: Comparison, difference: Difference) -> str:
+    """Everything needed to see the difference again."""
+    return "\n".join(
+        (
+            f"{difference.aspect} {'/'.join(difference.path)}",
+            f"  ours:   {difference.ours!r} {comparison.ours.message!r}",
+            f"  theirs: {difference.theirs!r} {comparison.theirs.message!r}",
+            f"  request: {comparison.commit.request}",
+            f"  base:    {comparison.commit.base_text.decode()}",
+        )
+    )
