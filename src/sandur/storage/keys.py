@@ -36,6 +36,8 @@ def _key_problem(key: str) -> str | None:
         return f"has {size} bytes, more than {KEY_BYTES_MAX}"
     if not key.isprintable():
         return "holds a character that cannot be printed"
+    if "\\" in key:
+        return "holds a backslash, which some stores take for '/'"
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
             return f"holds the segment {segment!r}"

@@ -91,7 +91,8 @@ class LocalStore:
         await self._threads.run(lambda: self._remove(key, path, expected))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
-        checked_prefix(prefix)
+        if checked_prefix(prefix):
+            self._path(prefix[:-1])
         if after is not None and not after.startswith(prefix):
             if after > prefix:
                 return []
