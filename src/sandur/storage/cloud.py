@@ -1,7 +1,10 @@
 """Stores in the cloud: S3, Google Cloud Storage and Azure through obstore, with conditional writes and deletes."""
 
 import datetime as dt
+import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import lt
 from typing import Final, Literal, TypeVar
 
 import httpx
@@ -19,19 +22,21 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable
+from sandur.storage.gcs import GcsRequests
 from sandur.storage.keys import checked_key, checked_prefix
 from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
 
 Remote = S3Store | GCSStore | AzureStore
-Versioning = Literal["etag", "generation"]
-DeleteRequest = tuple[str, Mapping[str, str]]
-"""Where a conditional DELETE goes, and with which headers."""
+Request = tuple[str, Mapping[str, str]]
+"""Where a request goes, and with which headers."""
 
 T = TypeVar("T")
 
 # Nothing is retried below our own rules: a second try of a conditional write that was applied would look lost.
 NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60)}
 
+_ETAG: Final = re.compile(r'(W/)?"[!#-~]+"')
+_GENERATION: Final = re.compile(r'[1-9][0-9]{0,18}\|"[!#-~]+"')
 _SIGNED_FOR: Final = dt.timedelta(minutes=5)
 _REFUSED: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError, InvalidPathError)
 _OK: Final = {200, 202, 204}
@@ -51,18 +56,21 @@ class CloudStore:
         self,
         remote: Remote,
         *,
-        versioning: Versioning = "etag",
-        delete_request: Callable[[str, Version], Awaitable[DeleteRequest]] | None = None,
+        delete_request: Callable[[str, Version], Awaitable[Request]] | None = None,
+        generations: GcsRequests | None = None,
     ) -> None:
         self._remote = remote
-        self._versioning = versioning
-        self._delete_request = delete_request or self._signed_delete
+        self._generations = generations
+        self._delete_request = generations.delete if generations else delete_request or self._signed_delete
+        self._lists_in_order = True
         self._http = httpx.AsyncClient(timeout=httpx.Timeout(30, connect=5))
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(key, self._download(checked_key(key), {}))
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        if not self._is_version(seen):
+            return await self.get(key)
         try:
             return await self._read(key, self._download(checked_key(key), {"if_none_match": self._etag(seen)}))
         except NotModifiedError:
@@ -73,7 +81,9 @@ class CloudStore:
         return self._listed(meta) if meta else None
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
-        mode: Literal["create"] | Mapping[str, str] = "create" if expected is ABSENT else self._update(expected)
+        mode: Literal["create"] | Mapping[str, str] = "create"
+        if expected is not ABSENT:
+            mode = self._update(self._checked(key, expected))
         try:
             result = await obstore.put_async(
                 self._remote,
@@ -96,7 +106,7 @@ class CloudStore:
 
     async def delete(self, key: str, *, expected: Version) -> None:
         try:
-            url, headers = await self._delete_request(checked_key(key), expected)
+            url, headers = await self._delete_request(checked_key(key), self._checked(key, expected))
         except BaseError as error:
             raise Unavailable(f"object {key}: the delete cannot be signed: {error}") from error
         try:
@@ -109,22 +119,54 @@ class CloudStore:
             raise _delete_failure(key, expected, response)
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
-        folder = checked_prefix(prefix)[:-1] or None
-        found: list[Listed] = []
+        checked_prefix(prefix)
         if limit < 1:
-            return found
+            return []
+        if self._generations:
+            return await self._list_generations(self._generations, prefix, after, limit)
         try:
-            pages = obstore.list(self._remote, folder, offset=after, chunk_size=min(limit, LIST_LIMIT_MAX))
-            async for page in pages:
-                found += [self._listed(meta) for meta in page]
-                if len(found) >= limit:
-                    break
+            found = await self._list_from(prefix, after, limit) if self._lists_in_order else ()
+            self._lists_in_order = self._lists_in_order and _are_in_order(found, after)
+            if not self._lists_in_order:
+                found = await self._list_everything(prefix, after)
         except BaseError as error:
             raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
         return found[:limit]
 
     async def close(self) -> None:
         await self._http.aclose()
+
+    async def _list_from(self, prefix: str, after: str | None, limit: int) -> Sequence[Listed]:
+        """At least `limit` objects where there are as many, as the store orders them."""
+        found: list[Listed] = []
+        async for page in obstore.list(self._remote, prefix[:-1] or None, offset=after, chunk_size=LIST_LIMIT_MAX):
+            found += [self._listed(meta) for meta in page]
+            if len(found) >= limit:
+                break
+        return found
+
+    async def _list_everything(self, prefix: str, after: str | None) -> Sequence[Listed]:
+        """For stores that list folder by folder, as SeaweedFS does: what they put before `after` may lie behind it."""
+        found = await self._list_from(prefix, None, sys.maxsize)
+        return sorted(listed for listed in found if after is None or listed.key > after)
+
+    async def _list_generations(
+        self, requests: GcsRequests, prefix: str, after: str | None, limit: int
+    ) -> Sequence[Listed]:
+        found: list[Listed] = []
+        while len(found) < limit:
+            wanted = min(limit - len(found), LIST_LIMIT_MAX)
+            url, headers = await requests.page(prefix, found[-1].key if found else after, wanted)
+            try:
+                response = await self._http.get(url, headers=dict(headers))
+                response.raise_for_status()
+            except httpx.HTTPError as error:
+                raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+            page = requests.listed(response.content)
+            found += page
+            if len(page) < wanted:
+                break
+        return found
 
     async def _download(self, key: str, options: Mapping[str, str]) -> Stored:
         result = await obstore.get_async(self._remote, key, options=options)  # type: ignore[arg-type]  # a TypedDict with these keys
@@ -141,7 +183,7 @@ class CloudStore:
         except BaseError as error:
             raise Unavailable(f"object {key}: cannot be read: {error}") from error
 
-    async def _signed_delete(self, key: str, expected: Version) -> DeleteRequest:
+    async def _signed_delete(self, key: str, expected: Version) -> Request:
         """A DELETE signed by its address, to which the condition is added as a header that needs no signature."""
         url = await obstore.sign_async(self._remote, "DELETE", key, _SIGNED_FOR)
         return url, {"If-Match": self._etag(expected)}
@@ -151,15 +193,29 @@ class CloudStore:
         return Listed(meta["path"], self._version(meta["e_tag"], meta["version"]), meta["size"], modified_ms)
 
     def _version(self, etag: str | None, generation: str | None) -> Version:
-        return Version(f"{generation}|{etag}" if self._versioning == "generation" else etag or "")
+        # Azure spells an ETag with quotes in a header and without them in a listing.
+        quoted = etag if etag and etag.endswith('"') else f'"{etag}"'
+        return Version(f"{generation}|{quoted}" if self._generations else quoted)
+
+    def _is_version(self, version: Version) -> bool:
+        return bool((_GENERATION if self._generations else _ETAG).fullmatch(version))
+
+    def _checked(self, key: str, expected: Version) -> Version:
+        """The version, if it can be one. What cannot is not sent: `If-Match: *` matches everything."""
+        if not self._is_version(expected):
+            raise SwapLost(f"object {checked_key(key)}: no version is {expected!r}")
+        return expected
 
     def _etag(self, version: Version) -> str:
-        return version.partition("|")[2] if self._versioning == "generation" else version
+        return version.partition("|")[2] if self._generations else version
 
     def _update(self, version: Version) -> Mapping[str, str]:
-        if self._versioning == "generation":
-            return {"version": version.partition("|")[0]}
-        return {"e_tag": version}
+        return {"version": version.partition("|")[0]} if self._generations else {"e_tag": version}
+
+
+def _are_in_order(found: Sequence[Listed], after: str | None) -> bool:
+    keys = [listed.key for listed in found]
+    return (after is None or not keys or keys[0] > after) and all(map(lt, keys, keys[1:]))
 
 
 def _delete_failure(key: str, expected: Version, response: httpx.Response) -> SandurError:

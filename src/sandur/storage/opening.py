@@ -100,6 +100,7 @@ def _open_s3(bucket: str, prefix: str, settings: Settings) -> "CloudStore":
 def _open_azure(container: str, prefix: str, settings: Settings) -> "CloudStore":
     from obstore.store import AzureStore  # noqa: PLC0415 - see above
 
+    from sandur.storage.azure import azure_deletes  # noqa: PLC0415 - see above
     from sandur.storage.cloud import NO_RETRIES, CloudStore  # noqa: PLC0415 - see above
 
     azure = settings.azure
@@ -116,14 +117,14 @@ def _open_azure(container: str, prefix: str, settings: Settings) -> "CloudStore"
         client_options=_client_options(azure.endpoint),  # type: ignore[arg-type]  # likewise
         retry_config=NO_RETRIES,  # type: ignore[arg-type]  # likewise
     )
-    return CloudStore(remote)
+    return CloudStore(remote, delete_request=azure_deletes(container, prefix, azure))
 
 
 def _open_gcs(bucket: str, prefix: str, settings: Settings) -> "CloudStore":
     from obstore.store import GCSStore  # noqa: PLC0415 - see above
 
     from sandur.storage.cloud import NO_RETRIES, CloudStore  # noqa: PLC0415 - see above
-    from sandur.storage.gcs import GcsDeletes, credentials  # noqa: PLC0415 - see above
+    from sandur.storage.gcs import GcsRequests, credentials  # noqa: PLC0415 - see above
 
     gcs = settings.gcs
     endpoint = gcs.endpoint or "https://storage.googleapis.com"
@@ -137,4 +138,4 @@ def _open_gcs(bucket: str, prefix: str, settings: Settings) -> "CloudStore":
         retry_config=NO_RETRIES,  # type: ignore[arg-type]  # likewise
         credential_provider=source,
     )
-    return CloudStore(remote, versioning="generation", delete_request=GcsDeletes(endpoint, bucket, prefix, source))
+    return CloudStore(remote, generations=GcsRequests(endpoint, bucket, prefix, source))
