@@ -83,12 +83,14 @@ class _Exchange(BaseHTTPRequestHandler):
         return self._answer(200, blob)
 
     def do_GET(self) -> None:
+        if not self._is_known():
+            return self._answer(401)
         if not self._name():
             return self._list()
         with self.bucket.lock:
             blob = self.bucket.find(self._name())
-        if blob is None or not self._is_known():
-            return self._answer(404 if self._is_known() else 401)
+        if blob is None:
+            return self._answer(404)
         if self.headers["If-None-Match"] == blob.etag:
             return self._answer(304, blob)
         return self._answer(200, blob, blob.data)

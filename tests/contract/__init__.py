@@ -1,0 +1,1 @@
+"""One suite for every implementation of a contract."""

@@ -1,0 +1,151 @@
+"""What the store in a folder promises beyond the contract: its own folder, files of others, clocks that go back."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandur.errors import BadRequest, SwapLost, Unavailable
+from sandur.storage.local import Fsync, LocalStore
+from sandur.storage.object_store import ABSENT, Stored, Version
+
+FUTURE_NS = 4_000_000_000_000_000_000
+
+
+@pytest.fixture(params=["always", "never"])
+def fsync(request: pytest.FixtureRequest) -> Fsync:
+    return "always" if request.param == "always" else "never"
+
+
+@pytest.fixture
+def store(tmp_path: Path, fsync: Fsync) -> LocalStore:
+    return LocalStore(tmp_path / "store", fsync=fsync)
+
+
+@pytest.mark.parametrize("key", [".sandur", ".sandur/x", ".sandur/locks/00", ".sandur/writing/x"])
+async def test_the_stores_own_folder_is_no_place_for_objects(store: LocalStore, key: str) -> None:
+    for attempt in (
+        store.get(key),
+        store.head(key),
+        store.get_if_changed(key, seen=Version("1")),
+        store.put(key, b"1", expected=ABSENT),
+        store.put(key, b"1", expected=Version("1")),
+        store.delete(key, expected=Version("1")),
+    ):
+        with pytest.raises(BadRequest):
+            await attempt
+
+
+async def test_the_stores_own_folder_is_not_listed(store: LocalStore) -> None:
+    version = await store.put("a", b"1", expected=ABSENT)
+    await store.delete("a", expected=version)
+    await store.put("below/.sandur/x", b"1", expected=ABSENT)
+
+    assert [entry.key for entry in await store.list("")] == ["below/.sandur/x"]
+    for prefix in (".sandur/", ".sandur/locks/"):
+        with pytest.raises(BadRequest):
+            await store.list(prefix)
+
+
+async def test_names_that_only_look_like_the_stores_own_are_keys(store: LocalStore) -> None:
+    for key in (".sandur2", ".sandur-x/y", "x/.sandur"):
+        await store.put(key, b"1", expected=ABSENT)
+
+    assert [entry.key for entry in await store.list("")] == [".sandur-x/y", ".sandur2", "x/.sandur"]
+
+
+async def test_a_file_that_somebody_else_wrote_is_an_object(store: LocalStore, tmp_path: Path) -> None:
+    file = tmp_path / "store" / "data" / "part.parquet"
+    file.parent.mkdir()
+    file.write_bytes(b"by an engine")
+
+    stored = await store.get("data/part.parquet")
+
+    assert stored
+    assert stored.data == b"by an engine"
+    assert [entry.version for entry in await store.list("data/")] == [stored.version]
+    await store.put("data/part.parquet", b"ours", expected=stored.version)
+    assert file.read_bytes() == b"ours"
+
+
+async def test_a_key_that_is_a_folder_is_refused_and_loses_nothing(store: LocalStore) -> None:
+    version = await store.put("a/b", b"1", expected=ABSENT)
+
+    with pytest.raises(BadRequest):
+        await store.put("a", b"2", expected=ABSENT)
+    with pytest.raises(BadRequest):
+        await store.put("a/b/c", b"2", expected=ABSENT)
+
+    assert await store.get("a/b") == Stored(b"1", version)
+    assert [entry.key for entry in await store.list("")] == ["a/b"]
+
+
+async def test_a_version_advances_though_the_clock_is_behind(store: LocalStore, tmp_path: Path) -> None:
+    await store.put("a", b"1", expected=ABSENT)
+    os.utime(tmp_path / "store" / "a", ns=(FUTURE_NS, FUTURE_NS))
+    seen = [Version(str(FUTURE_NS))]
+
+    for number in range(3):
+        seen.append(await store.put("a", b"%d" % number, expected=seen[-1]))
+
+    assert [int(version) for version in seen] == [FUTURE_NS, FUTURE_NS + 1, FUTURE_NS + 2, FUTURE_NS + 3]
+
+
+async def test_a_version_does_not_come_back_after_a_delete_though_the_clock_is_behind(
+    store: LocalStore, tmp_path: Path, fsync: Fsync
+) -> None:
+    await store.put("a", b"1", expected=ABSENT)
+    os.utime(tmp_path / "store" / "a", ns=(FUTURE_NS, FUTURE_NS))
+    await store.delete("a", expected=Version(str(FUTURE_NS)))
+
+    again = await LocalStore(tmp_path / "store", fsync=fsync).put("a", b"1", expected=ABSENT)
+
+    assert int(again) > FUTURE_NS
+
+
+async def test_a_delete_that_is_lost_does_not_move_the_floor_of_versions(store: LocalStore) -> None:
+    await store.put("a", b"1", expected=ABSENT)
+
+    with pytest.raises(SwapLost):
+        await store.delete("a", expected=Version(str(FUTURE_NS)))
+
+    stored = await store.get("a")
+    assert stored
+    assert int(await store.put("a", b"2", expected=stored.version)) < FUTURE_NS
+
+
+async def test_a_lost_swap_leaves_no_file_behind(store: LocalStore, tmp_path: Path) -> None:
+    version = await store.put("a", b"1", expected=ABSENT)
+    for number in range(3):
+        version = await store.put("a", b"%d" % number, expected=version)
+    with pytest.raises(SwapLost):
+        await store.put("a", b"2", expected=ABSENT)
+
+    assert list((tmp_path / "store" / ".sandur" / "writing").iterdir()) == []
+
+
+async def test_old_leftovers_of_killed_writers_are_taken_away_and_young_ones_stay(tmp_path: Path) -> None:
+    writing = tmp_path / ".sandur" / "writing"
+    writing.mkdir(parents=True)
+    (writing / "old").write_bytes(b"x")
+    (writing / "young").write_bytes(b"x")
+    os.utime(writing / "old", (1, 1))
+
+    LocalStore(tmp_path)
+
+    assert [path.name for path in writing.iterdir()] == ["young"]
+
+
+async def test_a_root_that_cannot_be_a_folder_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(Unavailable):
+        LocalStore(tmp_path / "file")
+
+
+async def test_a_folder_that_vanished_is_unavailable_and_not_a_success(store: LocalStore, tmp_path: Path) -> None:
+    """The disk was unmounted: better no answer than an object in the wrong place."""
+    (tmp_path / "store").rename(tmp_path / "gone")
+
+    with pytest.raises(Unavailable):
+        await store.put("a", b"1", expected=ABSENT)
