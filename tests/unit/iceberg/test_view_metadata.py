@@ -145,6 +145,11 @@ class TestRefusing:
     def test_what_is_no_document(self, data: bytes) -> None:
         assert refusal(data).startswith("view metadata is malformed: ")
 
+    def test_broken_text_where_nothing_looks(self) -> None:
+        text = refusal(json.dumps(document(later="text")).encode().replace(b'"text"', b'"\xff"'))
+
+        assert text == "view metadata is malformed: not valid UTF-8"
+
     def test_an_unknown_current_version_when_it_is_needed(self) -> None:
         metadata = view(**{"current-version-id": 9})
 
