@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 
 from tests.differential.outcomes import Commit, Json, JsonObject, Outcome, Verdict
 
 MISSING = "(missing)"
 
-# These lists are sets keyed by snapshot: the order in which they are written means nothing.
-_UNORDERED = ("statistics", "partition-statistics")
+# These lists are sets with a key: the order in which they are written means nothing.
+_KEYS = {"statistics": "snapshot-id", "partition-statistics": "snapshot-id", "versions": "version-id"}
 
 
 class Aspect(StrEnum):
@@ -56,10 +57,10 @@ def _differences(ours: Outcome, theirs: Outcome) -> Iterator[Difference]:
 def canonical(metadata: JsonObject | None) -> JsonObject:
     """The metadata with lists that mean sets in one order."""
     result = dict(metadata or {})
-    for name in _UNORDERED:
-        files = result.get(name)
-        if isinstance(files, list):
-            result[name] = sorted(files, key=lambda file: str(file.get("snapshot-id")))
+    for name, key in _KEYS.items():
+        members = result.get(name)
+        if isinstance(members, list):
+            result[name] = sorted(members, key=itemgetter(key))
     return result
 
 

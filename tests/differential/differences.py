@@ -4,6 +4,33 @@ from tests.differential import java_conditions as java
 from tests.differential import pyiceberg_conditions as pyiceberg
 from tests.differential.rules import Rewording, Rule
 
+_LAST_ADDED = Rule(
+    "last-added-may-be-reused",
+    "-1 means the entry this request added, also when it turned out to be there already",
+    java.is_last_added_reused,
+)
+_UPDATE_NAMES = Rule(
+    "updates-are-named-as-in-the-protocol",
+    "clients know `set-current-view-version`, not the name of a class",
+    Rewording("Cannot (apply update|validate) [A-Z]", "Cannot (apply update|validate) [a-z-]+ (to|against) a"),
+)
+_REQUIREMENTS_FIRST = Rule(
+    "requirements-are-checked-before-rules",
+    "a stale client is told to load again even if what it sends would also be refused",
+    java.is_requirement_checked_first,
+)
+_SEVERAL_FAULTS = Rule(
+    "one-of-several-faults-is-named",
+    "reading and checking come in another order; every fault named is real",
+    java.is_another_fault,
+)
+_SLASH = Rule(
+    "a-slash-at-the-end-is-no-other-location",
+    "it is not stored, so nothing changes",
+    java.is_only_a_slash,
+)
+_NEVER_IN_VIEWS = ("transforms-are-named-when-they-do-not-fit",)
+
 # Both refuse for the same reason; these texts differ wherever a schema, a spec or an order comes in.
 _WORDS: tuple[Rule, ...] = (
     Rule(
@@ -43,11 +70,7 @@ _WORDS: tuple[Rule, ...] = (
 
 
 JAVA_TABLES: tuple[Rule, ...] = (
-    Rule(
-        "last-added-may-be-reused",
-        "-1 means the entry this request added, also when it turned out to be there already",
-        java.is_last_added_reused,
-    ),
+    _LAST_ADDED,
     Rule(
         "uuid-is-never-reassigned",
         "the uuid is a table's identity; only creation assigns it",
@@ -90,11 +113,7 @@ JAVA_TABLES: tuple[Rule, ...] = (
         "unknown schema and spec ids are ignored; a new file with the old content helps nobody",
         java.is_removal_of_nothing,
     ),
-    Rule(
-        "a-slash-at-the-end-is-no-other-location",
-        "it is not stored, so nothing changes",
-        java.is_only_a_slash,
-    ),
+    _SLASH,
     Rule(
         "partition-field-ids-are-never-reused",
         "for a spec without ids the builder counts from 1000 again, so two fields of a table share an id",
@@ -111,11 +130,7 @@ JAVA_TABLES: tuple[Rule, ...] = (
         java.is_sequence_number_in_v1,
     ),
     Rule("main-is-a-branch", "newer builders refuse a tag called main as well", java.is_main_a_tag),
-    Rule(
-        "requirements-are-checked-before-rules",
-        "a stale client is told to load again even if what it sends would also be refused",
-        java.is_requirement_checked_first,
-    ),
+    _REQUIREMENTS_FIRST,
     Rule(
         "a-missing-operation-stays-missing",
         "readers take it for overwrite, as the specification says; we do not write what nobody said",
@@ -123,11 +138,7 @@ JAVA_TABLES: tuple[Rule, ...] = (
     ),
     Rule("an-order-id-may-be-left-out", "the catalog assigns it anyway", java.is_order_id_left_out),
     *_WORDS,
-    Rule(
-        "updates-are-named-as-in-the-protocol",
-        "clients know `set-current-view-version`, not the name of a class",
-        Rewording("Cannot (apply update|validate) [A-Z]", "Cannot (apply update|validate) [a-z-]+ (to|against) a"),
-    ),
+    _UPDATE_NAMES,
     Rule(
         "problems-of-a-schema-are-listed-level-by-level-with-defaults-as-sent",
         "the builder lists them in the order of a hash table and shows how it keeps a default in memory",
@@ -144,11 +155,7 @@ JAVA_TABLES: tuple[Rule, ...] = (
         Rewording(r"\[BUG\] Expected sorted", "Expected sorted"),
     ),
     Rule("clocks-differ-by-milliseconds", "the message shows the moment of the commit", java.is_only_the_clock),
-    Rule(
-        "one-of-several-faults-is-named",
-        "reading and checking come in another order; every fault named is real",
-        java.is_another_fault,
-    ),
+    _SEVERAL_FAULTS,
 )
 
 
@@ -179,6 +186,41 @@ JAVA_CREATIONS: tuple[Rule, ...] = (
         "reading and checking come in another order; every fault named is real",
         Rewording(java.EARLY_IN_JAVA, java.LATE_IN_JAVA),
     ),
+)
+
+
+JAVA_VIEWS: tuple[Rule, ...] = (
+    _LAST_ADDED,
+    Rule(
+        "views-lose-the-slash-at-the-end-of-their-location-like-tables",
+        "one rule for both; the builder strips it from tables alone",
+        java.is_slash_of_a_view,
+    ),
+    _SLASH,
+    Rule(
+        "a-smaller-history-limit-waits-for-the-next-version",
+        "a commit that brings no version and sets none current leaves versions and their log alone",
+        java.is_history_left_alone,
+    ),
+    Rule(
+        "a-view-that-nobody-can-write-is-refused-at-once",
+        "the builder finds out when it writes the file, when another fault may come first",
+        java.is_unwritable_view,
+    ),
+    Rule(
+        "dialects-are-listed-in-order",
+        "the builder lists them in the order of a hash table",
+        java.is_another_order_of_dialects,
+    ),
+    *(rule for rule in _WORDS if rule.name not in _NEVER_IN_VIEWS),
+    _UPDATE_NAMES,
+    Rule(
+        "updates-of-tables-are-refused-before-anything-else",
+        "such a request is no commit on a view, whatever the state of the view",
+        java.is_update_of_a_table,
+    ),
+    _REQUIREMENTS_FIRST,
+    _SEVERAL_FAULTS,
 )
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.differential.comparison import MISSING, Aspect, Comparison, Difference
+from tests.differential.comparison import MISSING, Aspect, Comparison, Difference, canonical
 from tests.differential.older_forms import UNKNOWN_FIELD
 from tests.differential.outcomes import JsonObject, Verdict
 from tests.differential.table_updates import RESERVED
@@ -99,11 +99,11 @@ def is_removal_of_nothing(comparison: Comparison, difference: Difference) -> boo
 
 def is_only_a_slash(comparison: Comparison, difference: Difference) -> bool:
     moved = [str(u.get("location")) for u in comparison.commit.updates if u.get("action") == "set-location"]
-    location = (comparison.commit.base or {}).get("location")
+    location = str((comparison.commit.base or {}).get("location"))
     return (
         difference.aspect is Aspect.VERDICT
         and comparison.ours.verdict is Verdict.UNCHANGED
-        and any(place.endswith("/") and place.rstrip("/") == location for place in moved)
+        and any(place != location and place.rstrip("/") == location.rstrip("/") for place in moved)
     )
 
 
@@ -245,3 +245,34 @@ LATE_IN_JAVA = (
     "Unsupported format version|Table property|Invalid properties|Invalid metrics config|Cannot downgrade|"
     "create table request is malformed|Cannot find source column|Invalid sort|Invalid schema for|Cannot use partition"
 )
+
+
+def is_slash_of_a_view(_comparison: Comparison, difference: Difference) -> bool:
+    return difference.path == ("location",) and difference.theirs == difference.ours + "/"
+
+
+def is_history_left_alone(comparison: Comparison, difference: Difference) -> bool:
+    base = canonical(comparison.commit.base)
+    return difference.path in {("versions",), ("version-log",)} and difference.ours == base.get(difference.path[0])
+
+
+def is_update_of_a_table(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is not Aspect.METADATA and comparison.ours.message.startswith("Cannot apply update")
+
+
+def is_unwritable_view(comparison: Comparison, difference: Difference) -> bool:
+    return difference.aspect is Aspect.MESSAGE and comparison.ours.message.startswith(
+        ("Unsupported format version", "Invalid view version: Cannot serialize unsupported")
+    )
+
+
+def is_another_order_of_dialects(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.MESSAGE
+        and comparison.theirs.message.startswith("Cannot replace view due to loss of view dialects")
+        and _dialects(comparison.theirs.message) == _dialects(comparison.ours.message)
+    )
+
+
+def _dialects(message: str) -> list[list[str]]:
+    return [sorted(re.findall("[a-z]+", found)) for found in re.findall(r"\[(.*?)\]", message)]

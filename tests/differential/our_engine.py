@@ -7,7 +7,10 @@ from sandur.errors import BadRequest, Conflict
 from sandur.iceberg.requests import decode_create_table, decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata, replace_table_metadata
-from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
+from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata
+from sandur.iceberg.view_commit import next_view_metadata
+from sandur.iceberg.view_metadata import decode_view_metadata, encode_view_metadata
+from sandur.iceberg.view_requests import decode_view_commit
 from tests.differential.java_oracle import REPLACED_LOCATION
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 
@@ -15,13 +18,27 @@ from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 def commit_table(commit: Commit, *, now_ms: int) -> Outcome:
     """What our engine makes of the request."""
 
-    def built() -> TableMetadata | None:
+    def built() -> bytes | None:
         request = decode_table_commit(json.dumps(commit.request).encode())
         base = None
         if commit.base is not None:
             base = decode_table_metadata(commit.base_text, metadata_location=commit.base_location)
         metadata = next_metadata(base, request.requirements, request.updates, now_ms=now_ms)
-        return None if metadata is base else metadata
+        return None if metadata is base else encode_table_metadata(metadata)
+
+    return _attempt(built)
+
+
+def commit_view(commit: Commit, *, now_ms: int) -> Outcome:
+    """What our engine makes of a request against a view, or of one that makes a view."""
+
+    def built() -> bytes | None:
+        request = decode_view_commit(json.dumps(commit.request).encode())
+        base = None
+        if commit.base is not None:
+            base = decode_view_metadata(commit.base_text, metadata_location=commit.base_location)
+        metadata = next_view_metadata(base, request.requirements, request.updates, now_ms=now_ms)
+        return None if metadata is base else encode_view_metadata(metadata)
 
     return _attempt(built)
 
@@ -29,9 +46,10 @@ def commit_table(commit: Commit, *, now_ms: int) -> Outcome:
 def create_table(request: JsonObject, *, table_uuid: str, now_ms: int) -> Outcome:
     """The metadata of a new table, from the parts of a create request."""
 
-    def built() -> TableMetadata:
+    def built() -> bytes:
         wanted = decode_create_table(json.dumps(request).encode())
-        return create_table_metadata(wanted, location=request["location"], table_uuid=table_uuid, now_ms=now_ms)
+        metadata = create_table_metadata(wanted, location=request["location"], table_uuid=table_uuid, now_ms=now_ms)
+        return encode_table_metadata(metadata)
 
     return _attempt(built)
 
@@ -39,23 +57,22 @@ def create_table(request: JsonObject, *, table_uuid: str, now_ms: int) -> Outcom
 def replace_table(base_text: bytes, request: JsonObject, *, now_ms: int) -> Outcome:
     """The metadata of a table whose definition is replaced by the parts of a create request."""
 
-    def built() -> TableMetadata:
+    def built() -> bytes:
         base = decode_table_metadata(base_text, metadata_location=REPLACED_LOCATION)
         wanted = decode_create_table(json.dumps(request).encode())
-        return replace_table_metadata(base, wanted, location=request["location"], now_ms=now_ms)
+        return encode_table_metadata(replace_table_metadata(base, wanted, location=request["location"], now_ms=now_ms))
 
     return _attempt(built)
 
 
-def _attempt(build: Callable[[], TableMetadata | None]) -> Outcome:
+def _attempt(build: Callable[[], bytes | None]) -> Outcome:
     """None stands for metadata that did not change."""
     try:
-        metadata = build()
+        text = build()
     except Conflict as conflict:
         return Outcome(Verdict.CONFLICT, message=str(conflict))
     except BadRequest as refusal:
         return Outcome(Verdict.REFUSED, message=str(refusal))
-    if metadata is None:
-        return Outcome(Verdict.UNCHANGED)
-    text = encode_table_metadata(metadata)
-    return Outcome(Verdict.CHANGED, metadata=json.loads(text), text=text)
+    return (
+        Outcome(Verdict.UNCHANGED) if text is None else Outcome(Verdict.CHANGED, metadata=json.loads(text), text=text)
+    )

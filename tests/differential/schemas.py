@@ -195,7 +195,8 @@ def _repeat_id(rng: Random, schema: JsonObject, _ids: FieldIds) -> None:
 
 
 def _repeat_name(rng: Random, schema: JsonObject, ids: FieldIds) -> None:
-    schema["fields"].append({**rng.choice(schema["fields"]), "id": ids.next()})
+    nested = [field for field in schema["fields"] if isinstance(field.get("type"), dict)]
+    schema["fields"].append({**rng.choice(nested or schema["fields"]), "id": ids.next()})
 
 
 def _new_type(rng: Random, schema: JsonObject, ids: FieldIds) -> None:

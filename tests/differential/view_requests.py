@@ -87,7 +87,7 @@ def _replacement(rng: Random, metadata: JsonObject, now_ms: int) -> list[JsonObj
 def _next_schema(rng: Random, metadata: JsonObject) -> JsonObject:
     schema = rng.choice(metadata["schemas"])
     ids = FieldIds(1000 + rng.randint(0, 10_000))
-    if rng.random() < WRONG:
+    if rng.random() < 2 * WRONG:
         return broken_schema(rng, schema, ids=ids)
     return evolved_schema(rng, schema, version=3, ids=ids) if rng.random() < 0.9 else deepcopy(schema)
 
@@ -103,7 +103,7 @@ def _any_update(rng: Random, metadata: JsonObject, now_ms: int) -> JsonObject:
     choices: tuple[JsonObject, ...] = (
         {"action": "assign-uuid", "uuid": rng.choice((metadata["view-uuid"], random_uuid(rng)))},
         {"action": "upgrade-format-version", "format-version": rng.choice((1, 1, 0, 2))},
-        {"action": "set-location", "location": rng.choice((metadata["location"], "s3://warehouse/moved/"))},
+        {"action": "set-location", "location": _place(rng, metadata)},
         {"action": "add-schema", "schema": _next_schema(rng, metadata)},
         {"action": "add-view-version", "view-version": {**again, "timestamp-ms": now_ms, "version-id": 1}},
         {
@@ -116,6 +116,12 @@ def _any_update(rng: Random, metadata: JsonObject, now_ms: int) -> JsonObject:
         {"action": "remove-properties", "removals": rng.sample(["comment", "replace.drop-dialect.allowed", "no"], k=1)},
     )
     return rng.choice(choices)
+
+
+def _place(rng: Random, metadata: JsonObject) -> str:
+    return rng.choice(
+        (metadata["location"], f"{metadata['location']}/", "s3://warehouse/moved", "s3://warehouse/moved/")
+    )
 
 
 def _properties(rng: Random) -> dict[str, str]:
