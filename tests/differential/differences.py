@@ -133,7 +133,7 @@ JAVA_TABLES: tuple[Rule, ...] = (
     _REQUIREMENTS_FIRST,
     Rule(
         "a-missing-operation-stays-missing",
-        "readers take it for overwrite, as the specification says; we do not write what nobody said",
+        "readers take it for overwrite; we do not write what nobody said",
         java.is_operation_left_out,
     ),
     Rule("an-order-id-may-be-left-out", "the catalog assigns it anyway", java.is_order_id_left_out),
