@@ -11,7 +11,7 @@ _LONG_ARRAYS = ("snapshots", "snapshot-log")
 _MARK = b'"carved out"'
 
 
-def split_document(data: bytes, what: str) -> dict[str, JsonBytes]:
+def split_document(data: bytes, what: str, *, carved_bytes_min: int = CARVED_BYTES_MIN) -> dict[str, JsonBytes]:
     """The fields of a JSON object; what lies inside its long arrays is not read. Raises `BadRequest`.
 
     `data` is taken to be valid JSON. A long array is cut out from its opening bracket to the next closing one, a mark
@@ -19,7 +19,7 @@ def split_document(data: bytes, what: str) -> dict[str, JsonBytes]:
     inside a string, the rest would have an odd number of quotes; had it closed an inner array, the rest would have
     closing brackets left over. Whenever the proof fails, the whole document is decoded instead.
     """
-    cuts = _cuts(data)
+    cuts = _cuts(data, carved_bytes_min)
     if not cuts:
         return dict(decode_object(data, what))
     try:
@@ -32,10 +32,10 @@ def split_document(data: bytes, what: str) -> dict[str, JsonBytes]:
     return fields | {name: view[start : end + 1] for start, end, name in cuts}
 
 
-def _cuts(data: bytes) -> list[tuple[int, int, str]]:
+def _cuts(data: bytes, carved_bytes_min: int) -> list[tuple[int, int, str]]:
     """For each long array the positions of its brackets, in the order of the document."""
     cuts: list[tuple[int, int, str]] = []
-    if len(data) < CARVED_BYTES_MIN:
+    if len(data) < carved_bytes_min:
         return cuts
     position = 0
     for name in _LONG_ARRAYS:
@@ -44,7 +44,7 @@ def _cuts(data: bytes) -> list[tuple[int, int, str]]:
         found = data.find(key, position)
         start = found + len(key) - 1
         end = data.find(b"]", start)
-        if found >= 0 and end - start >= CARVED_BYTES_MIN:
+        if found >= 0 and end - start >= carved_bytes_min:
             cuts.append((start, end, name))
             position = end
     return cuts

@@ -146,8 +146,10 @@ class TestProperties:
             ({"format-version": "x"}, "Table property format-version must have integer value: x"),
             (
                 {"write.metadata.metrics.column.zz": "full"},
-                "Invalid metrics config, could not find column zz "
-                "from table prop write.metadata.metrics.column.zz in schema",
+                (
+                    "Invalid metrics config, could not find column zz "
+                    "from table prop write.metadata.metrics.column.zz in schema"
+                ),
             ),
             (
                 {"commit.retry.num-retries": "-1"},
