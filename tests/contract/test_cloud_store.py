@@ -14,6 +14,7 @@ from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.settings import AzureSettings, GcsSettings, S3Settings, Settings
 from sandur.storage.object_store import ABSENT, ObjectStore, Version
 from sandur.storage.opening import open_store
+from sandur.storage.probe import prove
 from tests.servers import azurite
 from tests.servers.processes import LOOPBACK, free_ports
 
@@ -38,6 +39,19 @@ async def test_a_store_that_lists_folder_by_folder_is_put_in_order(seaweedfs_set
     assert await keys(store, after="a-b", limit=2) == ["a.json", "a/b"]
     assert await keys(store, after="a/b") == ["a/c", "a0"]
     await store.close()
+
+
+async def test_the_probe_finds_out_before_a_page_could_be_wrong(seaweedfs_settings: Settings) -> None:
+    url = fresh("s3://sandur")
+    writer, reader = open_store(url, seaweedfs_settings), open_store(url, seaweedfs_settings)
+    for key in ("a/b", "a-b", "a0"):
+        await writer.put(key, key.encode(), expected=ABSENT)
+
+    await prove(reader, SystemClock())
+
+    assert await keys(reader, after="a-b") == ["a/b", "a0"]
+    await writer.close()
+    await reader.close()
 
 
 @pytest.mark.parametrize("url", ["s3://sandur/x", "az://sandur/x", "gs://sandur/x"])

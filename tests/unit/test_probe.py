@@ -19,7 +19,7 @@ async def test_a_good_store_is_proven_and_left_empty() -> None:
 
     proven = await prove(store, FixedClock())
 
-    assert len(proven) == 9
+    assert len(proven) == 10
     assert await store.list("") == []
 
 
@@ -31,6 +31,17 @@ class LosesWrites(WrappingStore):
 class ListsLate(WrappingStore):
     async def list(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> Sequence[Listed]:
         return [] if after is None else await super().list(prefix, after=after, limit=limit)
+
+
+class ListsFolderByFolder(WrappingStore):
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> Sequence[Listed]:
+        return sorted(await super().list(prefix, after=after, limit=limit), key=lambda listed: listed.key.split("/"))
+
+
+class ListsVersionsOfItsOwn(WrappingStore):
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> Sequence[Listed]:
+        found = await super().list(prefix, after=after, limit=limit)
+        return [listed._replace(version=Version(f'"{listed.version}"')) for listed in found]
 
 
 class Overwrites(WrappingStore):
@@ -123,6 +134,8 @@ class Down(WrappingStore):
     [
         (LosesWrites, "a read shows what was written before it"),
         (ListsLate, "a listing shows what was written before it"),
+        (ListsFolderByFolder, "a listing tells the versions, in the byte order of the keys"),
+        (ListsVersionsOfItsOwn, "a listing tells the versions, in the byte order of the keys"),
         (Overwrites, "an object is created only where there is none"),
         (IgnoresVersions, "an object is replaced only at the expected version"),
         (WritesWhereNothingIs, "an object is replaced only at the expected version"),

@@ -69,6 +69,17 @@ async def _lists_what_was_written(trial: _Trial) -> bool:
     return trial.key("read") in [listed.key for listed in await trial.store.list(trial.folder)]
 
 
+async def _lists_in_order(trial: _Trial) -> bool:
+    """Also the moment at which a store that lists folder by folder is found out, and put in order from then on."""
+    versions = [await trial.wins("order/b", ABSENT), await trial.wins("order-a", ABSENT)]
+    listed = [entry for entry in await trial.store.list(trial.folder) if "/order" in entry.key]
+    behind = await trial.store.list(trial.folder, after=trial.key("order-a"), limit=1)
+    return [(entry.key, entry.version) for entry in listed] == [
+        (trial.key("order-a"), versions[1]),
+        (trial.key("order/b"), versions[0]),
+    ] and list(behind) == listed[1:]
+
+
 async def _creates_once(trial: _Trial) -> bool:
     return bool(await trial.wins("create", ABSENT)) and not await trial.wins("create", ABSENT)
 
@@ -134,6 +145,7 @@ _GUARANTEES: Final = {
     "a conditional read tells changed from unchanged": _knows_what_is_unchanged,
     "an object is deleted only at the expected version": _deletes_only_the_expected,
     "a version never comes back": _never_gives_a_version_again,
+    "a listing tells the versions, in the byte order of the keys": _lists_in_order,
     "keys that differ only in case are different objects": _tells_upper_from_lower_case,
     f"of {_RACERS} writers with the same expectation exactly one wins": _lets_one_racer_win,
 }
