@@ -13,7 +13,7 @@ from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
 
-_DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?$"
+_DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
 Natural = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[str, msgspec.Meta(pattern=_DURATION, description="an ISO-8601 duration such as PT1H or P1DT12H")]

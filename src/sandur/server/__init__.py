@@ -1,0 +1,1 @@
+"""HTTP: decode a request, call one operation, encode its answer."""

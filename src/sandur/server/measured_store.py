@@ -1,0 +1,133 @@
+"""A store that counts what it is asked, by operation, and how many rounds each request waits for it."""
+
+import time
+from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
+from typing import Final, TypeVar
+
+from prometheus_client import Counter, Histogram
+
+from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
+from sandur.server.measures import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS
+from sandur.storage.object_store import LIST_LIMIT_MAX, Expected, Listed, ObjectStore, Stored, Unchanged, Version
+
+T = TypeVar("T")
+
+BEHIND_ANSWERS: Final = "background"
+
+_AREAS: Final = frozenset(
+    {
+        "catalogs",
+        "namespaces",
+        "names",
+        "iceberg_pointers",
+        "delta_tables",
+        "iceberg_idempotency",
+        "idempotency",
+        "iceberg_transactions",
+        "iceberg_staged",
+        "events",
+        "index",
+        "core",
+        "operational",
+    }
+)
+
+
+class Rounds:
+    """Counts the storage rounds of one request: calls that overlap are one, a call behind another is the next."""
+
+    __slots__ = ("_ended", "count", "operation")
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.count = 0
+        self._ended = 0
+
+    def begin(self) -> int:
+        depth = self._ended + 1
+        self.count = max(self.count, depth)
+        return depth
+
+    def end(self, depth: int) -> None:
+        self._ended = max(self._ended, depth)
+
+
+current_rounds: Final[ContextVar[Rounds | None]] = ContextVar("current_rounds", default=None)
+"""The request that the running task works for; None behind the answers and at the start."""
+
+
+class MeasuredStore:
+    """Passes every call on and tells Prometheus of it."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self._counters: dict[tuple[str, str, str, str], Counter] = {}
+        self._timers: dict[str, Histogram] = {}
+
+    async def get(self, key: str) -> Stored | None:
+        return await self._measured("get", key, self._inner.get(key))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        return await self._measured("get_if_changed", key, self._inner.get_if_changed(key, seen=seen))
+
+    async def head(self, key: str) -> Listed | None:
+        return await self._measured("head", key, self._inner.head(key))
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        return await self._measured("put", key, self._inner.put(key, data, expected=expected))
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        return await self._measured("delete", key, self._inner.delete(key, expected=expected))
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        return await self._measured("list", prefix, self._inner.list(prefix, after=after, limit=limit))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _measured(self, call: str, key: str, answer: Awaitable[T]) -> T:
+        rounds = current_rounds.get()
+        depth = rounds.begin() if rounds else 0
+        operation = rounds.operation if rounds else BEHIND_ANSWERS
+        began = time.perf_counter()
+        result = "failed"
+        try:
+            found = await answer
+            result = "absent" if found is None and call != "delete" else "ok"
+        except SwapLost:
+            result = "lost"
+            SWAP_CONFLICTS.labels(operation, area_of(key)).inc()
+            raise
+        except Unavailable:
+            result = "unavailable"
+            raise
+        except OutcomeUnknown:
+            result = "unknown"
+            raise
+        finally:
+            self._count(operation, area_of(key), call, result)
+            self._timer(call).observe(time.perf_counter() - began)
+            if rounds:
+                rounds.end(depth)
+        return found
+
+    def _count(self, *labels: str) -> None:
+        operation, area, call, result = labels
+        known = (operation, area, call, result)
+        counter = self._counters.get(known)
+        if counter is None:
+            counter = self._counters[known] = STORAGE_CALLS.labels(*known)
+        counter.inc()
+
+    def _timer(self, call: str) -> Histogram:
+        timer = self._timers.get(call)
+        if timer is None:
+            timer = self._timers[call] = STORAGE_SECONDS.labels(call)
+        return timer
+
+
+def area_of(key: str) -> str:
+    """Which part of the layout a key belongs to; a bounded set, whatever the key."""
+    area = key.partition("/_catalog/")[2].partition("/")[0]
+    return area if area in _AREAS else "files"

@@ -1,0 +1,108 @@
+"""The HTTP/1.1 protocol under uvicorn: no upgrades, bounded heads, and refusals in JSON."""
+
+from typing import Final
+
+import httptools
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+HEAD_BYTES_MAX: Final = 64 << 10
+
+_BAD_REQUEST: Final = 400
+_HEAD_TOO_LARGE: Final = 431
+_HEAD_TEXT: Final = f"The head of the request has more than {HEAD_BYTES_MAX} bytes"
+
+
+class PlainHttpProtocol(HttpToolsProtocol):
+    """Answers an upgrade request in plain HTTP/1.1, as the protocol allows.
+
+    Java clients send `Upgrade: h2c` with their POSTs. The parser stops behind the head of such a request and would
+    lose its body. Here the head is parsed a second time, without the header, by a fresh parser that goes on with the
+    body. Nothing is asked of requests without an upgrade.
+    """
+
+    _head_bytes = 0
+    _unfinished_bytes = 0
+    _is_in_head = False
+    _has_cycle = False
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                if self.parser.get_method() == b"CONNECT":
+                    self._refuse(_BAD_REQUEST, "CONNECT is not served here")
+                    return
+                data = self._head_without_upgrade() + data[stopped.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+            except httptools.HttpParserError:
+                self._refuse(*self._refusal())
+                return
+            else:
+                self._bound_unfinished_head(len(data))
+                return
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._unfinished_bytes = 0
+        self._is_in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        self._grow_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._grow_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+            self._has_cycle = True
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _bound_unfinished_head(self, received_bytes: int) -> None:
+        """The parser tells of a header only when it is complete: count what arrives of one that never ends."""
+        if self._is_in_head:
+            self._unfinished_bytes += received_bytes
+            if self._unfinished_bytes > HEAD_BYTES_MAX:
+                self._refuse(_HEAD_TOO_LARGE, _HEAD_TEXT)
+
+    def _grow_head(self, size_bytes: int) -> None:
+        self._head_bytes += size_bytes
+        if self._head_bytes > HEAD_BYTES_MAX:
+            # Any exception makes the parser stop; `_refusal` then sees why.
+            raise ValueError(_HEAD_TEXT)
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _refusal(self) -> tuple[int, str]:
+        if self._head_bytes > HEAD_BYTES_MAX:
+            return _HEAD_TOO_LARGE, _HEAD_TEXT
+        return _BAD_REQUEST, "The request is not HTTP/1.1"
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what cannot be told apart into a request, and close: what follows has no known beginning."""
+        if self._has_cycle and not self.cycle.response_complete:
+            # An answer is under way on this connection; two would be mixed up.
+            self.transport.close()
+            return
+        error = {"message": message, "type": "BadRequestException", "code": status}
+        body = msgspec.json.encode({"error": error})
+        self.transport.write(
+            STATUS_LINE[status]
+            + b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.close()

@@ -1,0 +1,100 @@
+"""HTTP/1.1 at the socket: upgrades that are ignored, heads that are bounded, names that keep their spelling."""
+
+import pytest
+
+from sandur.server.messages import CACHE_CONTROL, ETAG
+from sandur.server.protocol import HEAD_BYTES_MAX
+from tests.server.wire import exchange, serving
+
+UPGRADE = (
+    b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    b"HTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\nContent-Length: 5\r\n\r\n"
+)
+LAST = b"POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nxyz"
+
+
+async def echo(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the shape is ASGI's
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    said = scope["method"].encode() + b" " + scope["raw_path"] + b" " + body
+    headers = [(b"content-length", b"%d" % len(said)), (ETAG, b'"tag"'), (CACHE_CONTROL, b"private")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": said})
+
+
+def bodies(answer: bytes) -> list[bytes]:
+    return [part.split(b"\r\n\r\n", 1)[1] for part in answer.split(b"HTTP/1.1 ")[1:]]
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        (UPGRADE + b"hello" + LAST,),
+        (UPGRADE, b"hello", LAST),
+        (UPGRADE[:70], UPGRADE[70:] + b"he", b"llo" + LAST[:10], LAST[10:]),
+        (*(bytes([byte]) for byte in UPGRADE[:40]), UPGRADE[40:] + b"hello" + LAST),
+    ],
+    ids=["one packet", "body later", "cut anywhere", "byte by byte"],
+)
+async def test_a_request_that_asks_for_h2c_keeps_its_body(packets: tuple[bytes, ...]) -> None:
+    async with serving(echo) as port:
+        answer = await exchange(port, *packets)
+
+    assert bodies(answer) == [b"POST /a hello", b"POST /b xyz"]
+
+
+async def test_two_upgrades_in_a_row_are_two_requests() -> None:
+    async with serving(echo) as port:
+        answer = await exchange(port, UPGRADE + b"hello" + UPGRADE + b"again" + LAST)
+
+    assert bodies(answer) == [b"POST /a hello", b"POST /a again", b"POST /b xyz"]
+
+
+async def test_a_chunked_body_behind_an_upgrade_is_read() -> None:
+    chunked = UPGRADE.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")
+
+    async with serving(echo) as port:
+        answer = await exchange(port, chunked + b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n" + LAST)
+
+    assert bodies(answer) == [b"POST /a hello", b"POST /b xyz"]
+
+
+async def test_a_websocket_is_answered_in_plain_http() -> None:
+    request = b"GET /a HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+
+    async with serving(echo) as port:
+        answer = await exchange(port, request + LAST)
+
+    assert bodies(answer) == [b"GET /a ", b"POST /b xyz"]
+
+
+async def test_etag_and_cache_control_are_spelled_as_java_looks_for_them() -> None:
+    async with serving(echo) as port:
+        answer = await exchange(port, LAST)
+
+    assert b'\r\nETag: "tag"\r\n' in answer
+    assert b"\r\nCache-Control: private\r\n" in answer
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"\x00\x01 garbage\r\n\r\n", b"400"),
+        (b"GET /a HTTP/1.1\r\nbroken header\r\n\r\n", b"400"),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * (HEAD_BYTES_MAX + 1) + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * (HEAD_BYTES_MAX + 1), b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: aaaaaaaa\r\n" * 6_000, b"431"),
+        (b"GET /" + b"a" * (HEAD_BYTES_MAX + 1) + b" HTTP/1.1\r\n\r\n", b"431"),
+    ],
+)
+async def test_what_is_no_request_is_refused_in_json_and_closed(request_bytes: bytes, status: bytes) -> None:
+    async with serving(echo) as port:
+        answer = await exchange(port, request_bytes)
+
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close" in answer
+    assert b'"code":' + status in answer
