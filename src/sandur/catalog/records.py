@@ -94,17 +94,22 @@ class Pointer(Record, frozen=True, kw_only=True):
 
     `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its head. `killed`:
     a create that failed, or a rest that was swept; it never lives again.
+
+    `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It is the table's own
+    uuid, which the metadata carries as well, unless a table is registered whose uuid was in use before: that one is
+    `table_uuid` all the same.
     """
 
+    uuid: str
     table_uuid: str
     state: Literal["unbound", "condemned", "live", "dropped", "killed"]
     kind: Kind = "table"
     format: Format = "iceberg"
     made_for: Identifier | None = None
+    made_by: str = ""
     head: Head | None = None
     pending: Pending | None = None
     by: str = ""
-    purge: bool = False
     updated_ms: int = 0
 
 
@@ -120,8 +125,8 @@ class Claim(Record, frozen=True, kw_only=True):
     """An idempotency key taken by a request (C4, C8).
 
     `open` while it is worked on; `done` with what a replay needs: the failure, or the location and text of the answer.
-    `locations` holds every metadata file tried, oldest first; it only grows. `uuid`, `namespace_id` and `rename_id`
-    pin what a retry acts on.
+    `locations` holds every metadata file tried and `renames` every rename, oldest first; they only grow. `uuid` and
+    `namespace_id` pin what a retry acts on.
     """
 
     state: Literal["open", "done"]
@@ -131,7 +136,7 @@ class Claim(Record, frozen=True, kw_only=True):
     started_ms: int
     uuid: str = ""
     namespace_id: str = ""
-    rename_id: str = ""
+    renames: tuple[str, ...] = ()
     locations: tuple["Tried", ...] = ()
     location: str = ""
     answer: str = ""
@@ -174,3 +179,12 @@ class Stage(Record, frozen=True, kw_only=True):
     created_ms: int
     expires_ms: int
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class PurgeOrder(Record, frozen=True, kw_only=True):
+    """That the files of a dropped table are to be deleted."""
+
+    uuid: str
+    kind: Kind
+    identifier: Identifier
+    ordered_ms: int

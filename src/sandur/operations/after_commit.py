@@ -26,7 +26,7 @@ async def finish_commit(
         return
     await together(
         [
-            workspace.receipts.ensure(found.uuid, head),
+            workspace.receipts.ensure(found.pointer.value.table_uuid, head),
             _finish_claim(claim, after.location),
             activate(workspace, found),
             _delete_old_files(workspace, family, before, after),

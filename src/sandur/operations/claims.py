@@ -34,21 +34,31 @@ class KeyClaim:
     def is_keyed(self) -> bool:
         return self._cell is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether we hold the claim and nothing is final yet."""
+        return self.held is not None and self.held.value.state == "open"
+
     async def take(
         self, *, uuid: str = "", namespace_id: str = "", rename_id: str = "", tried: Tried | None = None
     ) -> None:
-        """Take the key, or, when it is ours already, add a file that will be tried (C7: the fence).
+        """Take the key, or, when it is ours already, add a file or a rename that will be tried (C7, R8: the fence).
 
         When this returns the claim says so; ClaimLost when somebody else has it.
         """
-        if self.held is None:
-            locations = (tried,) if tried else ()
-            claim = self._opened(uuid=uuid, namespace_id=namespace_id, rename_id=rename_id, locations=locations)
-        elif tried:
-            claim = replace(self.held.value, locations=(*self.held.value.locations, tried))
-        else:
-            return
-        await self._swap(claim)
+        claim = self.held.value if self.held else self._opened(uuid=uuid, namespace_id=namespace_id)
+        grown = replace(
+            claim,
+            locations=(*claim.locations, tried) if tried else claim.locations,
+            renames=(*claim.renames, rename_id) if rename_id else claim.renames,
+        )
+        if self.held is None or grown != claim:
+            await self._swap(grown)
+
+    async def take_anew(self, *, uuid: str) -> None:
+        """N10: pin another uuid, for that of the claim can never come to be."""
+        if self.held:
+            await self._swap(replace(self.held.value, uuid=uuid))
 
     async def done(
         self, *, uuid: str = "", location: str = "", answer: str = "", error: SandurError | None = None
@@ -60,7 +70,7 @@ class KeyClaim:
 
     async def let_go(self) -> None:
         """Leave the claim to the next retry at once: we gave up, and nothing of ours can still take effect."""
-        if self.held and self.held.value.state == "open":
+        if self.held and self.is_open:
             try:
                 await self._swap(replace(self.held.value, started_ms=0))
             except (ClaimLost, SandurError):
@@ -99,9 +109,7 @@ class KeyClaim:
             return self.held.value
         raise self._busy()
 
-    def _opened(
-        self, *, uuid: str, namespace_id: str = "", rename_id: str = "", locations: tuple[Tried, ...] = ()
-    ) -> Claim:
+    def _opened(self, *, uuid: str, namespace_id: str = "") -> Claim:
         return Claim(
             state="open",
             request_hash=self._request.hash,
@@ -110,8 +118,6 @@ class KeyClaim:
             started_ms=self._now_ms(),
             uuid=uuid,
             namespace_id=namespace_id,
-            rename_id=rename_id,
-            locations=locations,
         )
 
     async def _swap(self, claim: Claim) -> None:

@@ -148,7 +148,7 @@ class Commit(Generic[M]):
         *_, is_still = await together(
             [
                 write_document(self.workspace, self.family, document),
-                self.workspace.receipts.ensure(uuid, base.head),  # C5 (help)
+                self.workspace.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
                 self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
                 self._is_still(base),
             ]

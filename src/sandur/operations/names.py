@@ -6,14 +6,18 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import NameRecord, NamespaceRecord, Pointer
+from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy, SwapLost
 from sandur.operations import transactions_met
+from sandur.operations.homes import confirm_namespace
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT, Expected
 
 TRIES_MAX: Final = 8
+
+RENAME: Final = "rename"
+"""The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
 
 _UNCERTAIN: Final = ("moving", "pending")
 
@@ -65,7 +69,7 @@ async def _is_shown(workspace: Workspace, identifier: Identifier, name: Held[Nam
         case "active":
             return True
         case "new":
-            return await confirm_namespace(workspace, identifier, name.value.namespace_id)
+            return await confirm_namespace(workspace, identifier.namespace, name.value.namespace_id)
         case "moving":
             return await _has_moved(workspace, name.value)
         case "pending":
@@ -101,19 +105,19 @@ def is_alive(pointer: Held[Pointer] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
-async def settle(workspace: Workspace, identifier: Identifier, *, for_drop_namespace: bool = False) -> Spot:
+async def settle(workspace: Workspace, identifier: Identifier, *, dropping: str | None = None) -> Spot:
     """What a writer does before it relies on a name or reuses it: it brings to an end what others left half done.
 
-    `for_drop_namespace`: a `new` name with a pointer counts as a child, without asking the namespace.
+    `dropping` is the id of the namespace that the caller drops: a `new` name made for it counts as its child, without
+    asking the namespace, and one made for an earlier namespace of that name does not (N6 id).
     Raises Busy when somebody else keeps changing the name.
     """
-    cell = workspace.name(identifier)
     for _ in range(TRIES_MAX):
-        name = await cell.read()
+        name, pointer = await _name_and_pointer(workspace, identifier)
         if name is None:
             return Spot(ABSENT, None)
         try:
-            settled = await _settled(workspace, identifier, name, for_drop_namespace=for_drop_namespace)
+            settled = await _settled(workspace, identifier, name, pointer, dropping=dropping)
         except SwapLost:
             continue
         if settled is not None:
@@ -122,7 +126,12 @@ async def settle(workspace: Workspace, identifier: Identifier, *, for_drop_names
 
 
 async def _settled(
-    workspace: Workspace, identifier: Identifier, name: Held[NameRecord], *, for_drop_namespace: bool
+    workspace: Workspace,
+    identifier: Identifier,
+    name: Held[NameRecord],
+    pointer: Held[Pointer] | None,
+    *,
+    dropping: str | None,
 ) -> Spot | None:
     """One try of `settle`; None to start over."""
     record = name.value
@@ -130,8 +139,9 @@ async def _settled(
         case "free" | "dropped" | "moved":
             await _finish(workspace, record)
             return Spot(name.version, None)
-        case "new" if for_drop_namespace:
-            pass
+        case "new" if dropping is not None:
+            if record.namespace_id != dropping:
+                return Spot(name.version, None)
         case "new" | "active":
             if not await _is_shown(workspace, identifier, name):
                 return Spot(name.version, None)
@@ -140,9 +150,10 @@ async def _settled(
             if not await _is_shown(workspace, identifier, name):
                 again = await workspace.name(identifier).read()
                 return Spot(name.version, None) if again and again.version == name.version else None
-            name = await workspace.name(identifier).swap(activated(record), expected=name.version)
-    pointer = await bound_pointer(workspace, record.uuid, binds=not for_drop_namespace)
-    return Spot(name.version, Found(identifier, name, pointer) if pointer else None)
+            if record.state == "moving":
+                name = await workspace.name(identifier).swap(activated(record), expected=name.version)
+    bound = await bound_pointer(workspace, record.uuid, pointer, binds=dropping is None)  # N7, N7 pending
+    return Spot(name.version, Found(identifier, name, bound) if bound else None)
 
 
 async def _finish(workspace: Workspace, over: NameRecord) -> None:
@@ -174,13 +185,18 @@ def activated(record: NameRecord) -> NameRecord:
 
 
 async def _finish_rename(workspace: Workspace, moved: NameRecord) -> None:
-    """R6 (settle): before a `moved` name is reused, the new name is known to be active."""
+    """R6 (settle), R9: before a `moved` name is reused, the new one is active and the rename's claim says so."""
     if moved.other is None:
         return
     cell = workspace.name(moved.other)
     other = await cell.read()
     if other and other.value.state == "moving" and other.value.rename_id == moved.rename_id:
         await cell.swap(activated(other.value), expected=other.version)
+    if moved.by:
+        claim_cell = workspace.claim(RENAME, moved.by)
+        claim = await claim_cell.read()
+        if claim and claim.value.state == "open":
+            await claim_cell.swap(replace(claim.value, state="done"), expected=claim.version)
 
 
 async def _fence_rename(workspace: Workspace, moving: NameRecord) -> None:
@@ -193,32 +209,17 @@ async def _fence_rename(workspace: Workspace, moving: NameRecord) -> None:
         await cell.swap(other.value, expected=other.version)
 
 
-async def confirm_namespace(workspace: Workspace, identifier: Identifier, namespace_id: str) -> bool:
-    """N4: after a name was written, whether its namespace is there; `dropping` is called off by the child (N6)."""
-    cell = workspace.namespace(identifier.namespace)
-    for _ in range(TRIES_MAX):
-        found = await cell.read()
-        if found is None or found.value.id != namespace_id:
-            return False
-        if found.value.state != "dropping":
-            return True
-        try:
-            await cell.swap(replace(found.value, state="active"), expected=found.version)
-        except SwapLost:
-            continue
-        return True
-    raise Busy(f"namespace {identifier.namespace}: it keeps changing")
-
-
-async def bound_pointer(workspace: Workspace, uuid: str, *, binds: bool = True) -> Held[Pointer] | None:
-    """The pointer of a table that lives; None when it does not.
+async def bound_pointer(
+    workspace: Workspace, uuid: str, found: Held[Pointer] | None = None, *, binds: bool = True
+) -> Held[Pointer] | None:
+    """The pointer of a table that lives; None when it does not. `found`: as it was read a moment ago, if it was.
 
     Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves
     that its create happened (N7); that is what everyone does who is going to change a `new` name.
     """
     cell = workspace.pointer(uuid)
     for _ in range(TRIES_MAX):
-        found = await cell.read()
+        found = found or await cell.read()
         if found is None or not is_alive(found):
             return None
         state = found.value.state
@@ -227,7 +228,7 @@ async def bound_pointer(workspace: Workspace, uuid: str, *, binds: bool = True) 
         try:
             return await cell.swap(replace(found.value, state="live" if binds else "unbound"), expected=found.version)
         except SwapLost:
-            continue
+            found = None
     raise Busy(f"table {uuid}: its pointer keeps changing")
 
 
@@ -250,8 +251,3 @@ async def finish_drop(workspace: Workspace, dropped: NameRecord) -> None:
             continue
         return
     raise Busy(f"table {dropped.uuid}: its pointer keeps changing")
-
-
-async def read_namespace(workspace: Workspace, identifier: Identifier) -> Held[NamespaceRecord] | None:
-    """The namespace of a name; one that is being dropped still exists."""
-    return await workspace.namespace(identifier.namespace).read()

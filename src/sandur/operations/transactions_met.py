@@ -44,11 +44,11 @@ async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointe
             case "undecided":
                 return pointer
             case "gone":
-                again = await workspace.pointer(pointer.value.table_uuid).read()
+                again = await workspace.pointer(pointer.value.uuid).read()
                 if again is None or again.version == pointer.version:
                     return Held(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
-    raise Busy(f"table {pointer.value.table_uuid}: its pointer keeps changing")
+    raise Busy(f"table {pointer.value.uuid}: its pointer keeps changing")
 
 
 async def pushed_aside(
@@ -69,11 +69,11 @@ async def pushed_aside(
             return Held(replace(found.value, pending=None), found.version)
         if not is_last:
             await workspace.clock.sleep(_WAIT_SECONDS)
-        again = await workspace.pointer(pointer.value.table_uuid).read()
+        again = await workspace.pointer(pointer.value.uuid).read()
         if again is None:
             break
         pointer = again
-    raise Busy(f"table {pointer.value.table_uuid}: a transaction on it is under way")
+    raise Busy(f"table {pointer.value.uuid}: a transaction on it is under way")
 
 
 async def _aborted(

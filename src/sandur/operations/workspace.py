@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Catalog, Claim, NameRecord, NamespaceRecord, Pointer, Stage, Transaction
+from sandur.catalog.records import Catalog, Claim, NameRecord, NamespaceRecord, Pointer, PurgeOrder, Stage, Transaction
 from sandur.clock import Clock
 from sandur.events.receipts import Receipts
 from sandur.operations.background import Background
@@ -99,6 +99,9 @@ class Workspace:
 
     def stage(self, identifier: Identifier, table_uuid: str) -> Cell[Stage]:
         return self._plain_cell(self.layout.stage(identifier, table_uuid), Stage)
+
+    def purge_order(self, uuid: str) -> Cell[PurgeOrder]:
+        return self._plain_cell(self.layout.operational("purge", uuid), PurgeOrder)
 
     def _cell(self, key: str, kind: type[T]) -> Cell[T]:
         return Cell(self.store, key, kind, self.clock, seen=self._seen)

@@ -1,0 +1,123 @@
+"""Create a table: at once, or by a commit that asserts it is new."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sandur.catalog import guardrails
+from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
+from sandur.catalog.records import NameRecord
+from sandur.catalog.sources import Request
+from sandur.errors import Conflict, SandurError
+from sandur.iceberg.requests import CreateTable
+from sandur.iceberg.table_commit import next_metadata
+from sandur.iceberg.table_create import create_table_metadata
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.updates import AssignUuid, SetLocation, Update
+from sandur.operations.creation import Creation, taken
+from sandur.operations.documents import TABLES, Document, Family, new_location, written_as
+from sandur.operations.load_table import loaded
+from sandur.operations.placing import allowed_roots, chosen_location, default_location
+from sandur.operations.results import LoadedTable
+from sandur.operations.staging import forget_stage, stage_table
+from sandur.operations.table_changes import TableChange, check_updates
+from sandur.operations.workspace import Workspace
+
+CREATE: Final = "create-table"
+CREATE_BY_COMMIT: Final = "create-table-by-commit"
+
+
+async def create_table(
+    workspace: Workspace, namespace: Namespace, create: CreateTable, request: Request
+) -> LoadedTable:
+    """The new table, or, when the request says so, one that is only staged."""
+    identifier = checked_identifier(Identifier(*namespace, create.name))
+    properties = create.properties or {}
+    guardrails.check_property_keys(properties)
+    roots = await allowed_roots(workspace, namespace.catalog)
+    guardrails.check_paths(properties, roots)
+    draft = _Created(workspace, identifier, create, request, roots)
+    if create.stage_create:
+        return await stage_table(workspace, identifier, draft.metadata, request)
+    document = await Creation(workspace, TABLES, identifier, draft, request, CREATE).run()
+    return loaded(workspace, document)
+
+
+async def create_by_commit(
+    workspace: Workspace, identifier: Identifier, change: TableChange, request: Request
+) -> LoadedTable:
+    """The end of a create transaction: built from nothing by the commit's own updates, whatever was staged."""
+    checked_identifier(identifier)
+    roots = await allowed_roots(workspace, identifier.catalog)
+    metadata = created_metadata(workspace, identifier, change, roots)
+    draft = _Built(workspace, metadata, request)
+    document = await Creation(workspace, TABLES, identifier, draft, request, CREATE_BY_COMMIT, lost_race).run()
+    await workspace.background.run("forget stage", forget_stage(workspace, identifier, metadata.table_uuid or ""))
+    return loaded(workspace, document)
+
+
+def created_metadata(
+    workspace: Workspace, identifier: Identifier, change: TableChange, roots: tuple[str, ...]
+) -> TableMetadata:
+    """What the updates of a create transaction make of nothing; a uuid or a location they leave out is given."""
+    updates: list[Update] = list(change.commit.updates)
+    check_updates(updates, None, roots)
+    uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
+    if uuid is None:
+        uuid = workspace.clock.new_uuid()
+        updates.insert(0, AssignUuid(uuid=uuid))
+    if not any(isinstance(update, SetLocation) for update in updates):
+        updates.append(SetLocation(location=default_location(roots[0], identifier, uuid)))
+    return next_metadata(None, change.commit.requirements, updates, now_ms=workspace.clock.now_ms())
+
+
+def lost_race(identifier: Identifier, by: NameRecord, family: Family[TableMetadata]) -> SandurError:
+    """The commit route speaks of requirements; a view in the way is told as everywhere."""
+    if by.kind == "table":
+        return Conflict("Requirement failed: table already exists")
+    return taken(identifier, by, family)
+
+
+@dataclass(frozen=True)
+class _Created:
+    """A table as a create request describes it; its uuid is not known yet."""
+
+    workspace: Workspace
+    identifier: Identifier
+    create: CreateTable
+    request: Request
+    roots: tuple[str, ...]
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
+    is_written: bool = False
+
+    def metadata(self, uuid: str) -> TableMetadata:
+        location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
+        now_ms = self.workspace.clock.now_ms()
+        return create_table_metadata(self.create, location=location, table_uuid=uuid, now_ms=now_ms)
+
+    def document(self, uuid: str) -> Document[TableMetadata]:
+        return first_document(self.workspace, self.metadata(uuid), self.request)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A table as a create transaction built it; a table of its uuid under the name is this very one (C9)."""
+
+    workspace: Workspace
+    built: TableMetadata
+    request: Request
+    is_named_by_uuid: bool = True
+    is_written: bool = False
+
+    @property
+    def uuid(self) -> str | None:
+        return self.built.table_uuid
+
+    def document(self, uuid: str) -> Document[TableMetadata]:
+        del uuid  # The metadata has its own.
+        return first_document(self.workspace, self.built, self.request)
+
+
+def first_document(workspace: Workspace, metadata: TableMetadata, request: Request) -> Document[TableMetadata]:
+    location = new_location(workspace, TABLES, metadata, version=0, request_hash=request.key_hash or request.hash)
+    return written_as(TABLES, metadata, location)

@@ -1,0 +1,302 @@
+"""How a table, view or anything else with a name comes to be (rules N1–N9): files and pointer first, the name last."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.sources import Request
+from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
+from sandur.events.receipts import tried_of
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations import indexing, transactions_met
+from sandur.operations.after_commit import activate
+from sandur.operations.claims import ClaimLost, KeyClaim
+from sandur.operations.documents import Document, Family, keep, load_document, version_in, write_document
+from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.names import Found, Spot, bound_pointer, settle
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
+
+TRIES_MAX: Final = 8
+
+
+class Draft(Protocol[M]):
+    """What is to be created."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The uuid its metadata has; None when it may be any."""
+        ...
+
+    @property
+    def is_named_by_uuid(self) -> bool:
+        """Whether a thing of that uuid under the name means that this very request was carried out before (C9)."""
+        ...
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the metadata file is there already, as when it is registered."""
+        ...
+
+    def document(self, uuid: str) -> Document[M]:
+        """The first metadata file, for that uuid."""
+        ...
+
+
+@dataclass
+class Creation(Generic[M]):
+    """One request to create something under a name."""
+
+    workspace: Workspace
+    family: Family[M]
+    identifier: Identifier
+    draft: Draft[M]
+    request: Request
+    operation: str
+    # What to say when the name belongs to another; see `taken`.
+    refusal: Callable[[Identifier, NameRecord, Family[M]], SandurError] | None = None
+    _aside: tuple[str, Document[M]] | None = None
+    # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
+    _is_retry: bool = False
+
+    async def run(self) -> Document[M]:
+        """The document that was created; AlreadyExists, or NotFound when there is no such namespace."""
+        key_hash = self.request.key_hash
+        cell = self.workspace.claim(self.operation, key_hash) if key_hash else None
+        self.claim = KeyClaim(self.workspace, self.request, self.operation, cell)
+        try:
+            return await self._first_attempt()
+        except ClaimLost:
+            return await self._retried()
+        except SandurError:
+            await self.claim.let_go()
+            raise
+
+    async def _first_attempt(self) -> Document[M]:
+        namespace, spot, uuid = await asyncio.gather(  # N1
+            look_up_namespace(self.workspace, self.identifier.namespace),
+            settle(self.workspace, self.identifier),
+            self._free_uuid(),
+        )
+        if namespace is None:
+            raise await self._refused(self._no_namespace(), uuid)
+        return await self._create(uuid, namespace.value.id, spot)
+
+    async def _free_uuid(self) -> str:
+        """What the name will refer to: the uuid of the metadata, unless it was in use before."""
+        wanted = self.draft.uuid
+        if wanted is None or await self.workspace.pointer(wanted).read():
+            return self.workspace.clock.new_uuid()
+        return wanted
+
+    async def _retried(self) -> Document[M]:
+        """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
+        claim = await self.claim.follow()
+        if claim.state == "done":
+            return await load_document(self.workspace, self.family, claim.location)
+        try:
+            self._is_retry = True
+            spot = await settle(self.workspace, self.identifier)  # The name first, then the pointer.
+            uuid = claim.uuid
+            pointer = await self.workspace.pointer(uuid).read()
+            if pointer and pointer.value.state == "killed":
+                uuid = self.workspace.clock.new_uuid()
+                await self.claim.take_anew(uuid=uuid)  # N10: that uuid never happens; go on with a fresh one.
+            return await self._create(uuid, claim.namespace_id, spot)
+        except ClaimLost:
+            raise Busy(f"{self.identifier}: is being created") from None
+        except SandurError:
+            await self.claim.let_go()
+            raise
+
+    async def _create(self, uuid: str, home: str, spot: Spot) -> Document[M]:
+        """From a settled name to the answer; `home` is the id of the namespace the name is made for."""
+        for _ in range(TRIES_MAX):
+            if spot.live:
+                outcome = await self._found_live(uuid, spot.live)
+            elif self._is_retry and (pointer := await self._happened(uuid)):
+                outcome = await self._document_of(pointer)
+            else:
+                outcome = await self._bind(uuid, home, spot)
+            if outcome is not None:
+                return outcome
+            self._is_retry = True
+            spot = await settle(self.workspace, self.identifier)
+        raise Busy(f"{self.identifier}: the name keeps changing")
+
+    async def _found_live(self, uuid: str, live: Found) -> Document[M] | None:
+        """The name is taken: by what this request made, or by another. None to settle the name again."""
+        if live.uuid == uuid or self._is_replay(live):
+            return await self._done(live)
+        error = (self.refusal or taken)(self.identifier, live.name.value, self.family)
+        if self.claim.is_keyed:
+            return await self._kill(uuid, error)
+        raise error
+
+    def _is_replay(self, live: Found) -> bool:
+        """C9, S2: a table of the uuid that this very request asks for; the uuid alone is no proof."""
+        pointer = live.pointer.value
+        return self.draft.is_named_by_uuid and (pointer.table_uuid, pointer.made_by) == (
+            self.draft.uuid,
+            self._made_by(),
+        )
+
+    async def _bind(self, uuid: str, home: str, spot: Spot) -> Document[M] | None:
+        """N2, N3: the files, then the name: it happens here, subject to N4. None to settle the name again."""
+        document = await self._write_aside(uuid, home)
+        wanted = NameRecord(
+            state="new",
+            uuid=uuid,
+            kind=self.family.kind,
+            namespace_id=home,
+            metadata_location=document.location,
+            updated_ms=self.workspace.clock.now_ms(),
+        )
+        try:
+            name = await self.workspace.name(self.identifier).swap(wanted, expected=spot.expected)
+        except SwapLost:
+            return None
+        return await self._confirm(uuid, home, name)
+
+    async def _write_aside(self, uuid: str, home: str) -> Document[M]:
+        """N2: everything the name will stand for, all known to be there before the name is written; once."""
+        if self._aside and self._aside[0] == uuid:
+            return self._aside[1]
+        document = self.draft.document(uuid)
+        head = replace(
+            self.family.head(document.metadata, self.workspace.clock.now_ms()),
+            metadata_version=version_in(document.location),
+            operation="register" if self.draft.is_written else "create",
+            source=self.request.source,
+        )
+        pointer = Pointer(
+            uuid=uuid,
+            table_uuid=self.draft.uuid or uuid,
+            state="unbound",
+            kind=self.family.kind,
+            made_for=self.identifier,
+            made_by=self._made_by(),
+            head=head,
+            updated_ms=self.workspace.clock.now_ms(),
+        )
+        await together(
+            [
+                self._write(document),
+                self._create_pointer(pointer),
+                self.claim.take(uuid=uuid, namespace_id=home, tried=tried_of(head)),
+                indexing.mark(self.workspace, self.identifier, uuid),  # I1
+            ]
+        )
+        self._aside = (uuid, keep(self.workspace, self.family, document))
+        return document
+
+    async def _write(self, document: Document[M]) -> None:
+        if not self.draft.is_written:
+            await write_document(self.workspace, self.family, document)
+
+    async def _create_pointer(self, pointer: Pointer) -> None:
+        """A pointer that is there already is that of an earlier attempt of this request, and as good."""
+        with contextlib.suppress(SwapLost):
+            await self.workspace.pointer(pointer.uuid).create(pointer)
+
+    async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> Document[M] | None:
+        """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
+        is_there, pointer = await asyncio.gather(
+            confirm_namespace(self.workspace, self.identifier.namespace, home),
+            bound_pointer(self.workspace, uuid, binds=False),
+        )
+        if is_there and pointer:
+            return await self._done(Found(self.identifier, name, pointer))
+        if happened := await self._happened(uuid):
+            return await self._document_of(happened)
+        await self._give_back(name)
+        if not is_there:
+            raise await self._refused(self._no_namespace(), uuid)
+        raise Busy(f"{self.identifier}: what was to be created was swept away")
+
+    async def _happened(self, uuid: str) -> Held[Pointer] | None:
+        """N7: a pointer that is live or dropped proves that the creation happened, wherever the name is by now."""
+        pointer = await self.workspace.pointer(uuid).read()
+        return pointer if pointer and pointer.value.state in {"live", "dropped"} else None
+
+    async def _kill(self, uuid: str, error: SandurError) -> Document[M] | None:
+        """N8: before a refusal is answered, no attempt under the key may still succeed. None to settle again."""
+        if happened := await self._happened(uuid):
+            return await self._document_of(happened)
+        cell = self.workspace.pointer(uuid)
+        found = await cell.read()
+        try:
+            if found is None:
+                await cell.create(Pointer(uuid=uuid, table_uuid=uuid, state="killed", kind=self.family.kind))
+            elif found.value.state != "killed":
+                condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
+                name = await self.workspace.name(self.identifier).read()
+                if name and name.value.uuid == uuid and name.value.state in {"new", "active", "pending"}:
+                    return None  # N4 name: another attempt wrote it; what that means is for `settle` to say.
+                await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
+        except SwapLost:
+            return None
+        raise await self._refused(error, uuid)
+
+    async def _give_back(self, name: Held[NameRecord]) -> None:
+        """The name of a creation that did not happen is free again; not dropped, for nothing was."""
+        free = replace(name.value, state="free", updated_ms=self.workspace.clock.now_ms())
+        with contextlib.suppress(SwapLost):
+            await self.workspace.name(self.identifier).swap(free, expected=name.version)
+
+    async def _done(self, found: Found) -> Document[M]:
+        document = await self._document_of(found.pointer)
+        await self.workspace.background.run("finish create", self._finish(found, document))
+        return document
+
+    async def _finish(self, found: Found, document: Document[M]) -> None:
+        """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
+        pointer = await bound_pointer(self.workspace, found.uuid)
+        if pointer is None or found.pointer.value.head is None:
+            return
+        await together(
+            [
+                activate(self.workspace, found),
+                self.workspace.receipts.ensure(pointer.value.table_uuid, found.pointer.value.head),
+                indexing.finish(self.workspace, self.identifier, found.uuid),
+                self._finish_claim(found.uuid, document.location),
+            ]
+        )
+
+    async def _finish_claim(self, uuid: str, location: str) -> None:
+        with contextlib.suppress(ClaimLost):
+            await self.claim.done(uuid=uuid, location=location)
+
+    async def _document_of(self, pointer: Held[Pointer]) -> Document[M]:
+        head = (await transactions_met.effective(self.workspace, pointer)).value.head
+        if head is None:
+            raise Busy(f"{self.identifier}: its pointer says nothing")
+        return await load_document(self.workspace, self.family, head.metadata_location)
+
+    async def _refused(self, error: SandurError, uuid: str) -> SandurError:
+        """G3: with a key, the refusal is kept before it is answered."""
+        await self.claim.done(uuid=uuid, error=error)
+        return error
+
+    def _no_namespace(self) -> NotFound:
+        return NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
+
+    def _made_by(self) -> str:
+        return self.request.key_hash or self.request.hash
+
+
+def taken(identifier: Identifier, by: NameRecord, family: Family[M]) -> AlreadyExists:
+    """All kinds share one name space; clients tell by the text which kind is in the way."""
+    if by.kind == family.kind:
+        return AlreadyExists(f"{family.noun} already exists: {identifier}", subject=by.kind)
+    return AlreadyExists(f"{by.kind.capitalize()} with same name already exists: {identifier}", subject=by.kind)

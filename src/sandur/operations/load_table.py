@@ -1,0 +1,90 @@
+"""Load a table: one round when it is warm, and never an answer that the store has not confirmed."""
+
+import asyncio
+from typing import Final
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Head
+from sandur.errors import NotFound
+from sandur.iceberg.representation import with_referenced_snapshots_only
+from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
+from sandur.operations import transactions_met
+from sandur.operations.documents import TABLES, Document, load_document, missing_file
+from sandur.operations.names import Found, look
+from sandur.operations.results import LoadedTable, NotModified, Snapshots, etag_of
+from sandur.operations.workspace import Workspace
+
+REPRESENTATION_OVERHEAD_BYTES: Final = 500
+
+
+async def load_table(
+    workspace: Workspace, identifier: Identifier, *, snapshots: Snapshots = "all", if_none_match: str | None = None
+) -> LoadedTable | NotModified:
+    """The table as it is now; NotModified when the client's ETag says that it has that already."""
+    document = await current_document(workspace, identifier)
+    etag = etag_of(document.location, snapshots)
+    if if_none_match == etag:
+        return NotModified(etag)
+    return loaded(workspace, document, snapshots=snapshots)
+
+
+async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
+    found = await look(workspace, identifier)
+    return found is not None and found.name.value.kind == "table"
+
+
+async def current_document(workspace: Workspace, identifier: Identifier) -> Document[TableMetadata]:
+    """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
+    found, remembered_is_there = await asyncio.gather(
+        look(workspace, identifier), _remembered_file_exists(workspace, identifier)
+    )
+    if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
+        raise TABLES.missing(identifier)
+    head = await effective_head(workspace, found)
+    if remembered_is_there == head.metadata_location:
+        return await load_document(workspace, TABLES, head.metadata_location)
+    document = await load_document(workspace, TABLES, head.metadata_location)
+    # What is in the cache may be gone from the store; a file that was read just now is not.
+    if remembered_is_there is not None and not await workspace.locations.exists(head.metadata_location):
+        raise missing_file(head.metadata_location)
+    return document
+
+
+async def _remembered_file_exists(workspace: Workspace, identifier: Identifier) -> str | None:
+    """The location this server saw last, if the file is there; "" if it is not; None when it remembers none.
+
+    Asked in the same round as name and pointer: a cached table whose file was taken away is not served.
+    """
+    name = workspace.name(identifier).last_seen
+    pointer = workspace.pointer(name.value.uuid).last_seen if name else None
+    if pointer is None or pointer.value.head is None:
+        return None
+    location = pointer.value.head.metadata_location
+    return location if await workspace.locations.exists(location) else ""
+
+
+async def effective_head(workspace: Workspace, found: Found) -> Head:
+    head = (await transactions_met.effective(workspace, found.pointer)).value.head
+    if head is None:
+        raise NotFound(f"{found.identifier} has no metadata", subject="table")
+    return head
+
+
+def loaded(workspace: Workspace, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:
+    """The answer made of a document. A representation that is not the file itself is made once and kept."""
+    return LoadedTable(
+        metadata=document.body if snapshots == "all" else _refs_body(workspace, document),
+        table_uuid=document.metadata.table_uuid or "",
+        metadata_location=document.location,
+        etag=etag_of(document.location, snapshots),
+        config={},
+    )
+
+
+def _refs_body(workspace: Workspace, document: Document[TableMetadata]) -> bytes:
+    cached: bytes | None = workspace.documents.get(("refs", document.location))
+    if cached is not None:
+        return cached
+    body = encode_table_metadata(with_referenced_snapshots_only(document.metadata))
+    workspace.documents.put(("refs", document.location), body, len(body) + REPRESENTATION_OVERHEAD_BYTES)
+    return body

@@ -1,0 +1,28 @@
+"""Where a new table or view lies when nobody says so, and whether it may lie where somebody does."""
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import checked_location, folder_name
+from sandur.errors import NotFound
+from sandur.iceberg.table_metadata import without_trailing_slash
+from sandur.operations.workspace import Workspace
+
+
+async def allowed_roots(workspace: Workspace, catalog: str) -> tuple[str, ...]:
+    """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow."""
+    found = await workspace.catalog(catalog).read()
+    if found is None:
+        raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
+    return (found.value.root, *workspace.locations.others)
+
+
+def default_location(root: str, identifier: Identifier, uuid: str) -> str:
+    """A place of its own for every table ever made: a name that is used again does not find the old files."""
+    folders = "/".join(folder_name(level) for level in identifier.levels)
+    return f"{root.rstrip('/')}/{folders}/{folder_name(identifier.name)}-{uuid}"
+
+
+def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
+    """The location asked for, if it is allowed, as it was spelled; otherwise the default."""
+    if not wanted:
+        return default_location(roots[0], identifier, uuid)
+    return checked_location(without_trailing_slash(wanted), roots)

@@ -1,0 +1,173 @@
+"""Register a metadata file that is there already as a table or view; with overwrite, as what a name stands for."""
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
+from sandur.catalog.locations import checked_location
+from sandur.catalog.sources import Request
+from sandur.errors import Busy, Invalid, SandurError, SwapLost
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.validation import decode_foreign_table_metadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.iceberg.view_validation import decode_foreign_view_metadata
+from sandur.operations import indexing, transactions_met
+from sandur.operations.claims import ClaimLost, KeyClaim
+from sandur.operations.creation import Creation
+from sandur.operations.documents import TABLES, VIEWS, Document, keep, load_document, missing_file, version_in
+from sandur.operations.load_table import loaded
+from sandur.operations.names import Found, look
+from sandur.operations.placing import allowed_roots
+from sandur.operations.results import LoadedTable, LoadedView
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
+
+TRIES_MAX: Final = 8
+FILE_BYTES_MAX: Final = 512 << 20
+
+
+async def register_table(
+    workspace: Workspace,
+    namespace: Namespace,
+    name: str,
+    metadata_location: str,
+    *,
+    overwrite: bool = False,
+    request: Request,
+) -> LoadedTable:
+    """The table of a metadata file, which is kept as it is, uuid and all."""
+    identifier = checked_identifier(Identifier(*namespace, name))
+    roots = await allowed_roots(workspace, namespace.catalog)
+    data = await _file(workspace, metadata_location, roots)
+    metadata = decode_foreign_table_metadata(data, metadata_location=metadata_location)
+    checked_location(metadata.location, roots)
+    document = Document(metadata_location, TABLES.encode(metadata) if _is_gzip(data) else data, metadata)
+    if overwrite and (replaced := await _Overwrite(workspace, identifier, document, request).run()):
+        return loaded(workspace, replaced)
+    draft = _Registered(document, metadata.table_uuid)
+    created = await Creation(workspace, TABLES, identifier, draft, request, "register-table").run()
+    return loaded(workspace, created)
+
+
+async def register_view(
+    workspace: Workspace, namespace: Namespace, name: str, metadata_location: str, *, request: Request
+) -> LoadedView:
+    """The view of a metadata file, which is kept as it is."""
+    identifier = checked_identifier(Identifier(*namespace, name))
+    roots = await allowed_roots(workspace, namespace.catalog)
+    data = await _file(workspace, metadata_location, roots)
+    metadata = decode_foreign_view_metadata(data, metadata_location=metadata_location)
+    checked_location(metadata.location, roots)
+    document = Document(metadata_location, VIEWS.encode(metadata) if _is_gzip(data) else data, metadata)
+    draft = _Registered(document, metadata.view_uuid)
+    created = await Creation(workspace, VIEWS, identifier, draft, request, "register-view").run()
+    return LoadedView(created.body, created.metadata.view_uuid, created.location)
+
+
+async def _file(workspace: Workspace, metadata_location: str, roots: tuple[str, ...]) -> bytes:
+    checked_location(metadata_location, roots)
+    data = await workspace.locations.read(metadata_location)
+    if data is None:
+        raise missing_file(metadata_location)
+    if len(data) > FILE_BYTES_MAX:
+        raise Invalid(f"Invalid metadata file {metadata_location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
+    return data
+
+
+def _is_gzip(data: bytes) -> bool:
+    return data.startswith(b"\x1f\x8b")
+
+
+@dataclass(frozen=True)
+class _Registered(Generic[M]):
+    """Something whose metadata file is there already."""
+
+    found: Document[M]
+    uuid: str | None
+    is_named_by_uuid: bool = False
+    is_written: bool = True
+
+    def document(self, uuid: str) -> Document[M]:
+        del uuid  # The file has its own.
+        return self.found
+
+
+class _Overwrite:
+    """One request to let a table's name stand for another metadata file. The pointer is swapped, as in a commit."""
+
+    def __init__(
+        self, workspace: Workspace, identifier: Identifier, document: Document[TableMetadata], request: Request
+    ) -> None:
+        key_hash = request.key_hash
+        operation = "register-table-overwrite"
+        self._workspace = workspace
+        self._identifier = identifier
+        self._document = document
+        self._request = request
+        self._claim = KeyClaim(
+            workspace, request, operation, workspace.claim(operation, key_hash) if key_hash else None
+        )
+
+    async def run(self) -> Document[TableMetadata] | None:
+        """The document that is current from now on; None when there is no such table, so that one is created."""
+        try:
+            for _ in range(TRIES_MAX):
+                found = await look(self._workspace, self._identifier)
+                if found is None or found.name.value.kind != "table":
+                    return None
+                if await self._swapped(found):
+                    return keep(self._workspace, TABLES, self._document)
+        except ClaimLost:
+            claim = await self._claim.follow()
+            if claim.state == "done":
+                return await load_document(self._workspace, TABLES, claim.location)
+            return await self.run()
+        except SandurError:
+            await self._claim.let_go()
+            raise
+        raise Busy(f"{self._identifier}: too many commits at once")
+
+    async def _swapped(self, found: Found) -> bool:
+        pointer = await transactions_met.pushed_aside(self._workspace, found.pointer)
+        before = pointer.value.head
+        metadata = self._document.metadata
+        if before is None:
+            return False
+        if before.metadata_location == self._document.location:  # A replay, or nothing to do.
+            await self._claim.done(uuid=found.uuid, location=self._document.location)
+            return True
+        head = replace(
+            TABLES.head(metadata, self._workspace.clock.now_ms()),
+            metadata_version=max(version_in(self._document.location), before.metadata_version + 1),
+            previous_metadata_location=before.metadata_location,
+            operation="register",
+            source=self._request.source,
+        )
+        await together(
+            [
+                self._workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
+                self._claim.take(uuid=found.uuid),
+                indexing.mark(self._workspace, self._identifier, self._document.location),
+            ]
+        )
+        moved = replace(
+            pointer.value, state="live", head=head, pending=None, table_uuid=metadata.table_uuid or found.uuid
+        )
+        try:
+            await self._workspace.pointer(found.uuid).swap(moved, expected=pointer.version)
+        except SwapLost:
+            return False
+        await self._workspace.background.run("finish register", self._finish(found, moved.table_uuid))
+        return True
+
+    async def _finish(self, found: Found, table_uuid: str) -> None:
+        pointer = await self._workspace.pointer(found.uuid).read()
+        if pointer and pointer.value.head and pointer.value.head.metadata_location == self._document.location:
+            await self._workspace.receipts.ensure(table_uuid, pointer.value.head)
+        await indexing.finish(self._workspace, self._identifier, self._document.location)
+        if self._claim.is_open:
+            await self._claim.done(location=self._document.location)

@@ -1,0 +1,193 @@
+"""Rename a table or view (rules R1–R9): the new name first, `moving`; then the old one, `moved`, where it happens."""
+
+import asyncio
+import contextlib
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier, Kind, checked_identifier
+from sandur.catalog.records import NameRecord
+from sandur.catalog.sources import Request
+from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations import indexing
+from sandur.operations.claims import ClaimLost, KeyClaim
+from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.names import RENAME, Found, Spot, activated, look, settle
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from sandur.storage.object_store import Expected
+
+TRIES_MAX: Final = 8
+FOLLOWS_MAX: Final = 4
+
+
+async def rename(workspace: Workspace, source: Identifier, target: Identifier, *, kind: Kind, request: Request) -> None:
+    """What was `source` is `target`, at one moment for every reader."""
+    checked_identifier(target)
+    if source == target:
+        found = await look(workspace, source)
+        if found is None or found.name.value.kind != kind:
+            raise _missing(source, kind)
+        return
+    await _Rename(workspace, source, target, kind, request).run()
+
+
+class _Plan(NamedTuple):
+    """What R1 read: the table, what the two swaps expect, and the namespace the new name is made for."""
+
+    source: Found
+    new: Expected
+    namespace_id: str
+
+
+class _Rename:
+    """One request to rename."""
+
+    def __init__(
+        self, workspace: Workspace, source: Identifier, target: Identifier, kind: Kind, request: Request
+    ) -> None:
+        key_hash = request.key_hash
+        self._workspace = workspace
+        self._source = source
+        self._target = target
+        self._kind = kind
+        self._key_hash = key_hash or ""
+        self._mark = workspace.clock.new_id()
+        self._claim = KeyClaim(workspace, request, RENAME, workspace.claim(RENAME, key_hash) if key_hash else None)
+
+    async def run(self) -> None:
+        try:
+            await self._run()
+        except SandurError:
+            await self._claim.let_go()
+            raise
+        finally:
+            await self._workspace.background.run("finish rename", self._finish_index())
+
+    async def _run(self) -> None:
+        for _ in range(FOLLOWS_MAX):
+            try:
+                return await self._attempts()
+            except ClaimLost:
+                if (await self._claim.follow()).state == "done":
+                    return None
+        raise Busy(f"{self._source}: is being renamed")
+
+    async def _attempts(self) -> None:
+        marks = [self._marked(self._source), self._marked(self._target)]  # I1
+        for _ in range(TRIES_MAX):
+            *_, planned = await together([*marks, self._planned()])
+            marks = []
+            # R8 order: the proof that it happened is looked for after what would refuse it.
+            if await self._is_proven():
+                return await self._claim.done()
+            if planned is None:
+                continue
+            if isinstance(planned, SandurError):
+                await self._claim.done(error=planned)
+                raise planned
+            rename_id = self._workspace.clock.new_id()
+            await self._claim.take(uuid=planned.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
+            if await self._moved(planned, rename_id):
+                return None
+        raise Busy(f"{self._source}: the names keep changing")
+
+    async def _planned(self) -> _Plan | SandurError | None:
+        """R1: what to do, or why not; None to look again."""
+        namespace, source, target = await asyncio.gather(
+            look_up_namespace(self._workspace, self._target.namespace),
+            settle(self._workspace, self._source),
+            settle(self._workspace, self._target),
+        )
+        live = source.live
+        pinned = self._claim.held.value.uuid if self._claim.held else None
+        if live is None or live.name.value.kind != self._kind or (pinned and live.uuid != pinned):  # R8 pin
+            return _missing(self._source, self._kind)
+        if namespace is None:
+            return self._no_namespace()
+        if target.live:
+            return await self._conflict(source)
+        return _Plan(live, target.expected, namespace.value.id)
+
+    async def _conflict(self, source: Spot) -> SandurError | None:
+        """That the new name is taken refuses only if the old one was there all along: it may just have been moved."""
+        target = await settle(self._workspace, self._target)
+        old = await self._workspace.name(self._source).read()
+        if target.live is None or old is None or old.version != source.expected:
+            return None
+        kind = target.live.name.value.kind
+        text = f"Cannot rename {self._source} to {self._target}. {kind.capitalize()} already exists"
+        return AlreadyExists(text, subject=kind)
+
+    async def _is_proven(self) -> bool:
+        """R8 proof: only `moved` by a rename of our claim proves it."""
+        if self._claim.held is None or not self._claim.held.value.renames:
+            return False
+        old = await self._workspace.name(self._source).read()
+        return old is not None and old.value.state == "moved" and old.value.rename_id in self._claim.held.value.renames
+
+    async def _moved(self, plan: _Plan, rename_id: str) -> bool:
+        """R2–R5; False when it definitely did not happen and may be planned anew."""
+        record = plan.source.name.value
+        now_ms = self._workspace.clock.now_ms()
+        moving = replace(
+            activated(record),
+            state="moving",
+            other=self._source,
+            other_version=plan.source.name.version,
+            rename_id=rename_id,
+            updated_ms=now_ms,
+        )
+        try:
+            new = await self._workspace.name(self._target).swap(moving, expected=plan.new)  # R2
+        except SwapLost:
+            return False
+        if not await confirm_namespace(self._workspace, self._target.namespace, plan.namespace_id):  # R3
+            await self._give_back(new)
+            error = self._no_namespace()
+            await self._claim.done(error=error)
+            raise error
+        moved = replace(moving, state="moved", other=self._target, other_version="", by=self._key_hash)
+        try:
+            # R4: the rename happens here.
+            await self._workspace.name(self._source).swap(moved, expected=plan.source.name.version)
+        except SwapLost as lost:
+            if not lost.is_definite and not await self._is_moved(rename_id):
+                raise OutcomeUnknown(f"{self._source}: the answer to the rename was lost") from lost
+            if lost.is_definite:
+                await self._give_back(new)
+                return False
+        await self._workspace.background.run("finish rename", self._finish(new))
+        return True
+
+    async def _is_moved(self, rename_id: str) -> bool:
+        old = await self._workspace.name(self._source).read()
+        return old is not None and (old.value.state, old.value.rename_id) == ("moved", rename_id)
+
+    async def _give_back(self, new: Held[NameRecord]) -> None:
+        with contextlib.suppress(SwapLost):
+            await self._workspace.name(self._target).swap(replace(new.value, state="free"), expected=new.version)
+
+    async def _finish(self, new: Held[NameRecord]) -> None:
+        """R5, behind the answer: the new name is active. The old one stays `moved` for whoever reuses it."""
+        with contextlib.suppress(SwapLost):
+            await self._workspace.name(self._target).swap(activated(new.value), expected=new.version)
+        if self._claim.is_open:
+            with contextlib.suppress(ClaimLost):
+                await self._claim.done()
+
+    async def _marked(self, identifier: Identifier) -> None:
+        await indexing.mark(self._workspace, identifier, self._mark)
+
+    async def _finish_index(self) -> None:
+        for identifier in (self._source, self._target):
+            await indexing.finish(self._workspace, identifier, self._mark)
+
+    def _no_namespace(self) -> NotFound:
+        return NotFound(f"Namespace does not exist: {self._target.namespace}", subject="namespace")
+
+
+def _missing(identifier: Identifier, kind: Kind) -> NotFound:
+    return NotFound(f"{kind.capitalize()} does not exist: {identifier}", subject=kind)
