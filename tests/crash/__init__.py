@@ -1,0 +1,1 @@
+"""Tests that kill: what is left must be whole, and usable without repair."""

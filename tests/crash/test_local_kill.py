@@ -1,0 +1,186 @@
+"""The local store under SIGKILL and under contention, with real processes."""
+
+import asyncio
+import os
+import random  # noqa: TID251 - seeded, and the seed is printed
+import signal
+import subprocess
+import sys
+import threading
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sandur.storage.local import Fsync, LocalStore
+from sandur.storage.object_store import ABSENT, Version
+from tests.crash.bodies import body_of, number_in
+from tests.crash.counting import Counter, counter_in
+
+PROJECT = Path(__file__).parents[2]
+WRITERS = 2
+ROUNDS = 50
+ALIVE_SECONDS_MAX = 0.04
+SYNCING: list[Fsync] = ["always", "never"]
+
+
+class Acknowledged(NamedTuple):
+    """What a writer was told before it died."""
+
+    event: str
+    key: str
+    number: int
+    version: Version
+
+
+def start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=PROJECT, stdout=subprocess.PIPE, bufsize=0
+    )
+
+
+def written_before_the_kill(writer: subprocess.Popen[bytes], alive_seconds: float) -> list[Acknowledged]:
+    """Let the writer work for that long after its first word, kill it, and hear what it said."""
+    if writer.stdout is None:
+        raise AssertionError("the writer has no output")
+    with writer:
+        said = writer.stdout.readline()
+        threading.Event().wait(alive_seconds)
+        os.kill(writer.pid, signal.SIGKILL)
+        said += writer.stdout.read()
+        assert writer.wait() == -signal.SIGKILL
+    assert said.endswith(b"\n")
+    return [_acknowledged(line) for line in said.decode().splitlines()]
+
+
+def _acknowledged(line: str) -> Acknowledged:
+    event, key, number, version = line.split()
+    return Acknowledged(event, key, int(number), Version(version))
+
+
+class Ledger:
+    """Everything that was ever acknowledged, against which the store is held after every kill."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[int, Version]] = {}
+        self.versions: dict[str, set[Version]] = {}
+
+    def add(self, acknowledged: Acknowledged) -> None:
+        key, number, version = acknowledged.key, acknowledged.number, acknowledged.version
+        if acknowledged.event == "delete":
+            return
+        versions = self.versions.setdefault(key, set())
+        assert version not in versions, f"{key}: version {version} was given twice"
+        versions.add(version)
+        if acknowledged.event == "count":
+            numbers = self.counted.setdefault(key, {})
+            assert number not in numbers, f"{key}: two writers were told that they wrote number {number}"
+            numbers[number] = version
+
+    async def check_counter(self, store: LocalStore, key: str, *, unheard_max: int) -> None:
+        """The object is whole, at the last acknowledged number or at most as many further as writers were killed."""
+        stored = await store.get(key)
+        assert stored, f"{key}: lost"
+        number, numbers = number_in(stored.data), self.counted.setdefault(key, {})
+        last = max(numbers, default=-1)
+        assert last <= number <= last + unheard_max, f"{key}: {last} was acknowledged, {number} found"
+        if number == last:
+            assert stored.version == numbers[last], f"{key}: another version than was acknowledged"
+        for unheard in range(last + 1, number):
+            numbers[unheard] = Version(f"unheard {unheard}")
+        if number > last:
+            self.add(Acknowledged("count", key, number, stored.version))
+
+    async def check_come_and_gone(self, store: LocalStore, key: str, said: list[Acknowledged]) -> None:
+        """The object is as the last word about it says, or one step further."""
+        heard = [acknowledged for acknowledged in said if acknowledged.key == key]
+        stored = await store.get(key)
+        if stored is None:
+            return
+        number_in(stored.data)
+        if not heard or heard[-1].event == "delete":
+            assert not heard or stored.version != heard[-1].version, f"{key}: deleted, and there again"
+            self.versions.setdefault(key, set()).add(stored.version)
+        else:
+            assert stored.version == heard[-1].version, f"{key}: another version than was acknowledged"
+
+
+async def check_listing(store: LocalStore) -> None:
+    """The listing shows the objects as they are, and nothing that a killed writer left behind."""
+    for entry in await store.list(""):
+        assert entry.key.startswith(("own/", "folder-")) or entry.key == "shared", f"{entry.key}: nobody wrote it"
+        stored = await store.get(entry.key)
+        assert stored
+        assert (entry.version, entry.size_bytes) == (stored.version, len(stored.data))
+
+
+@pytest.mark.parametrize("fsync", SYNCING)
+async def test_a_killed_writer_leaves_the_old_or_the_new_object_whole(fsync: Fsync, tmp_path: Path) -> None:
+    """100 kills in each mode: two writers at a time, in each other's way, each killed at a moment of its own."""
+    seed = int.from_bytes(os.urandom(4))
+    sys.stdout.write(f"seed {seed}\n")
+    chance = random.Random(seed)
+    ledger, names = Ledger(), [str(number) for number in range(WRITERS)]
+
+    for _ in range(ROUNDS):
+        writers = [start("tests.crash.local_writer", tmp_path, fsync, name, chance.getrandbits(32)) for name in names]
+        moments = [chance.uniform(0, ALIVE_SECONDS_MAX) for _ in writers]
+        said = await asyncio.gather(
+            *(asyncio.to_thread(written_before_the_kill, *pair) for pair in zip(writers, moments, strict=True))
+        )
+        for acknowledged in sorted(chain.from_iterable(said), key=lambda one: int(one.version)):
+            ledger.add(acknowledged)
+
+        store = LocalStore(tmp_path, fsync=fsync)
+        await ledger.check_counter(store, "shared", unheard_max=WRITERS)
+        for name, heard in zip(names, said, strict=True):
+            await ledger.check_counter(store, f"own/{name}", unheard_max=1)
+            await ledger.check_come_and_gone(store, f"folder-{name}/comes/and/goes", heard)
+        await check_listing(store)
+        await use(store, ledger)
+        await store.close()
+
+    assert len(list((tmp_path / ".sandur" / "writing").iterdir())) > 3, "too few kills hit a write"
+
+
+async def use(store: LocalStore, ledger: Ledger) -> None:
+    """What the dead left can be swapped at once, without repair."""
+    stored = await store.get("shared")
+    assert stored
+    number = number_in(stored.data) + 1
+    version = await store.put("shared", body_of(number, b"by the survivor"), expected=stored.version)
+    ledger.add(Acknowledged("count", "shared", number, version))
+
+
+@pytest.mark.parametrize("fsync", SYNCING)
+async def test_eight_processes_increment_one_cell_and_no_increment_is_lost(fsync: Fsync, tmp_path: Path) -> None:
+    processes, times = 8, 1_000
+    store = LocalStore(tmp_path, fsync=fsync)
+    cell = counter_in(store)
+    await cell.create(Counter())
+
+    counting = [start("tests.crash.counting", tmp_path, fsync, times) for _ in range(processes)]
+    for process in counting:
+        with process:
+            assert await asyncio.to_thread(process.wait, 240) == 0
+
+    held = await cell.read()
+    assert held
+    assert held.value.count == processes * times
+    await store.close()
+
+
+async def test_a_lock_held_by_a_killed_process_is_free(tmp_path: Path) -> None:
+    """The system lets go of a lock when its holder dies: nobody waits for the dead."""
+    store = LocalStore(tmp_path, fsync="never")
+    with start("tests.crash.lock_holder", tmp_path, "a") as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        waiting = asyncio.create_task(store.put("a", b"1", expected=ABSENT))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+        os.kill(holder.pid, signal.SIGKILL)
+
+    assert await asyncio.wait_for(waiting, 10)
+    await store.close()
