@@ -36,7 +36,7 @@ _WORDS: tuple[Rule, ...] = (
     Rule(
         "malformed-parts-are-told-by-their-place",
         "the path of the part that is wrong says more than its name",
-        Rewording(java.PARSING, "malformed"),
+        Rewording(java.PARSING, "malformed|has neither manifest-list nor manifests"),
     ),
     Rule(
         "repeated-ids-are-called-so",
@@ -128,6 +128,11 @@ JAVA_TABLES: tuple[Rule, ...] = (
         "a-sequence-number-in-version-1-is-refused-at-once",
         "the builder notices at the end, when another fault may come first",
         java.is_sequence_number_in_v1,
+    ),
+    Rule(
+        "what-was-removed-cannot-become-the-default",
+        "the builder finds a spec it has just removed and writes a default that does not exist",
+        java.is_default_removed_before,
     ),
     Rule("main-is-a-branch", "newer builders refuse a tag called main as well", java.is_main_a_tag),
     _REQUIREMENTS_FIRST,

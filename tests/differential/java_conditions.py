@@ -62,9 +62,9 @@ def is_first_row_id_ahead(comparison: Comparison, difference: Difference) -> boo
 
 
 def is_row_id_given_twice(comparison: Comparison, difference: Difference) -> bool:
-    """Java did not move next-row-id far enough, so it lets a second snapshot of the request in."""
+    """Java did not move next-row-id far enough, so it lets a second snapshot in, or names a smaller id."""
     return (
-        difference.aspect is Aspect.VERDICT
+        difference.aspect is not Aspect.METADATA
         and comparison.ours.verdict is Verdict.CONFLICT
         and "first-row-id is behind table next-row-id" in comparison.ours.message
     )
@@ -133,6 +133,14 @@ def is_sequence_number_in_v1(comparison: Comparison, difference: Difference) -> 
 
 def is_main_a_tag(comparison: Comparison, difference: Difference) -> bool:
     return difference.aspect is not Aspect.METADATA and comparison.ours.message.startswith("Cannot set main to a tag")
+
+
+def is_default_removed_before(comparison: Comparison, difference: Difference) -> bool:
+    return (
+        difference.aspect is Aspect.VERDICT
+        and comparison.ours.message.startswith("Invalid table metadata: Cannot find")
+        and comparison.commit.has("remove-partition-specs", "remove-schemas")
+    )
 
 
 def is_requirement_checked_first(comparison: Comparison, difference: Difference) -> bool:

@@ -125,6 +125,10 @@ TABLE_EXAMPLES: dict[str, Example] = {
     "a-sequence-number-in-version-1-is-refused-at-once": Example(
         lambda now_ms: [_snapshot(5, now_ms, sequence_number=5), _snapshot(6, now_ms)], version=1
     ),
+    "what-was-removed-cannot-become-the-default": Example(
+        _always({"action": "remove-partition-specs", "spec-ids": [1]}, {"action": "set-default-spec", "spec-id": 1}),
+        before=_always(_add_spec(partition(2, "identity", "data_identity", 1001))),
+    ),
     "main-is-a-branch": Example(lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5, "tag")]),
     "requirements-are-checked-before-rules": Example(
         _always(_add_schema(_column("unknown", more={"required": True}))), requirements=(_STALE,)
@@ -169,3 +173,54 @@ TABLE_EXAMPLES: dict[str, Example] = {
 
 def with_unknown_field(metadata: JsonObject) -> JsonObject:
     return {**metadata, UNKNOWN_FIELD: {"kept": True}}
+
+
+# Texts that clients and the compatibility kit look for; generated histories must reach each of them.
+REFERENCE_TEXTS = (
+    "Requirement failed: table already exists",
+    "Requirement failed: UUID does not match: expected ",
+    "Requirement failed: branch main has changed: expected id ",
+    "Requirement failed: branch main was created concurrently",
+    "Requirement failed: branch or tag nowhere is missing, expected ",
+    "Requirement failed: last assigned field id changed: expected id ",
+    "Requirement failed: current schema changed: expected id ",
+    "Requirement failed: last assigned partition id changed: expected id ",
+    "Requirement failed: default partition spec changed: expected id ",
+    "Requirement failed: default sort order changed: expected id ",
+    "Invalid create requirements: ",
+    "Validation failed, please retry: Cannot add snapshot with sequence number ",
+    "Validation failed, please retry: Cannot add a snapshot, first-row-id is behind table next-row-id",
+    "Cannot add a snapshot: first-row-id is null",
+    "Invalid first-row-id (cannot be negative)",
+    "Invalid added-rows (cannot be negative)",
+    "Snapshot already exists for id: ",
+    "Sequence number must be 0 in v1",
+    "Cannot upgrade table to unsupported format version",
+    "Cannot downgrade v",
+    "Cannot set last added schema: no schema has been added",
+    "Cannot set last added spec: no spec has been added",
+    "Cannot set last added sort order: no sort order has been added",
+    "Cannot set current schema to unknown schema: ",
+    "Cannot set main to unknown snapshot: ",
+    "Cannot remove the default partition spec",
+    "Cannot remove the current schema",
+    "Tags do not support setting minSnapshotsToKeep",
+    "Tags do not support setting maxSnapshotAgeMs",
+    "Max reference age must be greater than 0",
+    "Min snapshots to keep must be greater than 0",
+    "Max snapshot age must be greater than 0",
+    "Invalid update timestamp ",
+    "is not supported until v3",
+    "Cannot find source column for partition field: ",
+    "Cannot find source column for sort field: ",
+    "Cannot use partition name more than once: ",
+    "Cannot create identity partition sourced from different field in schema: ",
+    "Spec does not use sequential IDs that are required in v1",
+    "Sort order ID 0 is reserved for unsorted order",
+    "Unsorted order ID must be 0",
+    "as an identifier field: not a required field",
+    "as an identifier field: must not be float or double field",
+    "as an identifier field: not a primitive type field",
+    "as an identifier field: field does not exist",
+    "Cannot create required field with unknown type: ",
+)

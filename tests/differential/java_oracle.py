@@ -102,10 +102,13 @@ class JavaOracle:
     def _commit_table(self, commit: Commit) -> Outcome:
         request = self._parsed(commit)
         base = None
+        if commit.base is not None:
+            base = self._iceberg.TableMetadataParser.fromJson(commit.base_location, commit.base_text.decode())
         if _is_create(commit):
+            if any(requirement.get("type") != "assert-create" for requirement in commit.requirements):
+                return Outcome(Verdict.REFUSED, message="Invalid create requirements: ")
             builder = self._empty_table_builder(commit)
         else:
-            base = self._iceberg.TableMetadataParser.fromJson(commit.base_location, commit.base_text.decode())
             builder = self._iceberg.TableMetadata.buildFrom(base)
         for requirement in request.requirements():
             requirement.validate(base)

@@ -267,7 +267,7 @@ def set_snapshot_ref(rng: Random, draft: Draft) -> JsonObject:
     if kind == "branch" and rng.random() < 0.3:
         update["min-snapshots-to-keep"] = rng.randint(1, 100)
         update["max-snapshot-age-ms"] = rng.randint(1, 10**12)
-    if rng.random() < WRONG:
+    if rng.random() < 4 * WRONG:
         faults: tuple[JsonObject, ...] = (
             {"snapshot-id": 404},
             {"ref-name": "main", "type": "tag"},
@@ -275,6 +275,7 @@ def set_snapshot_ref(rng: Random, draft: Draft) -> JsonObject:
             {"type": "tag", "max-snapshot-age-ms": 3},
             {"max-ref-age-ms": 0},
             {"type": "branch", "min-snapshots-to-keep": -1},
+            {"type": "branch", "max-snapshot-age-ms": 0},
             {"type": "bookmark"},
             {"type": "BRANCH"},
         )

@@ -12,7 +12,7 @@ from tests.differential import our_engine
 from tests.differential.comparison import Comparison, compare
 from tests.differential.differences import JAVA_TABLES
 from tests.differential.histories import Engines, history
-from tests.differential.java_examples import TABLE_EXAMPLES, Example, creation, with_unknown_field
+from tests.differential.java_examples import REFERENCE_TEXTS, TABLE_EXAMPLES, Example, creation, with_unknown_field
 from tests.differential.java_oracle import JavaOracle
 from tests.differential.older_forms import older_form
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
@@ -109,6 +109,14 @@ def test_the_histories_reach_every_action_and_every_verdict(compared: list[Compa
     assert min(refused[action] for action in UPDATES) >= 3
     assert {c.theirs.verdict for c in compared} == set(Verdict)
     assert {1, 2, 3} <= versions
+
+
+@pytest.mark.parametrize("text", REFERENCE_TEXTS)
+def test_the_histories_reach_the_text_and_we_say_it_too(compared: list[Comparison], text: str) -> None:
+    said = [c for c in compared if text in c.theirs.message]
+
+    assert said
+    assert any(text in c.ours.message for c in said)
 
 
 @pytest.mark.slow
