@@ -1,8 +1,8 @@
 """The list index: what it keeps for every scope, and how it is cut into segments so that no update grows with it.
 
-A small index is one manifest with all entries. A large one is a manifest that lists segments, each with the entries from
-its first key up to the first key of the next; an update then touches one segment, and the manifest only when a segment
-is split.
+A small index is one manifest with all entries. A large one is a manifest that lists segments, each with the entries
+from its first key up to the first key of the next; an update then touches one segment, and the manifest only when a
+segment is split.
 """
 
 import bisect
@@ -27,7 +27,7 @@ _SEPARATOR: Final = "\x1f"
 
 
 class Scope(NamedTuple):
-    """What one index lists: all catalogs, the namespaces right below a catalog or a namespace, or a namespace's names."""
+    """What one index lists: all catalogs, the namespaces right below something, or the names in a namespace."""
 
     collection: Collection
     catalog: str = ""

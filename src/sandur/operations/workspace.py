@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Manifest, Scope, Segment
 from sandur.catalog.records import Catalog, Claim, NameRecord, NamespaceRecord, Pointer, PurgeOrder, Stage, Transaction
 from sandur.clock import Clock
 from sandur.events.receipts import Receipts
 from sandur.operations.background import Background
 from sandur.operations.caches import CELLS_MAX, DOCUMENT_BYTES_MAX, RECEIPTS_MAX, Recent, RecentBytes
+from sandur.operations.counters import Counters
+from sandur.operations.index_memory import IndexMemory
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
@@ -51,6 +54,8 @@ class Workspace:
         self.background = background or Background()
         self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
         self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
+        self.counters = Counters()
+        self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
         self._seen: MutableMapping[str, Held[Any]] = Recent(CELLS_MAX)
         self._turns: dict[Identifier, _Turn] = {}
@@ -84,6 +89,12 @@ class Workspace:
 
     def name(self, identifier: Identifier) -> Cell[NameRecord]:
         return self._cell(self.layout.name(identifier), NameRecord)
+
+    def index(self, scope: Scope) -> Cell[Manifest]:
+        return self._cell(self.layout.index(scope), Manifest)
+
+    def index_segment(self, scope: Scope, segment_id: str) -> Cell[Segment]:
+        return self._cell(self.layout.index_segment(scope, segment_id), Segment)
 
     def pointer(self, table_uuid: str) -> Cell[Pointer]:
         return self._cell(self.layout.pointer(table_uuid), Pointer)

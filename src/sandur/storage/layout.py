@@ -1,8 +1,9 @@
 """Where everything lies: every key of the catalog is spelled here, and only here."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
 from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
 
@@ -62,6 +63,11 @@ class Layout(NamedTuple):
 
     def namespace(self, namespace: Namespace) -> str:
         return f"{self.namespaces_folder(namespace.catalog)}{encoded_levels(namespace.levels)}{_JSON}"
+
+    def namespaces_below(self, namespace: Namespace) -> str:
+        """What the keys of all namespaces below another begin with, and no other key does."""
+        deeper = encoded_levels((*namespace.levels, "x"))
+        return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
     def read_namespace(self, key: str) -> Namespace:
         catalog, namespace = self._parts(key, f"{self.root}namespaces/", _JSON, count=2)
@@ -157,6 +163,27 @@ class Layout(NamedTuple):
 
     def tables_index(self, namespace: Namespace) -> str:
         return f"{self.root}index/tables/{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}{_INDEX_JSON}"
+
+    def namespaces_index(self, parent: Namespace) -> str:
+        """The namespaces right below another; those of the first level are in `schemas_index`."""
+        return f"{self.root}index/namespaces/{encoded(parent.catalog)}/{encoded_levels(parent.levels)}{_INDEX_JSON}"
+
+    def index(self, scope: Scope) -> str:
+        match scope.collection:
+            case "catalogs":
+                return self.catalogs_index()
+            case "schemas":
+                return self.namespaces_index(scope.namespace) if scope.levels else self.schemas_index(scope.catalog)
+            case "tables":
+                return self.tables_index(scope.namespace)
+            case _:
+                assert_never(scope.collection)
+
+    def index_segments_folder(self, scope: Scope) -> str:
+        return f"{self.root}index/segments/{encoded(scope.hash)}/"
+
+    def index_segment(self, scope: Scope, segment_id: str) -> str:
+        return f"{self.index_segments_folder(scope)}{encoded(segment_id)}{_JSON}"
 
     def marks_folder(self, scope: str | None = None) -> str:
         return f"{self.root}index/marks/{encoded(scope)}/" if scope is not None else f"{self.root}index/marks/"

@@ -1,0 +1,44 @@
+"""Plain counts of what happened, for whoever shows them; the names are those that operators know."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+INDEX_READS: Final = "uc_preview_index_read_total"
+INDEX_UPDATES: Final = "uc_preview_index_update_total"
+INDEX_REBUILDS: Final = "uc_preview_index_rebuild_total"
+LIST_FALLBACKS: Final = "uc_preview_list_fallback_total"
+
+LABELS: Final = {
+    INDEX_READS: "result",
+    INDEX_UPDATES: "result",
+    INDEX_REBUILDS: "result",
+    LIST_FALLBACKS: "collection",
+}
+"""Each count, and what the label it is kept by is called."""
+
+
+class Count(NamedTuple):
+    """How often something happened since the start of the process."""
+
+    name: str
+    label: str
+    value: str
+    times: int
+
+
+class Counters:
+    """Counts that only grow."""
+
+    def __init__(self) -> None:
+        self._times: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, value: str) -> None:
+        self._times[name, value] += 1
+
+    def times(self, name: str, value: str) -> int:
+        return self._times[name, value]
+
+    def __iter__(self) -> Iterator[Count]:
+        for (name, value), times in sorted(self._times.items()):
+            yield Count(name, LABELS[name], value, times)

@@ -1,0 +1,119 @@
+"""What an index should say: read from the catalogs, namespaces and names themselves."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, assert_never
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Entry, Scope
+from sandur.operations.homes import look_up_namespace
+from sandur.operations.names import look
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import LIST_LIMIT_MAX
+
+LOOKS_AT_ONCE: Final = 64
+
+
+async def truth_about(workspace: Workspace, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
+    """What each name is by now; None where there is nothing."""
+    wanted = sorted(set(names))
+    truth: dict[str, Entry | None] = {}
+    for start in range(0, len(wanted), LOOKS_AT_ONCE):
+        some = wanted[start : start + LOOKS_AT_ONCE]
+        entries = await together(_entry(workspace, scope, name) for name in some)
+        truth.update(zip(some, entries, strict=True))
+    return truth
+
+
+async def _entry(workspace: Workspace, scope: Scope, name: str) -> Entry | None:
+    match scope.collection:
+        case "catalogs":
+            return await _catalog_entry(workspace, name)
+        case "schemas":
+            return await _namespace_entry(workspace, Namespace(scope.catalog, (*scope.levels, name)))
+        case "tables":
+            return await _name_entry(workspace, Identifier(scope.catalog, scope.levels, name))
+        case _:
+            assert_never(scope.collection)
+
+
+async def _catalog_entry(workspace: Workspace, name: str) -> Entry | None:
+    found = await workspace.catalog(name).read()
+    if found is None:
+        return None
+    record = found.value
+    return Entry(name=name, kind="catalog", uuid=record.id, created_ms=record.created_ms, updated_ms=record.updated_ms)
+
+
+async def _namespace_entry(workspace: Workspace, namespace: Namespace) -> Entry | None:
+    found = await look_up_namespace(workspace, namespace)
+    if found is None:
+        return None
+    record = found.value
+    return Entry(
+        name=namespace.levels[-1],
+        kind="namespace",
+        uuid=record.id,
+        created_ms=record.created_ms,
+        updated_ms=record.updated_ms,
+    )
+
+
+async def _name_entry(workspace: Workspace, identifier: Identifier) -> Entry | None:
+    found = await look(workspace, identifier)
+    if found is None:
+        return None
+    record = found.name.value
+    return Entry(
+        name=identifier.name,
+        kind=record.kind,
+        format=record.format,
+        uuid=record.uuid,
+        created_ms=record.updated_ms,
+        updated_ms=max(record.updated_ms, found.pointer.value.updated_ms),
+    )
+
+
+async def written_names(workspace: Workspace, scope: Scope) -> Sequence[str]:
+    """Every name that was ever written in the scope and not swept since, sorted; what it is must be looked up.
+
+    This lists: it is for repairs and for lists without an index.
+    """
+    layout = workspace.layout
+    match scope.collection:
+        case "catalogs":
+            keys = keys_below(workspace, layout.catalogs_folder())
+            return sorted([layout.read_catalog(key) async for key in keys])
+        case "schemas":
+            children = child_namespaces(workspace, scope.catalog, scope.namespace if scope.levels else None)
+            return sorted([child.levels[-1] async for child in children])
+        case "tables":
+            keys = keys_below(workspace, layout.names_folder(scope.namespace))
+            return sorted([layout.read_name(key).name async for key in keys])
+        case _:
+            assert_never(scope.collection)
+
+
+async def child_namespaces(workspace: Workspace, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
+    """The namespaces ever written right below another, or on the first level, page by page."""
+    layout = workspace.layout
+    depth = len(parent.levels) + 1 if parent else 1
+    beginning = layout.namespaces_below(parent) if parent else ""
+    async for key in keys_below(workspace, layout.namespaces_folder(catalog), beginning=beginning):
+        namespace = layout.read_namespace(key)
+        if len(namespace.levels) == depth:
+            yield namespace
+
+
+async def keys_below(workspace: Workspace, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
+    """The keys in a folder, in order, page by page; with `beginning`, only those that begin so."""
+    after = beginning.rstrip("/") or None
+    while True:
+        page = await workspace.store.list(folder, after=after)
+        for listed in page:
+            if not listed.key.startswith(beginning):
+                return
+            yield listed.key
+        if len(page) < LIST_LIMIT_MAX:
+            return
+        after = page[-1].key

@@ -1,0 +1,249 @@
+"""Keeping the list index in step with what it lists (I1–I4): marks, updates and the work of the janitor.
+
+An operation calls `mark` before it changes a name and `finish` afterwards, behind its answer.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import (
+    INLINE_MAX,
+    SEGMENT_MAX,
+    Manifest,
+    Mark,
+    Place,
+    Scope,
+    Segment,
+    merged,
+    place_of,
+    segment_at,
+)
+from sandur.errors import Busy, SandurError, SwapLost
+from sandur.operations.counters import INDEX_UPDATES
+from sandur.operations.index_objects import (
+    Damaged,
+    expected_of,
+    finish_split,
+    manifest_of,
+    read_manifest,
+    read_segment,
+    segment_of,
+)
+from sandur.operations.index_rebuild import rebuild, replace_all, write_index
+from sandur.operations.index_truth import truth_about
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, Listed
+
+TRIES_MAX: Final = 12
+_BACKOFF_SECONDS: Final = 0.005
+_BACKOFF_DOUBLINGS_MAX: Final = 6
+
+Parts = Mapping[str, Held[Segment] | Damaged | None]
+
+
+async def mark(workspace: Workspace, identifier: Identifier | Namespace, operation_id: str) -> None:
+    """I1: note that the index may not say the truth about an entry; when this returns the mark is there.
+
+    Written in the same round as the files of an operation, before the name changes.
+    """
+    await mark_place(workspace, place_of(identifier), operation_id)
+
+
+async def finish(workspace: Workspace, identifier: Identifier | Namespace, operation_id: str) -> None:
+    """Put the entry right, then take the mark of the operation away. What fails here is left to the janitor."""
+    await finish_place(workspace, place_of(identifier), operation_id)
+
+
+async def mark_place(workspace: Workspace, place: Place, operation_id: str) -> None:
+    """As `mark`, for any entry of any index."""
+    memory = workspace.index_memory
+    memory.begin(place, operation_id, workspace.clock.now_ms())
+    key = workspace.layout.mark(place.scope.hash, operation_id)
+    body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
+    # A mark that is there already is that of an earlier attempt of the same operation.
+    with contextlib.suppress(SwapLost):
+        memory.mark_versions[key] = await workspace.store.put(key, msgspec.json.encode(body), expected=ABSENT)
+
+
+async def finish_place(workspace: Workspace, place: Place, operation_id: str) -> None:
+    """As `finish`, for any entry of any index."""
+    await put_right(workspace, place)
+    workspace.index_memory.end(place, operation_id)
+    await _remove_mark(workspace, workspace.layout.mark(place.scope.hash, operation_id))
+
+
+async def _remove_mark(workspace: Workspace, key: str) -> None:
+    version = workspace.index_memory.mark_versions.pop(key, None)
+    if version is None:
+        listed = await workspace.store.head(key)
+        version = listed.version if listed else None
+    if version is not None:
+        with contextlib.suppress(SwapLost):
+            await workspace.store.delete(key, expected=version)
+
+
+async def put_right(workspace: Workspace, place: Place) -> None:
+    """I2: when this returns, the index says what is true about the entry, or what somebody made true since.
+
+    Those who call this at the same time for one scope share a swap: whoever comes first works for all who wait.
+    """
+    async with workspace.index_memory.batch(place.scope) as batch:
+        mine = batch.waiting.setdefault(place.name, asyncio.get_running_loop().create_future())
+        async with batch.lock:
+            if mine.done():
+                return mine.result()
+            # Taken before the index is read: what these names are is looked up after that.
+            names, batch.waiting = batch.waiting, {}
+            try:
+                await _put_right(workspace, place.scope, names)
+            except BaseException as error:
+                _end(names.values(), error)
+                raise
+            _end(names.values(), None)
+            return None
+
+
+def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
+    for future in waiting:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error if isinstance(error, SandurError) else Busy("the index was not put right"))
+            future.exception()  # Looked at: nobody may be waiting.
+
+
+async def _put_right(workspace: Workspace, scope: Scope, names: Collection[str]) -> None:
+    for tries in range(TRIES_MAX):
+        if tries:
+            waits = _BACKOFF_SECONDS * workspace.clock.chance() * (1 << min(tries, _BACKOFF_DOUBLINGS_MAX))
+            await workspace.clock.sleep(waits)
+        if await _updated(workspace, scope, names):
+            workspace.counters.add(INDEX_UPDATES, "ok")
+            return
+        workspace.counters.add(INDEX_UPDATES, "conflict")
+    workspace.counters.add(INDEX_UPDATES, "error")
+    raise Busy(f"index {scope.text!r}: it keeps changing")
+
+
+async def _updated(workspace: Workspace, scope: Scope, names: Collection[str]) -> bool:
+    """One try; False when somebody was faster."""
+    manifest, parts = await _read(workspace, scope, names)
+    if not isinstance(manifest, Held):
+        return await replace_all(workspace, scope, expected=expected_of(manifest))
+    if manifest.value.segments:
+        return await _update_segments(workspace, scope, manifest.value, parts, names)
+    truth = await truth_about(workspace, scope, names)
+    entries = merged(manifest.value.entries, truth)
+    if len(entries) > INLINE_MAX:
+        return await write_index(workspace, scope, entries, expected=manifest.version)
+    try:
+        # I3: also when nothing changes, so that whoever read the index before us cannot write what is not so.
+        await workspace.index(scope).swap(manifest_of(entries, (), workspace.clock.now_ms()), expected=manifest.version)
+    except SwapLost:
+        return False
+    return True
+
+
+async def _read(
+    workspace: Workspace, scope: Scope, names: Collection[str]
+) -> tuple[Held[Manifest] | Damaged | None, Parts]:
+    """The manifest, and the segments these names belong to; in one round if the manifest is as it was seen last."""
+    before = workspace.index(scope).last_seen
+    guessed = _segments_of(before.value, names) if before else set()
+    manifest, guesses = await asyncio.gather(read_manifest(workspace, scope), _read_segments(workspace, scope, guessed))
+    if not isinstance(manifest, Held):
+        return manifest, {}
+    missing = _segments_of(manifest.value, names) - guessed
+    return manifest, {**guesses, **await _read_segments(workspace, scope, missing)}
+
+
+def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
+    segments = manifest.segments
+    return {segments[segment_at(segments, name)].id for name in names} if segments else set()
+
+
+async def _read_segments(workspace: Workspace, scope: Scope, ids: Collection[str]) -> Parts:
+    ordered = sorted(ids)
+    found = await together(read_segment(workspace, scope, segment_id) for segment_id in ordered)
+    return dict(zip(ordered, found, strict=True))
+
+
+async def _update_segments(
+    workspace: Workspace, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]
+) -> bool:
+    by_segment: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        by_segment[manifest.segments[segment_at(manifest.segments, name)].id].append(name)
+    if not all(isinstance(parts[segment_id], Held) for segment_id in by_segment):
+        return await _without_segment(workspace, scope, manifest)
+    are_updated = await together(
+        _update_segment(workspace, scope, segment_id, found, some)
+        for segment_id, some in by_segment.items()
+        if isinstance(found := parts[segment_id], Held)
+    )
+    # An index that was lost and made anew meanwhile does not have these segments: then this was for nobody.
+    again = await read_manifest(workspace, scope)
+    named = {ref.id for ref in again.value.segments} if isinstance(again, Held) else set()
+    return all(are_updated) and named >= by_segment.keys()
+
+
+async def _update_segment(
+    workspace: Workspace, scope: Scope, segment_id: str, found: Held[Segment], names: Collection[str]
+) -> bool:
+    """I2 for the names of one segment. A segment that is sealed is split first; one that is full is sealed."""
+    if found.value.split:
+        await finish_split(workspace, scope, segment_id, found)
+        return False
+    truth = await truth_about(workspace, scope, names)
+    entries = merged(found.value.entries, truth)
+    segment = segment_of(workspace, entries, is_full=len(entries) > SEGMENT_MAX)
+    try:
+        held = await workspace.index_segment(scope, segment_id).swap(segment, expected=found.version)
+    except SwapLost:
+        return False
+    await finish_split(workspace, scope, segment_id, held)
+    return True
+
+
+async def _without_segment(workspace: Workspace, scope: Scope, manifest: Manifest) -> bool:
+    """A segment is not there: it was split since the manifest was read, or it is lost and has to be made anew."""
+    again = await read_manifest(workspace, scope)
+    if isinstance(again, Held) and again.value == manifest:
+        await rebuild(workspace, scope)
+        return True
+    return False
+
+
+async def work_off_marks(workspace: Workspace, *, older_than_ms: int) -> int:
+    """The janitor's part of I1: put right what marks point to that are older than that; how many there were."""
+    done = 0
+    after: str | None = None
+    while True:
+        page = await workspace.store.list(workspace.layout.marks_folder(), after=after)
+        for listed in page:
+            if listed.modified_ms + older_than_ms <= workspace.clock.now_ms():
+                done += await _work_off(workspace, listed)
+        if len(page) < LIST_LIMIT_MAX:
+            return done
+        after = page[-1].key
+
+
+async def _work_off(workspace: Workspace, listed: Listed) -> int:
+    found = await workspace.store.get(listed.key)
+    if found is None:
+        return 0
+    with contextlib.suppress(msgspec.DecodeError):  # One that says nothing can only be taken away.
+        await put_right(workspace, msgspec.json.decode(found.data, type=Mark).place)
+    with contextlib.suppress(SwapLost):
+        await workspace.store.delete(listed.key, expected=found.version)
+    return 1
