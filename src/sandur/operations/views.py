@@ -6,8 +6,10 @@ from typing import NamedTuple
 from sandur.catalog import guardrails
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.sources import Request
-from sandur.iceberg.updates import RemoveProperties, SetLocation, SetProperties
-from sandur.iceberg.view_commit import next_view_metadata
+from sandur.iceberg.requests import TableCommit
+from sandur.iceberg.requirements import check_create_requirements
+from sandur.iceberg.updates import AssignUuid, SetLocation, Update
+from sandur.iceberg.view_commit import checked_view_requirements, checked_view_updates, next_view_metadata
 from sandur.iceberg.view_create import create_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.iceberg.view_requests import CreateView, ViewCommit
@@ -16,8 +18,9 @@ from sandur.operations.creation import Creation
 from sandur.operations.documents import VIEWS, Document, load_document, new_location, written_as
 from sandur.operations.load_table import effective_head
 from sandur.operations.names import look
-from sandur.operations.placing import allowed_roots, chosen_location
+from sandur.operations.placing import allowed_roots, chosen_location, default_location
 from sandur.operations.results import LoadedView
+from sandur.operations.table_changes import check_updates
 from sandur.operations.workspace import Workspace
 
 
@@ -47,11 +50,11 @@ async def view_exists(workspace: Workspace, identifier: Identifier) -> bool:
 
 async def commit_view(workspace: Workspace, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
     roots = await allowed_roots(workspace, identifier.catalog)
-    change = _ViewChange(commit, roots)
+    change = ViewChange(commit, roots)
     return _loaded(await Commit(workspace, VIEWS, identifier, change, request).run())
 
 
-class _ViewChange(NamedTuple):
+class ViewChange(NamedTuple):
     """A commit of one view. Views carry no random ids, so that none of their changes is known again by itself."""
 
     commit: ViewCommit
@@ -62,17 +65,7 @@ class _ViewChange(NamedTuple):
         return next((requirement.uuid.lower() for requirement in self.commit.requirements), None)
 
     def applied_to(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
-        for update in self.commit.updates:
-            match update:
-                case SetProperties():
-                    guardrails.check_property_keys(update.updates)
-                    guardrails.check_paths(update.updates, self.roots)
-                case RemoveProperties():
-                    guardrails.check_property_keys(update.removals)
-                case SetLocation():
-                    guardrails.check_moved_location(update.location, base.location, self.roots)
-                case _:
-                    pass
+        check_updates(self.commit.updates, base.location, self.roots)
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
     def is_in(self, current: ViewMetadata) -> bool:
@@ -82,6 +75,28 @@ class _ViewChange(NamedTuple):
     def operation_on(self, next_metadata: ViewMetadata) -> str:
         del next_metadata
         return "replace-view"
+
+
+def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
+    """A change of a view as it stands in a transaction; what is for tables only is refused."""
+    requirements = checked_view_requirements(commit.requirements)
+    return ViewChange(ViewCommit(requirements=requirements, updates=checked_view_updates(commit.updates)), roots)
+
+
+def created_view_metadata(
+    workspace: Workspace, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
+) -> ViewMetadata:
+    """What the updates of a transaction make of nothing; a uuid or a location they leave out is given."""
+    updates: list[Update] = list(commit.updates)
+    check_updates(updates, None, roots)
+    check_create_requirements(commit.requirements)
+    uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
+    if uuid is None:
+        uuid = workspace.clock.new_uuid()
+        updates.insert(0, AssignUuid(uuid=uuid))
+    if not any(isinstance(update, SetLocation) for update in updates):
+        updates.append(SetLocation(location=default_location(roots[0], identifier, uuid)))
+    return next_view_metadata(None, (), updates, now_ms=workspace.clock.now_ms())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,56 @@
+"""Keep the scan and commit reports that engines send, for the pipeline to make statistics of."""
+
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.sources import Request, Source
+from sandur.errors import BadRequest
+from sandur.operations.documents import TABLES
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import ABSENT
+
+REPORT_BYTES_MAX: Final = 1 << 20
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A report as it is kept: whose it is, when it came, and what was sent, as it was sent."""
+
+    id: str
+    table_uuid: str
+    identifier: Identifier
+    report_type: str
+    received_ms: int
+    source: Source
+    report: msgspec.Raw
+
+
+class _Body(msgspec.Struct, frozen=True, rename="kebab"):
+    report_type: str
+
+
+async def report_metrics(workspace: Workspace, identifier: Identifier, report: bytes, request: Request) -> None:
+    """Keep a report of a table that exists. One of an unknown kind is kept too; one that is too large is let go."""
+    try:
+        body = msgspec.json.decode(report, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"metrics report of {identifier}: not a report: {error}") from error
+    found = await look(workspace, identifier)
+    if found is None or found.name.value.kind != "table":
+        raise TABLES.missing(identifier)
+    if len(report) > REPORT_BYTES_MAX:
+        return
+    report_id = workspace.clock.new_id()
+    kept = Report(
+        id=report_id,
+        table_uuid=found.pointer.value.table_uuid,
+        identifier=identifier,
+        report_type=body.report_type,
+        received_ms=workspace.clock.now_ms(),
+        source=request.source,
+        report=msgspec.Raw(report),
+    )
+    key = workspace.layout.operational("metrics", report_id)
+    await workspace.store.put(key, msgspec.json.encode(kept), expected=ABSENT)

@@ -1,0 +1,235 @@
+"""Commit to several tables and views at once (rules T1–T9): all of it shows at one moment, or none of it ever."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from sandur.catalog.failures import Definite, error_of, failure_of
+from sandur.catalog.identifiers import Identifier, checked_identifier
+from sandur.catalog.records import Transaction
+from sandur.catalog.sources import Request
+from sandur.errors import BadRequest, Busy, KeyReused, OutcomeUnknown, SandurError, SwapLost
+from sandur.iceberg.requests import TableCommit
+from sandur.iceberg.requirements import AssertCreate, AssertViewUuid
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.create_table import created_metadata
+from sandur.operations.documents import TABLES, VIEWS
+from sandur.operations.participants import Changed, Created
+from sandur.operations.placing import allowed_roots
+from sandur.operations.table_changes import TableChange
+from sandur.operations.together import together
+from sandur.operations.views import created_view_metadata, view_change
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from sandur.storage.object_store import ABSENT
+
+ATTEMPTS_MAX: Final = 8
+_BACKOFF_SECONDS: Final = 0.005
+
+Part = Changed[TableMetadata] | Changed[ViewMetadata] | Created[TableMetadata] | Created[ViewMetadata]
+
+
+async def commit_transaction(
+    workspace: Workspace, catalog: str, commits: Sequence[tuple[Identifier, TableCommit]], request: Request
+) -> None:
+    """All the commits, or none. A request refused by one of them changes nothing."""
+    if not commits:
+        raise BadRequest("Invalid table changes: empty")
+    twice = [str(identifier) for identifier, count in Counter(i for i, _ in commits).items() if count > 1]
+    if twice:
+        raise BadRequest(f"Invalid table changes: {', '.join(twice)} is named more than once")
+    roots = await allowed_roots(workspace, catalog)
+    async with contextlib.AsyncExitStack() as turns:
+        for identifier in sorted(identifier for identifier, _ in commits):
+            await turns.enter_async_context(workspace.turn(identifier))
+        await _Transaction(workspace, commits, roots, request).run()
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """T1: the ids by which a pending is known, and the time of the first attempt."""
+
+    transaction: str
+    attempt: str
+    started_ms: int
+
+
+class _Transaction:
+    """One request; its record is the gate through which all of it becomes visible, and with a key its claim."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        commits: Sequence[tuple[Identifier, TableCommit]],
+        roots: tuple[str, ...],
+        request: Request,
+    ) -> None:
+        self._workspace = workspace
+        self._commits = commits
+        self._roots = roots
+        self._request = request
+        self._id = request.key_hash or workspace.clock.new_id()
+        self._cell = workspace.transaction(self._id)
+        self._record: Held[Transaction] | None = None
+        self._started_ms = 0
+        self._unreadable: SandurError | None = None
+
+    async def run(self) -> None:
+        for tries in range(ATTEMPTS_MAX):
+            if tries:
+                await self._workspace.clock.sleep(_BACKOFF_SECONDS * (1 << tries) * self._workspace.clock.chance())
+            if await self._attempted():
+                return
+        raise Busy("the transaction met others too often")
+
+    async def _attempted(self) -> bool:
+        """One attempt from its record to its end; False when another transaction pushed it aside."""
+        parts = [self._part(identifier, commit) for identifier, commit in self._commits]
+        now_ms = self._workspace.clock.now_ms()
+        begun = _Attempt(self._id, self._workspace.clock.new_id(), self._started_ms or now_ms)
+        is_new, *_ = await together([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
+        if not is_new:
+            return True
+        try:
+            await self._prepare(parts, begun)
+        except _Replayed:
+            await self._abort(None)
+            return True
+        except Definite as error:
+            await self._abort(error)
+            raise
+        except SandurError:
+            await self._abort(None)
+            raise
+        if not await self._commit(parts):
+            return False
+        await self._workspace.background.run("finish transaction", self._finish(parts))
+        return True
+
+    async def _begin(self, begun: _Attempt) -> bool:
+        """T2: the record says `preparing`, before any pending; False when the request was carried out before."""
+        record = Transaction(
+            state="preparing",
+            attempt=begun.attempt,
+            request_hash=self._request.hash,
+            started_ms=begun.started_ms,
+            attempt_ms=self._workspace.clock.now_ms(),
+        )
+        found = await self._cell.read() if self._record else None
+        if found is None:
+            try:
+                self._record = await self._cell.swap(record, expected=ABSENT)
+            except SwapLost:
+                found = await self._cell.read()
+        if found is not None:
+            if not self._may_begin_again(found.value):
+                return False
+            self._started_ms = found.value.started_ms
+            try:
+                self._record = await self._cell.swap(
+                    replace(record, started_ms=found.value.started_ms), expected=found.version
+                )
+            except SwapLost:
+                raise self._busy() from None
+        return True
+
+    def _may_begin_again(self, found: Transaction) -> bool:
+        """What an earlier attempt left: its answer, or room for another attempt; Busy while it may be under way."""
+        if found.request_hash != self._request.hash:
+            raise KeyReused(f"Idempotency-Key {self._request.key} was used before for another request")
+        if found.state == "committed":
+            return False
+        if found.failure:
+            raise error_of(found.failure)  # T8
+        is_ours = self._record is not None and found.attempt == self._record.value.attempt
+        stale_ms = found.attempt_ms + self._workspace.settings.transaction_timeout_ms
+        if found.state == "preparing" and not is_ours and stale_ms > self._workspace.clock.now_ms():
+            raise self._busy()
+        return True
+
+    async def _read(self, part: Part, begun: _Attempt) -> None:
+        """A part that cannot be read is told in its turn, when the record is there to keep the refusal."""
+        try:
+            await part.read(begun)
+        except SandurError as error:
+            self._unreadable = self._unreadable or error
+
+    async def _prepare(self, parts: Sequence[Part], begun: _Attempt) -> None:
+        """T3: round 2. Everything is decided before anything is written; then all of it in parallel."""
+        if self._unreadable:
+            error, self._unreadable = self._unreadable, None
+            raise error
+        if all(part.is_replay() for part in parts):  # C9: every one of them shows that this was done before.
+            raise _Replayed
+        for part in parts:
+            part.decide()
+        await together([part.prepare(begun) for part in parts])
+        await together([part.confirm() for part in parts])
+
+    async def _commit(self, parts: Sequence[Part]) -> bool:
+        """T4: the transaction happens here, for all. False when it was pushed aside before."""
+        record = self._held()
+        committed = replace(record.value, state="committed", participants=tuple(part.participant() for part in parts))
+        try:
+            self._record = await self._cell.swap(committed, expected=record.version)
+        except SwapLost as lost:
+            if lost.is_definite:
+                return False
+            found = await self._cell.read()
+            if found is None:
+                raise OutcomeUnknown("the answer to the transaction was lost, and so is its record") from lost
+            return (found.value.state, found.value.attempt) == ("committed", record.value.attempt)
+        return True
+
+    async def _abort(self, error: SandurError | None) -> None:
+        """T8: what makes a refusal definite is written before it is answered; lost, it is not definite for the key."""
+        record = self._held()
+        failure = failure_of(error) if error else None
+        try:
+            self._record = await self._cell.swap(
+                replace(record.value, state="aborted", failure=failure), expected=record.version
+            )
+        except SwapLost:
+            if error and self._request.key:
+                raise self._busy() from None
+
+    async def _finish(self, parts: Sequence[Part]) -> None:
+        """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
+        await together([part.finish() for part in parts])
+        if not self._request.key:
+            with contextlib.suppress(SwapLost):
+                await self._cell.empty(expected=self._held().version)
+
+    def _part(self, identifier: Identifier, commit: TableCommit) -> Part:
+        workspace, request, roots = self._workspace, self._request, self._roots
+        is_view = any(isinstance(update, AddViewVersion | SetCurrentViewVersion) for update in commit.updates) or any(
+            isinstance(requirement, AssertViewUuid) for requirement in commit.requirements
+        )
+        if not any(isinstance(requirement, AssertCreate) for requirement in commit.requirements):
+            if is_view:
+                return Changed(workspace, VIEWS, identifier, view_change(commit, roots), request)
+            return Changed(workspace, TABLES, identifier, TableChange(commit, roots), request)
+        checked_identifier(identifier)
+        if is_view:
+            view = created_view_metadata(workspace, identifier, commit, roots)
+            return Created(workspace, VIEWS, identifier, view, view.view_uuid, request)
+        table = created_metadata(workspace, identifier, TableChange(commit, roots), roots)
+        return Created(workspace, TABLES, identifier, table, table.table_uuid or "", request)
+
+    def _held(self) -> Held[Transaction]:
+        if self._record is None:
+            raise self._busy()
+        return self._record
+
+    def _busy(self) -> Busy:
+        return Busy(f"transaction {self._id}: another attempt of it is under way")
+
+
+class _Replayed(Exception):
+    """Everything the transaction asks for is there already."""
