@@ -16,13 +16,16 @@ GROUP = "org.apache.iceberg"
 ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
 VERSION = "1.11.0"
 RESOLVE_SECONDS_MAX = 240
+_FOUND = "found:"
 REPLACED_LOCATION = "s3://warehouse/db/table/metadata/00003-replaced.metadata.json"
 
-# Spark resolves the coordinates into the default ivy folder; the JVM it starts for that is thrown away.
+# Spark resolves the coordinates into the default ivy folder and says where; its JVM is thrown away.
 _RESOLVE = f"""
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
-launch_gateway(SparkConf(False).set("spark.jars.packages", "{GROUP}:{ARTIFACT}:{VERSION}")).shutdown()
+gateway = launch_gateway(SparkConf(False).set("spark.jars.packages", "{GROUP}:{ARTIFACT}:{VERSION}"))
+print("{_FOUND}", gateway.jvm.java.lang.System.getProperty("spark.jars"))
+gateway.shutdown()
 """
 
 # The Java builder says these on purpose; anything else it throws is an accident.
@@ -211,10 +214,16 @@ def _cached_jar() -> Path | None:
 
 
 def _resolved_jar() -> Path:
-    finished = subprocess.run(  # the command is a constant
-        [sys.executable, "-c", _RESOLVE], capture_output=True, text=True, timeout=RESOLVE_SECONDS_MAX, check=False
-    )
-    jar = _cached_jar()
-    if jar is None:
-        raise OracleUnavailable(f"{GROUP}:{ARTIFACT}:{VERSION} cannot be resolved: {finished.stderr[-400:]}")
-    return jar
+    coordinates = f"{GROUP}:{ARTIFACT}:{VERSION}"
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-c", _RESOLVE], capture_output=True, text=True, timeout=RESOLVE_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired as slow:
+        raise OracleUnavailable(f"{coordinates} was not resolved in {RESOLVE_SECONDS_MAX} s") from slow
+    found = [line.removeprefix(_FOUND).strip() for line in finished.stdout.splitlines() if line.startswith(_FOUND)]
+    jars = [Path(jar.removeprefix("file://")) for line in found for jar in line.split(",") if ARTIFACT in jar]
+    if not jars or not jars[0].exists():
+        complaints = [line.strip() for line in finished.stderr.splitlines() if "unresolved dependency" in line]
+        raise OracleUnavailable(f"{coordinates} cannot be resolved: {complaints[:2] or finished.stderr[-400:]}")
+    return jars[0]
