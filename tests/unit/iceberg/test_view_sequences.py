@@ -30,7 +30,7 @@ from tests.unit.iceberg.views import (
 
 DIALECTS = ("spark", "trino", "Spark", "duckdb")
 UPDATES_MAX = 4
-COMMITS_MAX = 6
+COMMITS_MAX = 8
 
 # No deadlines: other work on the machine must not fail a test.
 some = settings(deadline=None)
@@ -135,6 +135,15 @@ def updates(draw: st.DrawFn) -> Json:
     return draw(st.sampled_from(choices))
 
 
+@st.composite
+def replacing_commits(draw: st.DrawFn) -> list[Json]:
+    """A commit that makes a version and sets it current, beside other updates."""
+    dialects = draw(st.sampled_from((("spark",), ("Spark", "trino"), ("trino",), ("spark", "trino", "duckdb"))))
+    representations = [query(dialect, f"SELECT {draw(st.integers(0, 9))}") for dialect in dialects]
+    added = {"action": "add-view-version", "view-version": version(1, *representations, schema_id=0)}
+    return [*draw(st.lists(updates(), max_size=1)), added, set_current(-1), *draw(st.lists(updates(), max_size=1))]
+
+
 def check_invariants(before: ViewMetadata, after: ViewMetadata, asked: list[Json]) -> None:
     """What holds after every commit on a view that only this engine wrote."""
     check_view_metadata(after)
@@ -158,7 +167,7 @@ def check_invariants(before: ViewMetadata, after: ViewMetadata, asked: list[Json
 
 
 @many
-@given(st.lists(st.lists(updates(), max_size=UPDATES_MAX), max_size=COMMITS_MAX))
+@given(st.lists(replacing_commits() | st.lists(updates(), max_size=UPDATES_MAX), min_size=2, max_size=COMMITS_MAX))
 def test_every_rule_holds_after_every_commit(commits: list[list[Json]]) -> None:
     current = committed(None, *creation())
     for number, asked in enumerate(commits):
