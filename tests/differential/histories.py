@@ -26,11 +26,11 @@ class Engines:
     stamp: Callable[[JsonObject], object]  # The moment of a change, as its metadata tells it.
 
 
-def history(engines: Engines, *, seed: int, steps: int) -> Iterator[Comparison]:
-    """A create transaction and what follows it; each step starts from what one of the two engines wrote."""
+def history(engines: Engines, *, seed: int, steps: int, start: JsonObject | None = None) -> Iterator[Comparison]:
+    """A create transaction, or a table that is there, and what follows; each step starts from one engine's result."""
     rng = Random(seed)
-    base: JsonObject | None = None
-    text, location = b"", ""
+    base = start
+    text, location = (b"", "") if start is None else (_compact(start), f"{METADATA_FOLDER}/00000-start.metadata.json")
     for step in range(steps):
         now_ms = time.time_ns() // 1_000_000
         request = engines.create(rng, now_ms) if base is None else engines.change(rng, base, now_ms)
@@ -45,6 +45,10 @@ def history(engines: Engines, *, seed: int, steps: int) -> Iterator[Comparison]:
             form = engines.form(rng, base)
             text = source.text if form is base else json.dumps(form, ensure_ascii=rng.random() < ASCII_CHANCE).encode()
             location = f"{METADATA_FOLDER}/{step:05d}-{seed}.metadata.json"
+
+
+def _compact(metadata: JsonObject) -> bytes:
+    return json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _their_time(engines: Engines, theirs: Outcome, *, since_ms: int) -> int:

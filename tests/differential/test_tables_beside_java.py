@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.differential.differences import JAVA_TABLES
 from tests.differential.histories import Engines, history
 from tests.differential.java_examples import REFERENCE_TEXTS, TABLE_EXAMPLES, Example, creation, with_unknown_field
 from tests.differential.java_oracle import JavaOracle
+from tests.differential.long_histories import empty_table_request, long_table
 from tests.differential.older_forms import older_form
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 from tests.differential.rules import Rule, explained
@@ -22,6 +24,7 @@ from tests.differential.table_updates import UPDATES
 
 HISTORIES = 600
 HISTORIES_SLOW = 10_000
+LONG_HISTORIES = 30
 STEPS = 7
 SHOWN_MAX = 5
 PLACE = "s3://warehouse/db/table/metadata/00001-example.metadata.json"
@@ -117,6 +120,24 @@ def test_the_histories_reach_the_text_and_we_say_it_too(compared: list[Compariso
 
     assert said
     assert any(text in c.ours.message for c in said)
+
+
+def long_comparisons(java: JavaOracle) -> Iterator[Comparison]:
+    for seed in range(LONG_HISTORIES):
+        version = 1 + seed % 3
+        made = java.commit_table(Commit(None, b"", "", empty_table_request(version)))
+        now_ms = time.time_ns() // 1_000_000
+        start = long_table(Random(seed), made.metadata or {}, version=version, now_ms=now_ms)
+        yield from history(table_engines(java), seed=seed, steps=STEPS, start=start)
+
+
+def test_every_difference_on_a_table_with_hundreds_of_snapshots_is_intended(java: JavaOracle) -> None:
+    compared = list(long_comparisons(java))
+
+    _seen, unexplained = explained(compared, JAVA_TABLES)
+
+    assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])[:9999]
+    assert len([c for c in compared if c.theirs.verdict is Verdict.CHANGED]) > LONG_HISTORIES
 
 
 @pytest.mark.slow
