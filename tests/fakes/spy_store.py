@@ -9,13 +9,15 @@ from tests.fakes.wrapping_store import Call, WrappingStore
 
 T = TypeVar("T")
 
+_YIELDS = 8
+
 
 class SpyStore(WrappingStore):
     """Calls that overlap in time are one round; a call that begins when others have ended is the next one.
 
     A call's depth is one more than the greatest depth of the calls that had ended before it began, and `rounds` is
-    the greatest depth. Every call yields once after it began, so that calls made at the same time overlap even over
-    a store that answers at once.
+    the greatest depth. Every call yields a few times after it began, so that calls made at the same time, be it from
+    tasks within tasks, overlap even over a store that answers at once.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -40,7 +42,8 @@ class SpyStore(WrappingStore):
         self.calls.append(call)
         self.bytes_written += len(call.data)
         try:
-            await asyncio.sleep(0)
+            for _ in range(_YIELDS):
+                await asyncio.sleep(0)
             answer = await perform()
         finally:
             self._ended_depth = max(self._ended_depth, depth)

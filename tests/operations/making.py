@@ -13,7 +13,7 @@ from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 
-OWN_ADDRESS = "memory:///"
+OWN_ADDRESS = "memory://store"
 
 
 def make_workspace(store: ObjectStore | None = None, clock: Clock | None = None, **settings: Any) -> Workspace:

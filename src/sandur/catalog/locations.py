@@ -26,8 +26,6 @@ def normalized(location: str) -> str:
     if scheme == "file":
         path = rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
         return "file:///" + path.strip("/")
-    if scheme == "memory":
-        return "memory:///" + rest.strip("/")
     return f"{scheme}://{rest.strip('/')}"
 
 

@@ -72,3 +72,6 @@ class RecentBytes(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries

@@ -23,6 +23,7 @@ from sandur.operations.documents import (
     HASH_LENGTH,
     Document,
     Family,
+    hinted,
     keep,
     load_document,
     locations_in,
@@ -192,7 +193,7 @@ class Commit(Generic[M]):
         """The table as it is now; the answer itself, when it shows that an uncertain swap of ours was applied."""
         if attempt > 1:
             await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance() * (1 << attempt))
-        found = await look(self.workspace, self.identifier)
+        found = await look(self.workspace, self.identifier, beside=hinted(self.workspace, self.family))
         if found is None or found.name.value.kind != self.family.kind:
             return await self._without_name()
         pointer = await transactions_met.pushed_aside(self.workspace, found.pointer)

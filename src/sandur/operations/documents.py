@@ -1,14 +1,15 @@
 """Metadata files as the operations see them: read once, kept as bytes and as a value, written under fresh names."""
 
+import contextlib
 import dataclasses
 import gzip
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.records import Head
-from sandur.errors import NotFound
+from sandur.catalog.records import Head, NameRecord
+from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.workspace import Workspace
@@ -102,6 +103,17 @@ async def load_document(workspace: Workspace, family: Family[M], location: str) 
     metadata = family.decode(data, location)
     body = data if not data.startswith(b"\x1f\x8b") else family.encode(metadata)
     return keep(workspace, family, Document(location, body, metadata))
+
+
+def hinted(workspace: Workspace, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
+    """Reads, beside the pointer, the file that was current when the name was written: often it still is."""
+
+    async def read(name: NameRecord) -> None:
+        if name.kind == family.kind and name.metadata_location:
+            with contextlib.suppress(SandurError):  # Only a hint; what counts is read by what the pointer says.
+                await load_document(workspace, family, name.metadata_location)
+
+    return read
 
 
 def missing_file(location: str) -> NotFound:

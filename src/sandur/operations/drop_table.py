@@ -70,6 +70,7 @@ class _Drop:
             try:
                 live = await self._pinned(live)
             except ClaimLost:
+                await self._workspace.background.run("finish drop", self._finish_index())
                 return await self._retried()
             if dropped := await self._dropped(live):
                 return dropped
@@ -150,7 +151,10 @@ class _Drop:
         return found
 
     async def _finish(self) -> None:
-        await together([indexing.finish(self._workspace, self._identifier, self._by), self._finish_claim()])
+        await together([self._finish_index(), self._finish_claim()])
+
+    async def _finish_index(self) -> None:
+        await indexing.finish(self._workspace, self._identifier, self._by)
 
     async def _finish_claim(self) -> None:
         if self._claim.is_open:

@@ -9,7 +9,7 @@ from sandur.errors import NotFound
 from sandur.iceberg.representation import with_referenced_snapshots_only
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
 from sandur.operations import transactions_met
-from sandur.operations.documents import TABLES, Document, load_document, missing_file
+from sandur.operations.documents import TABLES, Document, hinted, load_document, missing_file
 from sandur.operations.names import Found, look
 from sandur.operations.results import LoadedTable, NotModified, Snapshots, etag_of
 from sandur.operations.workspace import Workspace
@@ -35,23 +35,21 @@ async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
 
 async def current_document(workspace: Workspace, identifier: Identifier) -> Document[TableMetadata]:
     """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
-    found, remembered_is_there = await asyncio.gather(
-        look(workspace, identifier), _remembered_file_exists(workspace, identifier)
+    was_cold = workspace.name(identifier).last_seen is None  # Then whatever is read is read now.
+    found, confirmed = await asyncio.gather(
+        look(workspace, identifier, beside=hinted(workspace, TABLES)), _remembered_file_exists(workspace, identifier)
     )
     if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
         raise TABLES.missing(identifier)
-    head = await effective_head(workspace, found)
-    if remembered_is_there == head.metadata_location:
-        return await load_document(workspace, TABLES, head.metadata_location)
-    document = await load_document(workspace, TABLES, head.metadata_location)
-    # What is in the cache may be gone from the store; a file that was read just now is not.
-    if remembered_is_there is not None and not await workspace.locations.exists(head.metadata_location):
-        raise missing_file(head.metadata_location)
-    return document
+    location = (await effective_head(workspace, found)).metadata_location
+    is_confirmed = location == confirmed or was_cold or ("table", location) not in workspace.documents
+    if not is_confirmed and not await workspace.locations.exists(location):
+        raise missing_file(location)
+    return await load_document(workspace, TABLES, location)
 
 
 async def _remembered_file_exists(workspace: Workspace, identifier: Identifier) -> str | None:
-    """The location this server saw last, if the file is there; "" if it is not; None when it remembers none.
+    """The location this server saw last, if the file is there.
 
     Asked in the same round as name and pointer: a cached table whose file was taken away is not served.
     """
@@ -60,7 +58,7 @@ async def _remembered_file_exists(workspace: Workspace, identifier: Identifier) 
     if pointer is None or pointer.value.head is None:
         return None
     location = pointer.value.head.metadata_location
-    return location if await workspace.locations.exists(location) else ""
+    return location if await workspace.locations.exists(location) else None
 
 
 async def effective_head(workspace: Workspace, found: Found) -> Head:

@@ -1,6 +1,7 @@
 """What a name means, for those who read it and for those who will change it (protocol sections 3.1 and 3.5)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -41,10 +42,13 @@ class Spot(NamedTuple):
     live: Found | None
 
 
-async def look(workspace: Workspace, identifier: Identifier) -> Found | None:
+async def look(
+    workspace: Workspace, identifier: Identifier, *, beside: Callable[[NameRecord], Awaitable[None]] | None = None
+) -> Found | None:
     """What a reader sees under a name; None when nothing exists there.
 
-    Readers see exactly one of the two names of a rename at every moment (R7).
+    Readers see exactly one of the two names of a rename at every moment (R7). `beside` is done in the same round in
+    which the pointer is read for the first time: by what the name hints at.
     """
     cell = workspace.name(identifier)
     for _ in range(TRIES_MAX):
@@ -52,7 +56,7 @@ async def look(workspace: Workspace, identifier: Identifier) -> Found | None:
         if name is None:
             return None
         if await _is_shown(workspace, identifier, name):
-            pointer = pointer or await workspace.pointer(name.value.uuid).read()
+            pointer = pointer or await _pointer_of(workspace, name.value, beside)
             return Found(identifier, name, pointer) if pointer and is_alive(pointer) else None
         if name.value.state not in _UNCERTAIN:
             return None
@@ -88,6 +92,16 @@ async def _name_and_pointer(
         return await cell.read(), None
     name, pointer = await asyncio.gather(cell.read(), workspace.pointer(before.value.uuid).read())
     return name, pointer if name and name.value.uuid == before.value.uuid else None
+
+
+async def _pointer_of(
+    workspace: Workspace, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
+) -> Held[Pointer] | None:
+    cell = workspace.pointer(name.uuid)
+    if beside is None:
+        return await cell.read()
+    pointer, _ = await asyncio.gather(cell.read(), beside(name))
+    return pointer
 
 
 async def _has_moved(workspace: Workspace, moving: NameRecord) -> bool:

@@ -8,8 +8,12 @@ from sandur.operations.workspace import Workspace
 
 
 async def allowed_roots(workspace: Workspace, catalog: str) -> tuple[str, ...]:
-    """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow."""
-    found = await workspace.catalog(catalog).read()
+    """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow.
+
+    A catalog's root never changes, so what was seen of it once is good enough.
+    """
+    cell = workspace.catalog(catalog)
+    found = cell.last_seen or await cell.read()
     if found is None:
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     return (found.value.root, *workspace.locations.others)

@@ -77,7 +77,7 @@ class Locations:
 def address_of(url: str) -> str:
     """The normalized address of a store's URL; a folder becomes absolute."""
     if url == "memory:":
-        return "memory:///"
+        return "memory://store"
     if "://" not in url and not url.startswith("file:"):
         return normalized(str(Path(url).expanduser().absolute()))
     return normalized(url)
