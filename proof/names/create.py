@@ -19,7 +19,7 @@ from proof.names.entries import (
 )
 from proof.names.settling import confirm_namespace, free, living, settle
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, delete, get, goto, put
+from proof.steps import ABSENT, Step, call, delete, get, goto, put
 
 TRIES_MAX: Final = 2
 
@@ -66,7 +66,7 @@ def create(attempt: Creation) -> Step[str]:
 
 def take_name(attempt: Creation) -> Step[str]:
     """N2: what is there under the name, then the pointer, in this order: a create that was moved since is seen here."""
-    settled = yield from settle(attempt.name, attempt.rules)
+    settled = yield from call(settle, attempt.name, attempt.rules)
     if settled is None:
         return BUSY
     if settled.uuid == attempt.uuid:
@@ -218,7 +218,7 @@ def found_own(attempt: Creation, version: int) -> Step[str]:
 def confirm(attempt: Creation, version: int) -> Step[str]:
     """N4, N5: the name is written. It counts once the namespace and the pointer are seen to be there."""
     name, uuid, rules = attempt.name, attempt.uuid, attempt.rules
-    is_there = yield from confirm_namespace(name, attempt.namespace_id, rules)
+    is_there = yield from call(confirm_namespace, name, attempt.namespace_id, rules)
     if is_there == "unsure":
         return BUSY
     if not is_there:
@@ -229,7 +229,7 @@ def confirm(attempt: Creation, version: int) -> Step[str]:
         return NO_NAMESPACE
     if "N5" not in rules:
         return OK
-    alive = yield from living(uuid)
+    alive = yield from call(living, uuid)
     if alive == "unsure":
         return BUSY
     if alive:

@@ -6,13 +6,13 @@ from proof.answers import BUSY, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Dropped, drop_claim, name_cell, pointer_cell
 from proof.names.settling import drop_pointer, settle
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, delete, get, goto, put
+from proof.steps import ABSENT, Step, call, delete, get, goto, put
 
 TRIES_MAX: Final = 2
 
 
 def drop(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
-    settled = yield from settle(name, rules)
+    settled = yield from call(settle, name, rules)
     if settled is None:
         return BUSY
     if settled.uuid is None:
@@ -27,7 +27,7 @@ def drop(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
             return UNKNOWN
     if answer.outcome == "lost":
         return BUSY if tries == TRIES_MAX else (yield from goto(drop, actor, name, rules, tries + 1))
-    is_dropped = yield from drop_pointer(settled.uuid)
+    is_dropped = yield from call(drop_pointer, settled.uuid)
     if "N9" not in rules:
         yield from delete(name_cell(name), version)
     return OK if is_dropped else UNKNOWN
@@ -46,7 +46,7 @@ def drop_at_pointer(name: str, uuid: str, version: int) -> Step[str]:
 
 
 def drop_keyed(name: str, key: str, rules: Rules, tries: int = 0) -> Step[str]:
-    settled = yield from settle(name, rules)
+    settled = yield from call(settle, name, rules)
     if settled is None or tries > TRIES_MAX:
         return BUSY
     if "D2" in rules:
@@ -62,7 +62,7 @@ def drop_keyed(name: str, key: str, rules: Rules, tries: int = 0) -> Step[str]:
         return NO_TABLE
     answer = yield from put(name_cell(name), Dropped(settled.uuid, key), settled.version)
     if answer.outcome == "ok":
-        return OK if (yield from drop_pointer(settled.uuid)) else UNKNOWN
+        return OK if (yield from call(drop_pointer, settled.uuid)) else UNKNOWN
     if answer.outcome == "unknown":
         return UNKNOWN
     return (yield from goto(drop_keyed, name, key, rules, tries + 1))

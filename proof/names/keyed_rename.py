@@ -11,7 +11,7 @@ from proof.names.entries import Moved, RenameClaim, name_cell, rename_claim
 from proof.names.rename import AGAIN, Plan, move, plan
 from proof.names.settling import look
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, get, goto, passed, put
+from proof.steps import ABSENT, Step, call, get, goto, passed, put
 
 TRIES_MAX: Final = 1
 
@@ -27,7 +27,7 @@ class Renaming(NamedTuple):
 
 def rename_keyed(attempt: Renaming) -> Step[str]:
     """The first attempt: read, then claim."""
-    planned = yield from plan(attempt.old, attempt.new, attempt.rules)
+    planned = yield from call(plan, attempt.old, attempt.new, attempt.rules)
     if planned in (BUSY, AGAIN):
         return BUSY
     claim = RenameClaim(planned, "", ()) if isinstance(planned, str) else opened(attempt, planned.uuid, ())
@@ -44,7 +44,7 @@ def opened(attempt: Renaming, uuid: str, renames: tuple[str, ...]) -> RenameClai
 
 
 def act(attempt: Renaming, planned: Plan, version: int, claim: RenameClaim) -> Step[str]:
-    answer = yield from move(planned, claim.renames[-1], attempt.key, attempt.rules)
+    answer = yield from call(move, planned, claim.renames[-1], attempt.key, attempt.rules)
     if answer == OK:
         return (yield from goto(finish, attempt, OK, version, claim))
     if answer in (UNKNOWN, BUSY):
@@ -66,10 +66,10 @@ def decide(attempt: Renaming, version: int, claim: RenameClaim) -> Step[str]:
     If the old name was reused since the rename happened, its claim says so (R9), and the swap of the claim is lost.
     """
     rules = attempt.rules
-    if "R8 order" not in rules and (yield from is_proven(attempt, claim)):
+    if "R8 order" not in rules and (yield from call(is_proven, attempt, claim)):
         return (yield from goto(finish, attempt, OK, version, claim))
-    planned = yield from plan(attempt.old, attempt.new, rules)
-    if "R8 order" in rules and (yield from is_proven(attempt, claim)):
+    planned = yield from call(plan, attempt.old, attempt.new, rules)
+    if "R8 order" in rules and (yield from call(is_proven, attempt, claim)):
         return (yield from goto(finish, attempt, OK, version, claim))
     if planned in (BUSY, AGAIN) or attempt.tries > TRIES_MAX:
         return BUSY
@@ -89,7 +89,7 @@ def is_proven(attempt: Renaming, claim: RenameClaim) -> Step[bool]:
     _, entry = yield from get(name_cell(attempt.old))
     if isinstance(entry, Moved) and entry.rename in claim.renames:
         return True
-    return "R8 proof" not in attempt.rules and (yield from look(attempt.new, attempt.rules)) == claim.uuid
+    return "R8 proof" not in attempt.rules and (yield from call(look, attempt.new, attempt.rules)) == claim.uuid
 
 
 def follow(attempt: Renaming) -> Step[str]:

@@ -6,7 +6,7 @@ from proof.answers import BUSY, CONFLICT, NO_NAMESPACE, NOT_EMPTY, OK, UNKNOWN
 from proof.names.entries import Namespace, namespace_cell
 from proof.names.settling import settle
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, delete, get, goto, listing, put
+from proof.steps import ABSENT, Step, call, delete, get, goto, listing, put
 
 TRIES_MAX: Final = 2
 
@@ -20,7 +20,7 @@ def drop_namespace(actor: str, space: str, rules: Rules, tries: int = 0) -> Step
     if marked.outcome != "ok":
         return BUSY
     for key in (yield from listing(f"name:{space}.")):
-        child = yield from settle(key.removeprefix("name:"), rules, dropping=namespace.id)
+        child = yield from call(settle, key.removeprefix("name:"), rules, dropping=namespace.id)
         if child is None or child.uuid:
             back = yield from put(cell, Namespace("active", actor, namespace.id), marked.version)
             if back.outcome == "lost" and "N6 back" in rules:

@@ -6,7 +6,7 @@ from proof.answers import BUSY, CONFLICT, NO_NAMESPACE, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Active, Moved, Moving, name_cell, namespace_cell, space_of
 from proof.names.settling import confirm_namespace, free, settle
 from proof.rules import Rules
-from proof.steps import Step, delete, get, goto, put
+from proof.steps import Step, call, delete, get, goto, put
 
 TRIES_MAX: Final = 2
 AGAIN: Final = "again"
@@ -31,12 +31,12 @@ def plan(old: str, new: str, rules: Rules) -> Step[Plan | str]:
     _, namespace = yield from get(namespace_cell(space_of(new)))
     if namespace is None:
         return NO_NAMESPACE
-    source = yield from settle(old, rules)
+    source = yield from call(settle, old, rules)
     if source is None:
         return BUSY
     if source.uuid is None:
         return NO_TABLE
-    target = yield from settle(new, rules)
+    target = yield from call(settle, new, rules)
     if target is None:
         return BUSY
     if target.uuid:
@@ -52,7 +52,7 @@ def move(planned: Plan, rename_id: str, claim: str, rules: Rules) -> Step[str]:
     taken = yield from put(name_cell(new), moving, planned.new_version)  # R2
     if taken.outcome != "ok":
         return UNKNOWN if taken.outcome == "unknown" else AGAIN
-    is_there = yield from confirm_namespace(new, planned.namespace_id, rules)  # R3
+    is_there = yield from call(confirm_namespace, new, planned.namespace_id, rules)  # R3
     if is_there is not True:
         yield from free(new, taken.version, uuid, rename_id, rules)
         return BUSY if is_there == "unsure" else NO_NAMESPACE
@@ -75,10 +75,10 @@ def move(planned: Plan, rename_id: str, claim: str, rules: Rules) -> Step[str]:
 def rename(actor: str, old: str, new: str, rules: Rules, tries: int = 0) -> Step[str]:
     if tries == TRIES_MAX:
         return BUSY
-    planned = yield from plan(old, new, rules)
+    planned = yield from call(plan, old, new, rules)
     if planned == AGAIN:
         return (yield from goto(rename, actor, old, new, rules, tries + 1))
     if isinstance(planned, str):
         return planned
-    answer = yield from move(planned, f"{actor}{tries}", "", rules)
+    answer = yield from call(move, planned, f"{actor}{tries}", "", rules)
     return (yield from goto(rename, actor, old, new, rules, tries + 1)) if answer == AGAIN else answer

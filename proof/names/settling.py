@@ -21,7 +21,7 @@ from proof.names.entries import (
     space_of,
 )
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, Write, delete, get, passed, put
+from proof.steps import ABSENT, Step, Write, call, delete, get, goto, passed, put
 
 TRIES_MAX: Final = 2
 Unsure: TypeAlias = Literal["unsure"]
@@ -102,13 +102,12 @@ def decided(name: str, version: int, entry: Pending, rules: Rules) -> Step[bool 
     return None if record.state == "preparing" else record.state == "committed"
 
 
-def look(name: str, rules: Rules) -> Step[str]:
+def look(name: str, rules: Rules, tries: int = 0) -> Step[str]:
     """What a load answers: the content, or that there is no table."""
-    for _ in range(TRIES_MAX + 1):
-        answer = yield from look_once(name, rules)
-        if answer:
-            return answer
-    return BUSY
+    answer = yield from look_once(name, rules)
+    if answer:
+        return answer
+    return BUSY if tries == TRIES_MAX else (yield from goto(look, name, rules, tries + 1))
 
 
 def look_once(name: str, rules: Rules) -> Step[str | None]:
@@ -122,30 +121,29 @@ def look_once(name: str, rules: Rules) -> Step[str | None]:
                 again, _ = yield from get(name_cell(name))
                 return NO_TABLE if again == version or "R7" not in rules else None
         case New():
-            is_there = yield from confirm_namespace(name, entry.namespace_id, rules)
+            is_there = yield from call(confirm_namespace, name, entry.namespace_id, rules)
             if is_there is not True:
                 return BUSY if is_there == "unsure" else NO_TABLE
         case Pending():
-            is_committed = yield from decided(name, version, entry, rules)
+            is_committed = yield from call(decided, name, version, entry, rules)
             if is_committed is not True:
                 return None if is_committed == "unsure" else NO_TABLE
         case Active():
             pass
         case _:
             assert_never(entry)
-    pointer = yield from living(entry.uuid)
+    pointer = yield from call(living, entry.uuid)
     if pointer == "unsure":
         return BUSY
     return pointer.content if pointer else NO_TABLE
 
 
-def settle(name: str, rules: Rules, *, dropping: str | None = None) -> Step[Settled | None]:
+def settle(name: str, rules: Rules, dropping: str | None = None, tries: int = 0) -> Step[Settled | None]:
     """What a writer does first; None to give up. `dropping` is the id of the namespace that the caller drops."""
-    for _ in range(TRIES_MAX + 1):
-        settled = yield from settle_once(name, rules, dropping)
-        if settled != "again":
-            return settled
-    return None
+    settled = yield from settle_once(name, rules, dropping)
+    if settled != "again":
+        return settled
+    return None if tries == TRIES_MAX else (yield from goto(settle, name, rules, dropping, tries + 1))
 
 
 def settle_once(  # noqa: C901 -- one flat match
@@ -158,7 +156,7 @@ def settle_once(  # noqa: C901 -- one flat match
         case Free():
             return Settled(version, None)
         case Dropped():  # G6: the pointer is dropped before the name is reused.
-            if "D2" in rules and not (yield from drop_pointer(entry.uuid)):
+            if "D2" in rules and not (yield from call(drop_pointer, entry.uuid)):
                 return None
             return Settled(version, None)
         case Moved():
@@ -181,12 +179,12 @@ def settle_once(  # noqa: C901 -- one flat match
 def has_home(name: str, entry: New, rules: Rules, dropping: str | None) -> Step[bool | Unsure]:
     """N4; for who drops the namespace, "N6 id": a name made for an earlier namespace of that name is no child."""
     if dropping is None:
-        return (yield from confirm_namespace(name, entry.namespace_id, rules))
+        return (yield from call(confirm_namespace, name, entry.namespace_id, rules))
     return entry.namespace_id == dropping or "N6 id" not in rules
 
 
 def settle_table(version: int, uuid: str, *, binds: bool) -> Step[Settled | None]:
-    pointer = yield from living(uuid, binds=binds)
+    pointer = yield from call(living, uuid, binds=binds)
     if pointer == "unsure":
         return None
     return Settled(version, uuid if pointer else None)
@@ -233,7 +231,7 @@ def settle_pending(
     name: str, version: int, entry: Pending, rules: Rules, *, binds: bool
 ) -> Step[Settled | Literal["again"] | None]:
     """T5: committed counts as there, aborted as free; an undecided one is aborted when it is stale."""
-    is_committed = yield from decided(name, version, entry, rules)
+    is_committed = yield from call(decided, name, version, entry, rules)
     if is_committed == "unsure":
         return "again"
     if is_committed is None:

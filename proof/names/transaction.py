@@ -16,7 +16,7 @@ from proof.names.entries import (
 )
 from proof.names.settling import confirm_namespace, living, settle
 from proof.rules import Rules
-from proof.steps import ABSENT, Step, delete, get, goto, passed, put
+from proof.steps import ABSENT, Step, call, delete, get, goto, passed, put
 
 TRIES_MAX: Final = 2
 
@@ -67,7 +67,7 @@ def prepare(attempt: Transaction, index: int) -> Step[str]:
     if index == len(attempt.creates):
         return (yield from goto(confirm, attempt))
     name, uuid = attempt.creates[index]
-    settled = yield from settle(name, attempt.rules)
+    settled = yield from call(settle, name, attempt.rules)
     if settled is None or attempt.tries > TRIES_MAX:
         return (yield from goto(give_up, attempt, BUSY))
     if settled.uuid:
@@ -95,11 +95,11 @@ def confirm(attempt: Transaction) -> Step[str]:
     """N4 and N5 for what is created: the namespaces and the pointers are seen after the names were written."""
     for (name, uuid), home in zip(attempt.creates, attempt.homes, strict=True):
         if "T3 namespace" in attempt.rules:
-            is_there = yield from confirm_namespace(name, home, attempt.rules)
+            is_there = yield from call(confirm_namespace, name, home, attempt.rules)
             if is_there is not True:
                 return (yield from goto(give_up, attempt, BUSY if is_there == "unsure" else NO_NAMESPACE))
         if "T3 pointer" in attempt.rules:
-            pointer = yield from living(uuid)
+            pointer = yield from call(living, uuid)
             if not isinstance(pointer, Pointer):
                 return (yield from goto(give_up, attempt, BUSY if pointer == "unsure" else EXPIRED))
     cell = record_cell(attempt.id)

@@ -1,0 +1,13 @@
+"""Every case that is checked: what should hold, and what should break when a rule is left out."""
+
+from proof.cases.case import Case
+from proof.cases.commit import CASES as COMMIT
+from proof.cases.create import CASES as CREATE
+from proof.cases.delta import CASES as DELTA
+from proof.cases.drop import CASES as DROP
+from proof.cases.index import CASES as INDEX
+from proof.cases.rename import CASES as RENAME
+from proof.cases.stage import CASES as STAGE
+from proof.cases.transaction import CASES as TRANSACTION
+
+ALL: tuple[Case, ...] = (*COMMIT, *CREATE, *STAGE, *DROP, *RENAME, *TRANSACTION, *INDEX, *DELTA)

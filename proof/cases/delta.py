@@ -1,0 +1,42 @@
+"""Cases of Delta commit coordination: races, retries, backfill, honest and not."""
+
+from functools import partial
+from typing import Final
+
+from proof.cases.case import Case
+from proof.delta import Commit, backfill, clean, system
+from proof.rules import of, without
+
+RULES: Final = of("L")
+A, B, SECOND = Commit(1, "a"), Commit(1, "b"), Commit(2, "b")
+HONEST, LYING = (backfill, (True,)), (backfill, (False,))
+
+CASES: Final = (
+    Case(
+        "delta: race for a version, retry, backfill, clean-up, one answer lost",
+        partial(system, [A, A, B], RULES, [HONEST, (clean, ())], losable=1),
+        is_large=True,
+    ),
+    Case(
+        "delta: race for a version, retry, backfill, clean-up",
+        partial(system, [A, A, B], RULES, [HONEST, (clean, ())]),
+        is_large=True,
+    ),
+    Case(
+        "delta: two versions, retry, backfill, one answer lost",
+        partial(system, [A, SECOND, A], RULES, [HONEST], losable=1),
+        is_large=True,
+    ),
+    Case("delta: two versions, retry, backfill", partial(system, [A, SECOND, A], RULES, [HONEST])),
+    Case("delta: backfill reported and not done", partial(system, [A, SECOND], RULES, [LYING])),
+    Case(
+        "delta: without L3: two versions, retry, backfill",
+        partial(system, [A, SECOND, A], without(RULES, "L3"), [HONEST]),
+        breaks="answered 409 conflict and applied",
+    ),
+    Case(
+        "delta: without L4: backfill reported and not done",
+        partial(system, [A, SECOND], without(RULES, "L4"), [LYING]),
+        breaks="neither tracked nor published",
+    ),
+)
