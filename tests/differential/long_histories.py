@@ -4,6 +4,7 @@ from itertools import pairwise
 from random import Random
 
 from tests.differential.java_examples import LOCATION, creation
+from tests.differential.older_forms import UNKNOWN_FIELD
 from tests.differential.outcomes import JsonObject
 
 SNAPSHOTS = 400
@@ -31,6 +32,9 @@ def long_table(rng: Random, metadata: JsonObject, *, version: int, now_ms: int) 
         result["last-sequence-number"] = SNAPSHOTS
     if version >= 3:
         result["next-row-id"] = SNAPSHOTS * 10
+    if odd and rng.random() < 0.5:
+        # A key of the same name, but not of the table.
+        result = {UNKNOWN_FIELD: {"snapshots": ["x" * 40] * SNAPSHOTS}, **result}
     return dict(rng.sample(sorted(result.items()), k=len(result))) if rng.random() < 0.3 else result
 
 
