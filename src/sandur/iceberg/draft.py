@@ -31,6 +31,12 @@ class Draft:
     main_snapshot_ids: frozenset[int] = frozenset()
     has_removed_snapshots: bool = False
 
+    def base_has_snapshot(self, snapshot_id: int) -> bool:
+        """Whether the snapshot is there and was not added by this request."""
+        before = len(self.metadata.snapshot_list.appended) - len(self.added_snapshots)
+        older = self.metadata.snapshot_list.appended[:before]
+        return any(item.snapshot_id == snapshot_id for item in older) or self.metadata.has_stored_snapshot(snapshot_id)
+
     def changed(self, **fields: object) -> "Draft":
         """The draft with other metadata fields, which counts as a change."""
         return replace(self, metadata=replace(self.metadata, **fields), is_changed=True)  # type: ignore[arg-type] # The caller names fields of TableMetadata.
@@ -56,7 +62,7 @@ def empty_metadata(format_version: int) -> TableMetadata:
         current_snapshot_id=None,
         next_row_id=0,
         encryption_key_list=empty_array(EncryptedKey),
-        refs_json=b"{}",
+        ref_map={},
         snapshot_list=empty_array(Snapshot),
         statistics_list=empty_array(StatisticsFile),
         partition_statistics_list=empty_array(PartitionStatisticsFile),

@@ -57,7 +57,9 @@ def field_text(field: PartitionField) -> str:
 
 def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
     """Whether two specs partition alike: sources, transforms and names in order; ids do not count."""
-    return _comparable(left) == _comparable(right)
+    # Names first: they tell nearly all specs apart, and comparing them costs nothing.
+    named_alike = [field.name for field in left.fields] == [field.name for field in right.fields]
+    return named_alike and _comparable(left) == _comparable(right)
 
 
 def _comparable(spec: PartitionSpec) -> list[tuple[tuple[int, ...], str, str]]:

@@ -1,7 +1,7 @@
 """JSON kept as bytes: decoding with one kind of error, and arrays that grow without being parsed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from typing import Annotated, Generic, TypeVar, cast
@@ -103,6 +103,8 @@ class JsonArray(Generic[T]):
     item_type: type[T]
     appended: tuple[T, ...] = ()
     source: bytes | None = None
+    # What was decoded of the stored bytes, shared by all arrays that grew from one.
+    memory: dict[object, object] = field(default_factory=dict, repr=False)
 
     @cached_property
     def items(self) -> tuple[T, ...]:
@@ -119,16 +121,21 @@ class JsonArray(Generic[T]):
         return next(byte for byte in memoryview(self.raw)[1:] if byte not in _WHITE_SPACE) == _ARRAY_END
 
     def with_appended(self, item: T) -> "JsonArray[T]":
-        grown = JsonArray(raw=self.raw, item_type=self.item_type, appended=(*self.appended, item), source=self.source)
+        grown = replace(self, appended=(*self.appended, item))
         if "items" in self.__dict__:
             grown.__dict__["items"] = (*self.items, item)
         return grown
 
+    def stored_as(self, item_type: type["V"]) -> "tuple[V, ...]":
+        """The stored items with only the fields that `item_type` has; cheaper than `items`, and decoded once."""
+        if item_type not in self.memory:
+            self.memory[item_type] = tuple(decode(self.raw, list[item_type], self._what))  # type: ignore[valid-type] # A type made at run time.
+        return cast("tuple[V, ...]", self.memory[item_type])  # Put there under this type.
+
     def read_only(self, item_type: type["V"]) -> "tuple[V, ...]":
-        """The items with only the fields that `item_type` has; much cheaper than `items` for large items."""
-        stored = decode(self.raw, list[item_type], self._what)  # type: ignore[valid-type] # A type made at run time.
+        """All items with only the fields that `item_type` has."""
         added = (msgspec.convert(msgspec.to_builtins(item), item_type) for item in self.appended)
-        return (*stored, *added)
+        return (*self.stored_as(item_type), *added)
 
     def elements(self) -> list[msgspec.Raw]:
         """Every stored element as the bytes it was read as; what was appended is not among them."""
@@ -162,10 +169,8 @@ class JsonArray(Generic[T]):
                 pass
         return self.items[-1]
 
-    def may_contain(self, text: bytes) -> bool:
-        """False only if `text` certainly occurs nowhere in the bytes of the array."""
-        if any(text in encode(item) for item in self.appended):
-            return True
+    def may_store(self, text: bytes) -> bool:
+        """False only if `text` certainly occurs nowhere in the stored bytes; what was appended is not looked at."""
         return text in (self.source if self.source is not None else bytes(memoryview(self.raw)))
 
     def chunks(self) -> list[bytes | memoryview]:

@@ -13,7 +13,20 @@ from sandur.iceberg.requirements import Requirement
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import check_snapshot
 from sandur.iceberg.sorting import SortOrder
-from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetProperties, Update
+from sandur.iceberg.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
+    RemoveProperties,
+    SetProperties,
+    Update,
+)
+
+# Far beyond what any client sends; it keeps a hostile commit from occupying a server.
+CHANGES_MAX = 10_000
+# Each of these is compared with all others of its kind.
+DEFINITIONS_MAX = 1_000
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -63,6 +76,7 @@ def _by_tag(union: UnionType) -> dict[str, type[msgspec.Struct]]:
 
 _UPDATES = _by_tag(Update)
 _REQUIREMENTS = _by_tag(Requirement)
+_DEFINITIONS = frozenset({AddSchema, AddPartitionSpec, AddSortOrder})
 _LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
 
 
@@ -99,9 +113,13 @@ def decode_register_table(body: bytes) -> RegisterTable:
 def _commit_of(body: _CommitBody) -> TableCommit:
     if body.updates is None:
         raise BadRequest("commit is malformed: missing updates")
+    if len(body.updates) + len(body.requirements or ()) > CHANGES_MAX:
+        raise BadRequest(f"commit is malformed: more than {CHANGES_MAX} updates and requirements")
     requirements = [_fields_of(raw, "requirement", "type") for raw in body.requirements or ()]
     updates = [_fields_of(raw, "update", "action") for raw in body.updates]
     _check_known(requirements, updates)
+    if sum(_UPDATES[tag] in _DEFINITIONS for tag, _ in updates) > DEFINITIONS_MAX:
+        raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
     commit = TableCommit(
         requirements=tuple(_requirement_of(tag, fields) for tag, fields in requirements),
         updates=tuple(_update_of(tag, fields) for tag, fields in updates),

@@ -126,7 +126,7 @@ def _check_id(what: str, expected: int, found: int) -> None:
 
 
 def _check_ref(base: TableMetadata, name: str, expected: int | None) -> None:
-    found = base.refs.get(name)
+    found = base.ref(name)
     shown = shortened(name)
     if found is None and expected is not None:
         raise _failed(f"branch or tag {shown} is missing, expected {expected}")

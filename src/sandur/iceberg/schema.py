@@ -203,4 +203,8 @@ def _format_problem(column: Column, format_version: int) -> str | None:
 
 def same_schema(left: Schema, right: Schema) -> bool:
     """Whether two schemas mean the same, whatever their ids."""
-    return left.identifiers == right.identifiers and same_fields(left.fields, right.fields)
+    return (
+        len(left.fields) == len(right.fields)
+        and left.identifiers == right.identifiers
+        and same_fields(left.fields, right.fields)
+    )

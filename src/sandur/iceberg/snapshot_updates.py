@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg.draft import Draft
-from sandur.iceberg.raw_json import decode_object, encode, object_of, shortened
+from sandur.iceberg.raw_json import encode, shortened
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,
@@ -25,7 +25,7 @@ def add_snapshot(draft: Draft, snapshot: Snapshot) -> Draft:
     metadata = draft.metadata
     check_snapshot(snapshot)
     _check_ready_for_snapshots(metadata)
-    if metadata.has_snapshot(snapshot.snapshot_id):
+    if snapshot.snapshot_id in draft.added_snapshots or draft.base_has_snapshot(snapshot.snapshot_id):
         raise Invalid(f"Snapshot already exists for id: {snapshot.snapshot_id}")
     _check_sequence_number(metadata, snapshot)
     return replace(draft, added_snapshots={**draft.added_snapshots, snapshot.snapshot_id: snapshot}).changed(
@@ -89,20 +89,20 @@ def _stale(text: str) -> Conflict:
 def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms: int) -> Draft:
     metadata = draft.metadata
     ref = checked_ref(requested)
-    if metadata.refs.get(name) == ref:
+    if metadata.ref(name) == ref:
         return draft
     added = draft.added_snapshots.get(ref.snapshot_id)
     if added is None and not metadata.has_snapshot(ref.snapshot_id):
         raise Invalid(f"Cannot set {shortened(name)} to unknown snapshot: {ref.snapshot_id}")
-    refs = {**decode_object(metadata.refs_json, "refs"), name: encode(ref)}
+    refs = {**metadata.ref_map, name: encode(ref)}
     if name != MAIN_BRANCH:
-        return draft.changed(refs_json=object_of(refs.items()))
+        return draft.changed(ref_map=refs)
     if ref.type != BRANCH:
         raise Invalid(f"Cannot set {MAIN_BRANCH} to a tag, it must be a branch")
     entry = SnapshotLogEntry(timestamp_ms=now_ms if added is None else added.timestamp_ms, snapshot_id=ref.snapshot_id)
     current = draft.main_snapshot_ids if added is None else draft.main_snapshot_ids | {ref.snapshot_id}
     return replace(draft, main_snapshot_ids=current).changed(
-        refs_json=object_of(refs.items()),
+        ref_map=refs,
         current_snapshot_id=ref.snapshot_id,
         snapshot_log_list=metadata.snapshot_log_list.with_appended(entry),
     )
@@ -111,13 +111,12 @@ def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms:
 def remove_snapshot_ref(draft: Draft, name: str) -> Draft:
     """The snapshot log stays, also for main: a replaced table keeps its history."""
     metadata = draft.metadata
-    refs = decode_object(metadata.refs_json, "refs")
     # A file may name a current snapshot without having a main branch.
     current_snapshot_id = None if name == MAIN_BRANCH else metadata.current_snapshot_id
-    if name not in refs and current_snapshot_id == metadata.current_snapshot_id:
+    if name not in metadata.ref_map and current_snapshot_id == metadata.current_snapshot_id:
         return draft
-    remaining = ((found, ref) for found, ref in refs.items() if found != name)
-    return draft.changed(refs_json=object_of(remaining), current_snapshot_id=current_snapshot_id)
+    remaining = {found: ref for found, ref in metadata.ref_map.items() if found != name}
+    return draft.changed(ref_map=remaining, current_snapshot_id=current_snapshot_id)
 
 
 def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
@@ -127,13 +126,14 @@ def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
     if not gone:
         return draft
     is_kept = [snapshot_id not in gone for snapshot_id in metadata.snapshot_id_list]
-    dangling = [name for name, ref in metadata.refs.items() if ref.snapshot_id in gone]
+    dangling = {name for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
     added = {added_id: snapshot for added_id, snapshot in draft.added_snapshots.items() if added_id not in gone}
     remaining = replace(draft, has_removed_snapshots=True, added_snapshots=added).changed(
         snapshot_list=metadata.snapshot_list.without(is_kept),
         statistics_list=without_snapshots(metadata.statistics_list, gone),
         partition_statistics_list=without_snapshots(metadata.partition_statistics_list, gone),
     )
-    for name in dangling:
-        remaining = remove_snapshot_ref(remaining, name)
-    return remove_snapshot_ref(remaining, MAIN_BRANCH) if metadata.current_snapshot_id in gone else remaining
+    if metadata.current_snapshot_id in gone:
+        remaining = remove_snapshot_ref(remaining, MAIN_BRANCH)
+    refs = {name: ref for name, ref in remaining.metadata.ref_map.items() if name not in dangling}
+    return remaining.changed(ref_map=refs)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -45,6 +45,8 @@ FORMAT_VERSION_WITH_ROW_LINEAGE = 3
 NO_SNAPSHOT_ID = -1
 
 _WHAT = "table metadata"
+_SEARCHES, _STORED_IDS = "searches", "stored ids"
+_SEARCHES_MAX = 4
 
 T = TypeVar("T")
 
@@ -124,7 +126,7 @@ class TableMetadata:
     current_snapshot_id: int | None
     next_row_id: int
     encryption_key_list: JsonArray[EncryptedKey]
-    refs_json: JsonBytes
+    ref_map: Mapping[str, JsonBytes]
     snapshot_list: JsonArray[Snapshot]
     statistics_list: JsonArray[StatisticsFile]
     partition_statistics_list: JsonArray[PartitionStatisticsFile]
@@ -171,7 +173,12 @@ class TableMetadata:
 
     @cached_property
     def refs(self) -> dict[str, SnapshotRef]:
-        return decode(self.refs_json, dict[str, SnapshotRef], "refs")
+        return {name: decode(value, SnapshotRef, "ref") for name, value in self.ref_map.items()}
+
+    def ref(self, name: str) -> SnapshotRef | None:
+        """The branch or tag of that name, decoding no other one."""
+        value = self.ref_map.get(name)
+        return None if value is None else decode(value, SnapshotRef, "ref")
 
     @property
     def current_schema(self) -> Schema:
@@ -195,10 +202,23 @@ class TableMetadata:
         return frozenset(self.snapshot_id_list)
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the snapshot exists. Costs one search through the bytes if its id occurs nowhere."""
-        if "snapshot_ids" not in self.__dict__ and not self.snapshot_list.may_contain(b"%d" % snapshot_id):
-            return False
-        return snapshot_id in self.snapshot_ids
+        """Whether the snapshot exists."""
+        return any(item.snapshot_id == snapshot_id for item in self.snapshot_list.appended) or self.has_stored_snapshot(
+            snapshot_id
+        )
+
+    def has_stored_snapshot(self, snapshot_id: int) -> bool:
+        """Whether the snapshot is in the file that was read. Costs one search through the bytes if it is not."""
+        stored = self.snapshot_list
+        # Once the ids are known, or many of them are asked for, a set is faster than searching.
+        searches = cast("int", stored.memory.get(_SEARCHES, 0))
+        if SnapshotId not in stored.memory and searches < _SEARCHES_MAX:
+            stored.memory[_SEARCHES] = searches + 1
+            if not stored.may_store(b"%d" % snapshot_id):
+                return False
+        if _STORED_IDS not in stored.memory:
+            stored.memory[_STORED_IDS] = frozenset(item.snapshot_id for item in stored.stored_as(SnapshotId))
+        return snapshot_id in cast("frozenset[int]", stored.memory[_STORED_IDS])
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, decoding no other one."""
@@ -315,7 +335,7 @@ def _metadata_of(
         current_snapshot_id=current_snapshot_id,
         next_row_id=head.next_row_id or 0,
         encryption_key_list=lines("encryption-keys", EncryptedKey),
-        refs_json=_refs_of(fields, current_snapshot_id),
+        ref_map=_refs_of(fields, current_snapshot_id),
         snapshot_list=lines("snapshots", Snapshot),
         statistics_list=lines("statistics", StatisticsFile),
         partition_statistics_list=lines("partition-statistics", PartitionStatisticsFile),
@@ -326,16 +346,16 @@ def _metadata_of(
     )
 
 
-def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -> JsonBytes:
+def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -> Mapping[str, JsonBytes]:
     """The references; a file of a writer that did not know them yet implies the main branch."""
     refs = fields.get("refs")
     if refs is not None:
         if not is_object(refs):
             raise BadRequest("refs is not an object")
-        return refs
+        return dict(decode_object(refs, "refs"))
     if current_snapshot_id is None:
-        return b"{}"
-    return encode({MAIN_BRANCH: SnapshotRef(snapshot_id=current_snapshot_id, type=BRANCH)})
+        return {}
+    return {MAIN_BRANCH: encode(SnapshotRef(snapshot_id=current_snapshot_id, type=BRANCH))}
 
 
 def without_trailing_slash(location: str) -> str:
@@ -385,7 +405,7 @@ def _written(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memory
         yield "next-row-id", [encode(metadata.next_row_id)]
     if not metadata.encryption_key_list.is_empty:
         yield "encryption-keys", metadata.encryption_key_list.chunks()
-    yield "refs", [memoryview(metadata.refs_json)]
+    yield "refs", [object_of(metadata.ref_map.items())]
     yield "snapshots", metadata.snapshot_list.chunks()
     yield "statistics", metadata.statistics_list.chunks()
     yield "partition-statistics", metadata.partition_statistics_list.chunks()

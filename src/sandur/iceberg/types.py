@@ -234,7 +234,9 @@ def same_type(left: FieldType, right: FieldType) -> bool:
 
 
 def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -> bool:
-    return left == right or (len(left) == len(right) and all(map(_same_field, left, right)))
+    # Ids and names first: nearly all schemas differ there, and comparing them costs nothing.
+    named_alike = [(field.id, field.name) for field in left] == [(field.id, field.name) for field in right]
+    return named_alike and (left == right or all(map(_same_field, left, right)))
 
 
 def _same_field(left: NestedField, right: NestedField) -> bool:

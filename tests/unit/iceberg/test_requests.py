@@ -6,6 +6,8 @@ import pytest
 
 from sandur.errors import BadRequest, SandurError
 from sandur.iceberg.requests import (
+    CHANGES_MAX,
+    DEFINITIONS_MAX,
     decode_create_table,
     decode_register_table,
     decode_table_commit,
@@ -178,6 +180,16 @@ def test_deeply_nested_types_are_refused_quickly() -> None:
     open_list = b'{"type":"list","element-id":1,"element-required":true,"element":'
     start = b'{"updates":[{"action":"add-schema","schema":{"fields":[{"id":1,"name":"a","required":true,"type":'
     assert refusal(start + open_list * 50_000) == "commit is malformed: nested too deeply"
+
+
+def test_a_commit_has_bounds() -> None:
+    too_many: list[Json] = [{"action": "set-location", "location": "x"}] * (CHANGES_MAX + 1)
+    assert refusal(body(*too_many)) == f"commit is malformed: more than {CHANGES_MAX} updates and requirements"
+
+    too_many = [{"action": "add-schema", "schema": schema()}] * (DEFINITIONS_MAX + 1)
+    assert refusal(body(*too_many)) == (
+        f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders"
+    )
 
 
 class TestTransactions:
