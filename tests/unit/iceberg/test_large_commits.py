@@ -17,7 +17,6 @@ from tests.unit.iceberg.tables import (
     table,
 )
 
-
 CHANGES, DEFINITIONS = range(CHANGES_MAX), range(DEFINITIONS_MAX)
 MANY: dict[str, list[Json]] = {
     "snapshots": [add_snapshot(10 + at, 10 + at) for at in CHANGES],

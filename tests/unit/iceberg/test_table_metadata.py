@@ -298,6 +298,13 @@ class TestLookingUp:
         assert base.snapshot(23) is None
         assert base.snapshot(99) is None
 
+    def test_asking_often_gives_the_same_answers(self) -> None:
+        base = table()
+
+        assert [base.has_snapshot(at) for at in (1, 99, 98, 97, 96, 95, 2, 94, 1)] == [
+            True, False, False, False, False, False, True, False, True
+        ]  # fmt: skip
+
     def test_a_snapshot_added_by_a_commit_is_found(self) -> None:
         grown = committed(table(), add_snapshot(3, 3))
 
