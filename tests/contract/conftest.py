@@ -13,6 +13,9 @@ from sandur.storage.opening import open_store
 from tests.servers import azurite, gcs, seaweedfs
 
 STORES: Final = ("memory", "local", "local-unsynced", "seaweedfs", "azurite", "gcs")
+VERSIONS_ARE_HASHES: Final = ("seaweedfs",)
+"""Where equal bytes have equal versions: the exception of S3, for which the bodies of cells are unique."""
+
 SHARED_BETWEEN_PROCESSES: Final = ("local", "local-unsynced", "seaweedfs")
 
 
@@ -22,11 +25,6 @@ class Address(NamedTuple):
     name: str
     url: str
     settings: Settings
-
-    @property
-    def versions_are_hashes(self) -> bool:
-        """Whether equal bytes have equal versions: the exception of S3, for which written bodies are unique."""
-        return self.name == "seaweedfs"
 
     @property
     def is_local(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from sandur.errors import BadRequest, SwapLost
 from sandur.storage.keys import KEY_BYTES_MAX, SEGMENT_BYTES_MAX
 from sandur.storage.object_store import ABSENT, UNCHANGED, ObjectStore, Stored, Version, get_many
-from tests.contract.conftest import Address
+from tests.contract.conftest import STORES, VERSIONS_ARE_HASHES, Address
 
 MALFORMED_VERSIONS = ["", "0", "x", '"', "*", "W/", "-1", "9" * 40, "a b", "a\nb", "a\0b", "ü", "1|", "|", "None|x"]
 
@@ -137,9 +137,8 @@ async def test_versions_never_come_back(store: ObjectStore) -> None:
     assert len(set(seen)) == 20
 
 
-async def test_equal_bytes_get_a_new_version(store: ObjectStore, address: Address) -> None:
-    if address.versions_are_hashes:
-        pytest.skip("on S3 a version is a hash of the bytes: see the test of that exception")
+@pytest.mark.parametrize("address", [name for name in STORES if name not in VERSIONS_ARE_HASHES], indirect=True)
+async def test_equal_bytes_get_a_new_version(store: ObjectStore) -> None:
     first = await store.put("a", b"same", expected=ABSENT)
     second = await store.put("a", b"same", expected=first)
     await store.delete("a", expected=second)
@@ -152,11 +151,8 @@ async def test_equal_bytes_get_a_new_version(store: ObjectStore, address: Addres
     assert await store.get("a") == Stored(b"same", third)
 
 
-async def test_on_s3_equal_bytes_have_equal_versions_which_is_why_bodies_are_unique(
-    store: ObjectStore, address: Address
-) -> None:
-    if not address.versions_are_hashes:
-        pytest.skip("the exception of S3")
+@pytest.mark.parametrize("address", VERSIONS_ARE_HASHES, indirect=True)
+async def test_on_s3_equal_bytes_have_equal_versions_which_is_why_bodies_are_unique(store: ObjectStore) -> None:
     first = await store.put("a", b"same", expected=ABSENT)
 
     assert await store.put("a", b"same", expected=first) == first
@@ -337,9 +333,8 @@ async def test_the_longest_keys_work(store: ObjectStore) -> None:
     await store.delete(key, expected=version)
 
 
+@pytest.mark.parametrize("address", [name for name in STORES if name != "memory"], indirect=True)
 async def test_two_stores_at_one_address_are_one_store(store: ObjectStore, address: Address) -> None:
-    if address.name == "memory":
-        pytest.skip("a store in memory is its own")
     other = address.open()
     first = await store.put("a", b"one", expected=ABSENT)
 

@@ -31,8 +31,12 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         "AWS_ACCESS_KEY_ID": s3.access_key_id,
         "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
     }
-    with running(_command(folder, ports), answers=f"{endpoint}/status", folder=folder, environment=environment):
-        yield Settings(s3=s3)
+    try:
+        with running(_command(folder, ports), answers=f"{endpoint}/status", folder=folder, environment=environment):
+            yield Settings(s3=s3)
+    finally:
+        for part, port in ports.items():  # It makes them in a place that no flag changes, and forgets some.
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
 
 
 def _command(folder: Path, ports: dict[str, int]) -> list[str | Path]:
