@@ -1,0 +1,1 @@
+"""Iceberg's own REST Compatibility Kit, run against a server of ours."""

@@ -1,0 +1,98 @@
+"""The kit as a program: its class path, its two classes, and what a run of one of them says."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree import ElementTree as ET
+
+POM: Final = Path(__file__).parent / "pom.xml"
+CACHE: Final = Path(__file__).parents[2] / ".tools" / "rck"
+PACKAGE: Final = "org.apache.iceberg.rest."
+CLASSES: Final = {
+    "tables": PACKAGE + "RESTCompatibilityKitCatalogTests",
+    "views": PACKAGE + "RESTCompatibilityKitViewCatalogTests",
+}
+WAREHOUSE: Final = "rck_warehouse"
+FLAGS: Final = {
+    "rck.local": "false",
+    "rck.requires-namespace-create": "true",
+    "rck.supports-serverside-retry": "true",
+    "rck.supports-names-with-dot": "true",
+    "rck.supports-variant": "true",
+}
+# The kit may be run with any property of the Java client: each mode is another client.
+MODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "default": {},
+    "pages of one": {"rest-page-size": "1"},
+    "refs only": {"snapshot-loading-mode": "refs"},
+    "format 3": {"table-default.format-version": "3"},
+    "no table cache": {"rest-table-cache.max-entries": "0"},
+}
+
+_RUN_SECONDS_MAX: Final = 900
+
+
+class Case(NamedTuple):
+    """One test of the kit: `problem` is empty when it passed; `is_skipped` when the kit left it out."""
+
+    name: str
+    problem: str = ""
+    is_skipped: bool = False
+
+
+def missing() -> str | None:
+    """What the kit needs and this machine does not have; None when everything is there."""
+    for program, package in (("java", "Java 17"), ("mvn", "Maven, which finds the kit's jars")):
+        if shutil.which(program) is None:
+            return f"{program} is not installed ({package})"
+    return None
+
+
+def class_path() -> str:
+    """The jars of the kit, found by Maven once and then remembered."""
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    remembered = CACHE / f"{digest}.classpath"
+    if not remembered.exists() or not all(Path(jar).exists() for jar in remembered.read_text().split(os.pathsep)):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={remembered}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_RUN_SECONDS_MAX)
+    return remembered.read_text()
+
+
+def run(test_class: str, url: str, properties: Mapping[str, str]) -> Sequence[Case]:
+    """Every case of one class against the server at `url`, with the client set up by the properties."""
+    told = {**FLAGS, "uri": url, "warehouse": WAREHOUSE, **properties}
+    with tempfile.TemporaryDirectory() as reports:
+        command = [
+            "java",
+            *(f"-D{name}={value}" for name, value in told.items()),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+            class_path(),
+            "org.junit.platform.console.ConsoleLauncher",
+            "execute",
+            f"--select-class={test_class}",
+            f"--reports-dir={reports}",
+            "--details=none",
+            "--disable-banner",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS_MAX, check=False)
+        files = sorted(Path(reports).glob("TEST-junit-jupiter.xml"))
+        if not files:
+            raise RuntimeError(f"the kit did not run: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        return _cases(files[0])
+
+
+def _cases(report: Path) -> Sequence[Case]:
+    found = []
+    for element in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by the kit a moment ago
+        failure = element.find("failure")
+        failure = element.find("error") if failure is None else failure
+        problem = "" if failure is None else (failure.get("message") or failure.text or "failed")
+        found.append(Case(element.get("name", ""), problem.strip()[:400], element.find("skipped") is not None))
+    return found
