@@ -44,6 +44,12 @@ class Identifier(NamedTuple):
         return Namespace(self.catalog, self.levels)
 
 
+def checked_catalog(name: str) -> str:
+    """The name itself, or Invalid with the reason why no catalog may be called so."""
+    _check("catalog name", name)
+    return name
+
+
 def checked_namespace(namespace: Namespace) -> Namespace:
     """The namespace itself, or Invalid with the reason why nothing may be called so."""
     if not namespace.levels:

@@ -26,17 +26,31 @@ class Catalog(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The request that made a record what it is.
+
+    With a key, `operation` and `id` name its claim, and `answer` is what a replay needs: whoever changes the record
+    next first makes that claim done (G6), so that a retry always finds out that it happened.
+    """
+
+    id: str
+    operation: str = ""
+    answer: str = ""
+
+
 class NamespaceRecord(Record, frozen=True, kw_only=True):
     """A namespace. `id` is new at every creation, so that a child can tell whether its namespace was made again.
 
     `new` is a child namespace whose parent has not been seen again since it was written; `dropping` reads as active,
-    and whoever has a child to show swaps it back (N6).
+    and whoever has a child to show swaps it back (N6); `dropped` is nothing, and has no id. Like a name, a namespace is
+    never deleted by an operation, only swapped (N9): what expects it absent can then not bring it back.
     """
 
-    state: Literal["new", "active", "dropping"]
+    state: Literal["new", "active", "dropping", "dropped"]
     id: str
     parent_id: str = ""
     properties: dict[str, str] = {}
+    change: Change | None = None
     created_ms: int = 0
     updated_ms: int = 0
 

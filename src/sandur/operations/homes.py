@@ -16,7 +16,7 @@ TRIES_MAX: Final = 8
 async def look_up_namespace(workspace: Workspace, namespace: Namespace) -> Held[NamespaceRecord] | None:
     """The namespace as a reader sees it; None when there is none. One that is being dropped still exists."""
     found = await workspace.namespace(namespace).read()
-    if found is None or not await _is_shown(workspace, namespace, found.value):
+    if found is None or not await is_shown(workspace, namespace, found.value):
         return None
     return found
 
@@ -26,7 +26,7 @@ async def confirm_namespace(workspace: Workspace, namespace: Namespace, namespac
     cell = workspace.namespace(namespace)
     for _ in range(TRIES_MAX):
         found = await cell.read()
-        if found is None or found.value.id != namespace_id or not await _is_shown(workspace, namespace, found.value):
+        if found is None or found.value.id != namespace_id or not await is_shown(workspace, namespace, found.value):
             return False
         if found.value.state != "dropping":
             return True
@@ -38,8 +38,10 @@ async def confirm_namespace(workspace: Workspace, namespace: Namespace, namespac
     raise Busy(f"namespace {namespace}: it keeps changing")
 
 
-async def _is_shown(workspace: Workspace, namespace: Namespace, record: NamespaceRecord) -> bool:
+async def is_shown(workspace: Workspace, namespace: Namespace, record: NamespaceRecord) -> bool:
     """A `new` namespace is a child like any other: it exists if its parent, read after it, is that it was made for."""
+    if record.state == "dropped":
+        return False
     if record.state != "new" or namespace.parent is None:
         return True
     return await confirm_namespace(workspace, namespace.parent, record.parent_id)

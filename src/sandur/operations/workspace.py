@@ -91,7 +91,7 @@ class Workspace:
         return self._cell(self.layout.name(identifier), NameRecord)
 
     def index(self, scope: Scope) -> Cell[Manifest]:
-        return self._cell(self.layout.index(scope), Manifest)
+        return self._cell(self.layout.list_index(scope), Manifest)
 
     def index_segment(self, scope: Scope, segment_id: str) -> Cell[Segment]:
         return self._cell(self.layout.index_segment(scope, segment_id), Segment)

@@ -168,7 +168,7 @@ class Layout(NamedTuple):
         """The namespaces right below another; those of the first level are in `schemas_index`."""
         return f"{self.root}index/namespaces/{encoded(parent.catalog)}/{encoded_levels(parent.levels)}{_INDEX_JSON}"
 
-    def index(self, scope: Scope) -> str:
+    def list_index(self, scope: Scope) -> str:
         match scope.collection:
             case "catalogs":
                 return self.catalogs_index()

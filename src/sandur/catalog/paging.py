@@ -1,0 +1,55 @@
+"""Page tokens: opaque to clients, made of the key a page ended with, and good for one list only."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from sandur.errors import BadRequest
+
+PAGE_SIZE_DEFAULT: Final = 1_000
+PAGE_SIZE_MAX: Final = 10_000
+
+_FORM: Final = 1
+_HASH_LENGTH: Final = 16
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    form: int
+    list: str
+    last: str
+
+
+def token_of(what: Iterable[str], last: str) -> str:
+    """The token with which the list of `what` goes on behind the key `last`."""
+    body = msgspec.json.encode(_Token(_FORM, _hash(what), last))
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+
+def last_of(token: str, what: Iterable[str]) -> str:
+    """The key at which the page before ended; BadRequest when the token is not ours, or belongs to another list."""
+    try:
+        body = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        found = msgspec.json.decode(body, type=_Token)
+    except (ValueError, msgspec.DecodeError):
+        raise BadRequest(f"Invalid page token: {token[:100]!r}") from None
+    if found.form != _FORM or found.list != _hash(what):
+        raise BadRequest(f"Invalid page token: {token[:100]!r} does not belong to this list")
+    return found.last
+
+
+def checked_size(page_size: int | None) -> int:
+    """How many entries a page gets at most; BadRequest when not even one was asked for."""
+    if page_size is None:
+        return PAGE_SIZE_DEFAULT
+    if page_size < 1:
+        raise BadRequest(f"Invalid page size: {page_size}, at least 1 is expected")
+    return min(page_size, PAGE_SIZE_MAX)
+
+
+def _hash(what: Iterable[str]) -> str:
+    """Texts are told apart by their lengths: no two lists are spelled alike."""
+    spelled = "".join(f"{len(text)}:{text}" for text in what)
+    return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]

@@ -1,0 +1,66 @@
+"""Everything on one store: from the settings to the workspaces of all tenants."""
+
+from typing import Final
+
+from sandur.clock import Clock
+from sandur.operations.background import Background
+from sandur.operations.caches import Recent
+from sandur.operations.catalogs import ensure_default_catalog
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.locations import Locations, address_of
+from sandur.storage.object_store import ObjectStore
+from sandur.storage.opening import open_store
+from sandur.storage.probe import prove
+from sandur.storage.retrying import RetryingStore
+
+WORKSPACES_MAX: Final = 1_000
+
+
+class Sandur:
+    """One process's view of a store. Between `start` and `close` it may be asked for workspaces."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._background = Background()
+        self._workspaces: Recent[tuple[str, str], Workspace] = Recent(WORKSPACES_MAX)
+        self._locations = Locations(
+            address_of(settings.store), store, others=settings.allowed_locations, open_store=self._open_store
+        )
+
+    async def start(self) -> None:
+        """Prove that the store can be used (Unfit if not), and make it ready: a default workspace with its catalog."""
+        await prove(self._store, self._clock)
+        tenant, workspace = self._settings.tenant or "default", self._settings.workspace or "default"
+        await ensure_default_catalog(self.workspace(tenant, workspace))
+
+    async def close(self) -> None:
+        """Finish what was begun, then let go of the store. Nothing is asked afterwards."""
+        await self._background.drain()
+        await self._locations.close()
+        await self._store.close()
+
+    def workspace(self, tenant: str, workspace: str) -> Workspace:
+        """The workspace of a tenant; what it remembers is kept as long as it is among those used last."""
+        found = self._workspaces.get((tenant, workspace))
+        if found is None:
+            found = self._workspaces[tenant, workspace] = Workspace(
+                store=self._store,
+                layout=Layout(tenant, workspace),
+                clock=self._clock,
+                settings=self._settings,
+                locations=self._locations,
+                background=self._background,
+            )
+        return found
+
+    def document_reads(self) -> tuple[int, int]:
+        """How often metadata files were found in memory, and how often not, since the start."""
+        documents = [workspace.documents for workspace in self._workspaces.values()]
+        return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)
+
+    def _open_store(self, url: str) -> ObjectStore:
+        return RetryingStore(open_store(url, self._settings), self._clock, self._settings.retry)

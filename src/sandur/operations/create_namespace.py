@@ -1,0 +1,156 @@
+"""How a namespace comes to be: a first level by one swap, a child like a table (N3, N4, N6)."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.records import Catalog, Claim, NamespaceRecord
+from sandur.catalog.sources import Request
+from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost
+from sandur.operations import indexing
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.claims import ClaimLost
+from sandur.operations.exactly_once import claim_of, exactly_once, hold
+from sandur.operations.homes import confirm_namespace, is_shown, look_up_namespace
+from sandur.operations.namespace_changes import change_of, help_predecessor, missing, nothing
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from sandur.storage.object_store import ABSENT
+
+OPERATION: Final = "create-namespace"
+TRIES_MAX: Final = 8
+
+
+class NamespaceCreation:
+    """One request to create a namespace.
+
+    The claim pins the id of the namespace, so that a retry recognises its own record. Nobody changes the record further
+    without making the claim done (G6), so a retry that does not find its record, and holds the claim, was never carried
+    out. A lost answer shows in the same way; without a key it stays unknown.
+    """
+
+    def __init__(
+        self, workspace: Workspace, namespace: Namespace, properties: Mapping[str, str], request: Request
+    ) -> None:
+        self._workspace = workspace
+        self._namespace = namespace
+        self._properties = dict(properties)
+        self._cell = workspace.namespace(namespace)
+        self._claim = claim_of(workspace, request, OPERATION)
+        self._change = change_of(workspace, request, OPERATION)
+        self._id = workspace.clock.new_uuid()
+        self._is_marked = False
+        self._is_uncertain = False
+
+    async def run(self) -> Catalog:
+        """The catalog in which the namespace is now; AlreadyExists, or NotFound when there is no parent."""
+        try:
+            return await exactly_once(self._claim, self._attempt, self._replay)
+        finally:
+            if self._is_marked:
+                await self._workspace.background.run("index a namespace", self._finish_index())
+
+    async def _replay(self, _: Claim) -> Catalog:
+        return await load_catalog(self._workspace, self._namespace.catalog)
+
+    async def _attempt(self, taken: Claim | None) -> Catalog:
+        if taken:
+            self._id = taken.namespace_id
+        for _ in range(TRIES_MAX):
+            catalog, found, parent = await asyncio.gather(
+                load_catalog(self._workspace, self._namespace.catalog), self._cell.read(), self._parent_id()
+            )
+            self._check_location(catalog)
+            if found and found.value.id == self._id:
+                return await self._confirm(catalog, found)
+            await self._expect_free(found, parent)
+            await self._write_aside(found)
+            written = await self._write(found, parent or "")
+            if written:
+                return await self._confirm(catalog, written)
+        raise Busy(f"namespace {self._namespace}: it keeps changing")
+
+    async def _parent_id(self) -> str | None:
+        """The id of the parent; empty when there is none because this is a first level, None when it does not exist."""
+        if self._namespace.parent is None:
+            return ""
+        found = await look_up_namespace(self._workspace, self._namespace.parent)
+        return found.value.id if found else None
+
+    def _check_location(self, catalog: Catalog) -> None:
+        check_namespace_location(self._workspace, catalog, self._properties)
+
+    async def _expect_free(self, found: Held[NamespaceRecord] | None, parent: str | None) -> None:
+        if self._is_uncertain and not self._claim.is_keyed:
+            raise OutcomeUnknown(f"namespace {self._namespace}: it may have been created, and was changed since")
+        if parent is None:
+            raise missing(self._namespace.parent)
+        if found and await is_shown(self._workspace, self._namespace, found.value):
+            raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
+
+    async def _write_aside(self, found: Held[NamespaceRecord] | None) -> None:
+        """N2, in one round: the claim (C7), the mark (I1), and what the record we replace is evidence of (G6)."""
+        before = found.value if found else None
+        orphan_of = self._namespace.parent if before and before.state == "new" else None
+        self._is_marked = True
+        await together(
+            [
+                hold(self._claim, namespace_id=self._id),
+                indexing.mark(self._workspace, self._namespace, self._id),
+                help_predecessor(self._workspace, before, orphan_of=orphan_of),
+            ]
+        )
+
+    async def _write(self, found: Held[NamespaceRecord] | None, parent: str) -> Held[NamespaceRecord] | None:
+        """N3: it happens here, for a child subject to its parent. None when somebody was faster."""
+        now_ms = self._workspace.clock.now_ms()
+        wanted = NamespaceRecord(
+            state="new" if parent else "active",
+            id=self._id,
+            parent_id=parent,
+            properties=self._properties,
+            change=self._change,
+            created_ms=now_ms,
+            updated_ms=now_ms,
+        )
+        try:
+            return await self._cell.swap(wanted, expected=found.version if found else ABSENT)
+        except SwapLost as lost:
+            self._is_uncertain |= not lost.is_definite
+            return None
+
+    async def _confirm(self, catalog: Catalog, held: Held[NamespaceRecord]) -> Catalog:
+        """N4: a child counts once its parent is seen to be there; if it is gone, the child is taken away again."""
+        parent = self._namespace.parent
+        if held.value.state == "new" and parent:
+            if not await confirm_namespace(self._workspace, parent, held.value.parent_id):
+                with contextlib.suppress(SwapLost):
+                    await self._cell.swap(nothing(self._workspace.clock.now_ms()), expected=held.version)
+                raise missing(parent)
+            await self._workspace.background.run("activate a namespace", self._activate(held))
+        await self._workspace.background.run("finish create namespace", self._finish_claim())
+        return catalog
+
+    async def _activate(self, held: Held[NamespaceRecord]) -> None:
+        """There is nothing left to confirm. Whoever changed it meanwhile is right."""
+        with contextlib.suppress(SwapLost):
+            await self._cell.swap(replace(held.value, state="active"), expected=held.version)
+
+    async def _finish_claim(self) -> None:
+        with contextlib.suppress(ClaimLost):  # Whoever has it finds the namespace by its id.
+            await self._claim.done()
+
+    async def _finish_index(self) -> None:
+        await indexing.finish(self._workspace, self._namespace, self._id)
+
+
+def check_namespace_location(workspace: Workspace, catalog: Catalog, properties: Mapping[str, str]) -> None:
+    """A namespace may say where its tables lie only within the storage of its catalog."""
+    if location := properties.get("location"):
+        checked_location(location, (normalized(catalog.root), *workspace.locations.others))

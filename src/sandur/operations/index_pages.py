@@ -1,0 +1,178 @@
+"""Reading lists from an index: in one round when it was seen before, from the things themselves when there is none."""
+
+import asyncio
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sandur.catalog.index import SEGMENT_MAX, Entry, Manifest, Scope, Segment, behind, merged, segment_at
+from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
+from sandur.operations.index_objects import Damaged, read_manifest, read_segment
+from sandur.operations.index_rebuild import rebuild
+from sandur.operations.index_truth import LOOKS_AT_ONCE, truth_about, written_names
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+TRIES_MAX: Final = 4
+READS_AT_ONCE_MAX: Final = 64
+
+Accepts = Callable[[Entry], bool]
+Parts = Mapping[str, Held[Segment] | Damaged | None]
+
+
+class Glance(NamedTuple):
+    """The first look at an index: what it is, and those of its segments that could be guessed to be needed."""
+
+    manifest: Held[Manifest] | Damaged | None
+    parts: Parts
+
+
+class EntriesPage(NamedTuple):
+    """Entries in the order of their names; when there may be more, they come behind `next_last`."""
+
+    entries: Sequence[Entry]
+    next_last: str | None
+
+
+class _Examined(NamedTuple):
+    """All entries from one place on: up to the last of them, or to the end of the index."""
+
+    entries: Sequence[Entry]
+    is_all: bool
+
+
+async def glance(workspace: Workspace, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
+    """Read the index, and in the same round what the page needs of it if it is as it was seen last."""
+    before = workspace.index(scope).last_seen
+    ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
+    manifest, parts = await asyncio.gather(read_manifest(workspace, scope), _read_parts(workspace, scope, ids))
+    return Glance(manifest, parts)
+
+
+async def entries_page(
+    workspace: Workspace,
+    scope: Scope,
+    *,
+    last: str | None,
+    wanted: int | None,
+    accepts: Accepts = lambda _: True,
+    seen: Glance | None = None,
+) -> EntriesPage:
+    """At most `wanted` entries (all, if None) that are accepted and come behind `last`.
+
+    What operations of this process have changed is looked up if the index may not say it yet: who lists after an answer
+    sees what was answered. Where nothing is touched, pages neither skip nor repeat an entry: their borders are names.
+    """
+    examined = await _from_index(workspace, scope, last, _Wish(wanted, accepts), seen)
+    if examined is None:
+        return await _without_index(workspace, scope, last, _Wish(wanted, accepts))
+    changed = workspace.index_memory.under_way(scope, workspace.clock.now_ms())
+    bound = None if examined.is_all else examined.entries[-1].name
+    names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
+    entries = merged(examined.entries, await truth_about(workspace, scope, names)) if names else examined.entries
+    return _page(entries, _Wish(wanted, accepts), bound)
+
+
+class _Wish(NamedTuple):
+    """How many entries are wanted, and which."""
+
+    wanted: int | None
+    accepts: Accepts
+
+    def is_met(self, entries: Sequence[Entry]) -> bool:
+        """Whether a page is full and one more entry shows that it is not the last."""
+        return self.wanted is not None and sum(map(self.accepts, entries)) > self.wanted
+
+
+def _page(entries: Sequence[Entry], wish: _Wish, bound: str | None) -> EntriesPage:
+    """The page of what was examined up to `bound`, which is None when that was everything."""
+    accepted = [entry for entry in entries if wish.accepts(entry)]
+    if wish.wanted is not None and len(accepted) > wish.wanted:
+        page = accepted[: wish.wanted]
+        return EntriesPage(page, page[-1].name)
+    return EntriesPage(accepted, bound)
+
+
+async def _from_index(
+    workspace: Workspace, scope: Scope, last: str | None, wish: _Wish, seen: Glance | None
+) -> _Examined | None:
+    """What the index says; None when it cannot be used."""
+    for _ in range(TRIES_MAX):
+        found = seen or await glance(workspace, scope, last=last, wanted=wish.wanted)
+        seen = None
+        if not isinstance(found.manifest, Held):
+            workspace.counters.add(INDEX_READS, "error" if found.manifest else "miss")
+            return None
+        if not found.manifest.value.segments:
+            workspace.counters.add(INDEX_READS, "hit")
+            return _Examined(behind(found.manifest.value.entries, last), is_all=True)
+        examined = await _from_segments(workspace, scope, last, wish, found)
+        if examined is not None:
+            workspace.counters.add(INDEX_READS, "hit")
+            return examined
+        # A segment is gone: split since, so that the manifest is another by now; otherwise it is lost.
+    workspace.counters.add(INDEX_READS, "error")
+    return None
+
+
+async def _from_segments(
+    workspace: Workspace, scope: Scope, last: str | None, wish: _Wish, found: Glance
+) -> _Examined | None:
+    if not isinstance(found.manifest, Held):
+        return None
+    entries: list[Entry] = []
+    ids = _ids_from(found.manifest.value, last, None)
+    done, step = 0, len(found.parts) or _segments_for(wish.wanted) or len(ids)
+    while done < len(ids) and not wish.is_met(entries):
+        some = ids[done : done + step]
+        missing = [segment_id for segment_id in some if segment_id not in found.parts]
+        parts = {**found.parts, **await _read_parts(workspace, scope, missing)}
+        for segment_id in some:
+            part = parts[segment_id]
+            if not isinstance(part, Held):
+                return None
+            entries += behind(part.value.entries, last)
+        done += len(some)
+        step = min(2 * step, READS_AT_ONCE_MAX)
+    return _Examined(entries, is_all=done == len(ids))
+
+
+def _segments_for(wanted: int | None) -> int | None:
+    """How many segments a page needs when they are half full, and the one in which it begins."""
+    return None if wanted is None else min(wanted // (SEGMENT_MAX // 2) + 2, READS_AT_ONCE_MAX)
+
+
+def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequence[str]:
+    """The segments from the one that `last` belongs to, so many or all."""
+    segments = manifest.segments
+    if not segments:
+        return ()
+    start = 0 if last is None else segment_at(segments, last)
+    return [ref.id for ref in segments[start : None if count is None else start + count]]
+
+
+async def _read_parts(workspace: Workspace, scope: Scope, ids: Sequence[str]) -> Parts:
+    places = asyncio.Semaphore(READS_AT_ONCE_MAX)
+
+    async def one(segment_id: str) -> Held[Segment] | Damaged | None:
+        async with places:
+            return await read_segment(workspace, scope, segment_id)
+
+    return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
+
+
+async def _without_index(workspace: Workspace, scope: Scope, last: str | None, wish: _Wish) -> EntriesPage:
+    """The same page, in the same order, from the things themselves; the index is made anew behind the answer."""
+    workspace.counters.add(LIST_FALLBACKS, scope.collection)
+    if workspace.index_memory.may_rebuild(scope, workspace.clock.now_ms()):
+        await workspace.background.run("rebuild index", rebuild(workspace, scope))
+    names = await written_names(workspace, scope)
+    names = names[0 if last is None else bisect.bisect_right(names, last) :]
+    entries: list[Entry] = []
+    done = 0
+    while done < len(names) and not wish.is_met(entries):
+        some = names[done : done + LOOKS_AT_ONCE]
+        truth = await truth_about(workspace, scope, some)
+        entries += [entry for name in some if (entry := truth[name])]
+        done += len(some)
+    return _page(entries, wish, None if done == len(names) else names[done - 1])

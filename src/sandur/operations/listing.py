@@ -1,0 +1,64 @@
+"""Lists, page by page, from the index."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from sandur.catalog.identifiers import Identifier, Kind, Namespace
+from sandur.catalog.index import Scope, names_of
+from sandur.catalog.paging import checked_size, last_of, token_of
+from sandur.operations.homes import look_up_namespace
+from sandur.operations.index_pages import EntriesPage, entries_page, glance
+from sandur.operations.namespace_changes import missing
+from sandur.operations.results import Page
+from sandur.operations.workspace import Workspace
+
+
+class PageRequest(NamedTuple):
+    """Which part of a list a client asks for: without a token everything, with an empty one the first page."""
+
+    token: str | None
+    size: int | None
+
+
+async def list_names(
+    workspace: Workspace, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
+) -> Page[Identifier]:
+    """The names of one kind in a namespace; NotFound when the namespace does not exist."""
+    listing = Listing(workspace, names_of(namespace), kind, PageRequest(page_token, page_size))
+    page = await listing.read(beside=must_exist(workspace, namespace))
+    return Page([Identifier(*namespace, entry.name) for entry in page.entries], listing.next_token(page))
+
+
+async def must_exist(workspace: Workspace, namespace: Namespace) -> None:
+    if await look_up_namespace(workspace, namespace) is None:
+        raise missing(namespace)
+
+
+class Listing:
+    """One request for a list. What it asks for is checked before anything is read."""
+
+    def __init__(self, workspace: Workspace, scope: Scope, kind: str, request: PageRequest) -> None:
+        self._workspace = workspace
+        self._scope = scope
+        self._kind = kind
+        self._what = (workspace.layout.root, kind, scope.text)
+        size = checked_size(request.size)
+        self._wanted = None if request.token is None else size
+        self._last = last_of(request.token, self._what) if request.token else None
+
+    async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
+        """The page; `beside` is done in the same round, and what it raises is raised."""
+        first_look = glance(self._workspace, self._scope, last=self._last, wanted=self._wanted)
+        _, seen = await asyncio.gather(beside, first_look)
+        return await entries_page(
+            self._workspace,
+            self._scope,
+            last=self._last,
+            wanted=self._wanted,
+            accepts=lambda entry: entry.kind == self._kind,
+            seen=seen,
+        )
+
+    def next_token(self, page: EntriesPage) -> str | None:
+        return None if page.next_last is None else token_of(self._what, page.next_last)

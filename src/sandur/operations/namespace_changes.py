@@ -1,0 +1,67 @@
+"""What changes of a namespace have in common: who made the last one, and how its request learns that it happened."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from sandur.catalog.failures import failure_of
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.records import Change, Failure, NamespaceRecord
+from sandur.catalog.sources import Request
+from sandur.errors import Busy, NotFound, SwapLost
+from sandur.operations.workspace import Workspace
+
+TRIES_MAX: Final = 8
+
+
+def change_of(workspace: Workspace, request: Request, operation: str) -> Change:
+    """How a request signs the record that it writes; without a key by an id that nobody else has."""
+    key_hash = request.key_hash
+    return Change(key_hash, operation) if key_hash else Change(workspace.clock.new_id())
+
+
+def is_by(record: NamespaceRecord, change: Change) -> bool:
+    """Whether the last change of the record is that of the request which signs so."""
+    last = record.change
+    return last is not None and (last.id, last.operation) == (change.id, change.operation)
+
+
+def missing(namespace: Namespace | None) -> NotFound:
+    return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
+
+
+def nothing(now_ms: int, change: Change | None = None) -> NamespaceRecord:
+    """What stands where a namespace was, or would have been: it has no id that a child could find again.
+
+    `change` is the drop that made it so; None for a child that never was.
+    """
+    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
+
+
+async def help_predecessor(
+    workspace: Workspace, record: NamespaceRecord | None, *, orphan_of: Namespace | None = None
+) -> None:
+    """G6: before a record is changed, the claim of the request that made it what it is says that this happened.
+
+    A retry of that request can then never mistake it for something that did not happen, whatever becomes of the record.
+    With `orphan_of`, the record is a child that did not happen, because that parent was gone.
+    """
+    last = record.change if record else None
+    if last is not None and last.operation:
+        await _make_done(workspace, last, failure_of(missing(orphan_of)) if orphan_of else None)
+
+
+async def _make_done(workspace: Workspace, last: Change, failure: Failure | None) -> None:
+    cell = workspace.claim(last.operation, last.id)
+    for _ in range(TRIES_MAX):
+        claim = await cell.read()
+        if claim is None or claim.value.state == "done":
+            return
+        try:
+            await cell.swap(
+                replace(claim.value, state="done", answer=last.answer, failure=failure), expected=claim.version
+            )
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"the claim of an earlier {last.operation} keeps changing")
