@@ -1,16 +1,21 @@
 """Workspaces for tests."""
 
+import hashlib
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from sandur.catalog.identifiers import Identifier, Kind
+from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.sources import Request
 from sandur.clock import Clock
 from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.object_store import ABSENT, ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 
 OWN_ADDRESS = "memory://store"
@@ -32,3 +37,26 @@ def make_workspace(store: ObjectStore | None = None, clock: Clock | None = None,
         settings=told,
         locations=Locations(OWN_ADDRESS, held, others=told.allowed_locations, open_store=no_other_store),
     )
+
+
+def make_request(text: str, key: str | None = None) -> Request:
+    """A request that is told from others by its text."""
+    return Request(hash=hashlib.sha256(ascii(text).encode()).hexdigest(), key=key)
+
+
+async def put_name(workspace: Workspace, identifier: Identifier, *, kind: Kind = "table") -> NameRecord:
+    """A name that exists, without all that a table needs: enough for what only looks at names."""
+    uuid = workspace.clock.new_uuid()
+    await workspace.pointer(uuid).create(Pointer(uuid=uuid, table_uuid=uuid, state="live", kind=kind))
+    cell = workspace.name(identifier)
+    before = await cell.read()
+    name = NameRecord(state="active", uuid=uuid, kind=kind, updated_ms=workspace.clock.now_ms())
+    return (await cell.swap(name, expected=before.version if before else ABSENT)).value
+
+
+async def take_name_away(workspace: Workspace, identifier: Identifier) -> None:
+    """The end of a name that `put_name` made."""
+    cell = workspace.name(identifier)
+    before = await cell.read()
+    if before:
+        await cell.swap(replace(before.value, state="dropped"), expected=before.version)

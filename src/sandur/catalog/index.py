@@ -40,7 +40,7 @@ class Scope(NamedTuple):
     @property
     def hash(self) -> str:
         """What stands for the scope where its text would be too long."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     @property
     def namespace(self) -> Namespace:

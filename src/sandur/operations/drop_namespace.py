@@ -125,16 +125,23 @@ class NamespaceDrop:
 
         Safe page by page: whatever is written behind the cursor is written by someone who then reads the namespace.
         """
+        namespace, name = await together([self._first_namespace(namespace_id), self._first_name(namespace_id)])
+        return namespace or name
+
+    async def _first_namespace(self, namespace_id: str) -> str | None:
         children = child_namespaces(self._workspace, self._namespace.catalog, self._namespace)
         async for some in _in_groups(children):
             are_there = await together(self._is_child(child, namespace_id) for child in some)
             if found := [child for child, is_there in zip(some, are_there, strict=True) if is_there]:
                 return f"the namespace {found[0]}"
+        return None
+
+    async def _first_name(self, namespace_id: str) -> str | None:
         layout = self._workspace.layout
         async for keys in _in_groups(keys_below(self._workspace, layout.names_folder(self._namespace))):
-            spots = await together(self._settle(layout.read_name(key), namespace_id) for key in keys)
-            if names := [name for name in spots if name]:
-                return names[0]
+            settled = await together(self._settle(layout.read_name(key), namespace_id) for key in keys)
+            if found := [name for name in settled if name]:
+                return found[0]
         return None
 
     async def _is_child(self, child: Namespace, namespace_id: str) -> bool:
