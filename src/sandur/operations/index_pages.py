@@ -21,10 +21,15 @@ Parts = Mapping[str, Held[Segment] | Damaged | None]
 
 
 class Glance(NamedTuple):
-    """The first look at an index: what it is, and those of its segments that could be guessed to be needed."""
+    """The first look at an index: what it is, and those of its segments that could be guessed to be needed.
+
+    `changed` was under way before the look: an update that ends during it is in neither the index that was read nor
+    among what is under way afterwards.
+    """
 
     manifest: Held[Manifest] | Damaged | None
     parts: Parts
+    changed: Sequence[str]
 
 
 class EntriesPage(NamedTuple):
@@ -43,10 +48,11 @@ class _Examined(NamedTuple):
 
 async def glance(workspace: Workspace, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
     """Read the index, and in the same round what the page needs of it if it is as it was seen last."""
+    changed = workspace.index_memory.under_way(scope, workspace.clock.now_ms())
     before = workspace.index(scope).last_seen
     ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
     manifest, parts = await asyncio.gather(read_manifest(workspace, scope), _read_parts(workspace, scope, ids))
-    return Glance(manifest, parts)
+    return Glance(manifest, parts, changed)
 
 
 async def entries_page(
@@ -63,10 +69,10 @@ async def entries_page(
     What operations of this process have changed is looked up if the index may not say it yet: who lists after an answer
     sees what was answered. Where nothing is touched, pages neither skip nor repeat an entry: their borders are names.
     """
+    changed = seen.changed if seen else workspace.index_memory.under_way(scope, workspace.clock.now_ms())
     examined = await _from_index(workspace, scope, last, _Wish(wanted, accepts), seen)
     if examined is None:
         return await _without_index(workspace, scope, last, _Wish(wanted, accepts))
-    changed = workspace.index_memory.under_way(scope, workspace.clock.now_ms())
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     entries = merged(examined.entries, await truth_about(workspace, scope, names)) if names else examined.entries
