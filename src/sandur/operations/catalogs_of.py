@@ -1,5 +1,6 @@
 """Everything on one store: from the settings to the workspaces of all tenants."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from sandur.clock import Clock
@@ -57,9 +58,15 @@ class Sandur:
             )
         return found
 
+    @property
+    def workspaces(self) -> Sequence[Workspace]:
+        """Those used last."""
+        # Looking one up changes their order: not while walking over them.
+        return [self._workspaces[key] for key in tuple(self._workspaces)]
+
     def document_reads(self) -> tuple[int, int]:
         """How often metadata files were found in memory, and how often not, since the start."""
-        documents = [workspace.documents for workspace in self._workspaces.values()]
+        documents = [workspace.documents for workspace in self.workspaces]
         return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)
 
     def _open_store(self, url: str) -> ObjectStore:
