@@ -138,7 +138,9 @@ def is_main_a_tag(comparison: Comparison, difference: Difference) -> bool:
 def is_default_removed_before(comparison: Comparison, difference: Difference) -> bool:
     return (
         difference.aspect is Aspect.VERDICT
-        and comparison.ours.message.startswith("Invalid table metadata: Cannot find")
+        and comparison.ours.message.startswith(
+            ("Invalid table metadata: Cannot find", "Cannot set current schema to unknown schema")
+        )
         and comparison.commit.has("remove-partition-specs", "remove-schemas")
     )
 
@@ -148,7 +150,7 @@ def is_requirement_checked_first(comparison: Comparison, difference: Difference)
         difference.aspect is Aspect.VERDICT
         and comparison.ours.message.startswith("Requirement failed: ")
         and comparison.theirs.verdict is Verdict.REFUSED
-        and re.match(_READING, comparison.theirs.message) is not None
+        and (comparison.theirs.has_crashed or re.match(_READING, comparison.theirs.message) is not None)
     )
 
 
@@ -208,7 +210,8 @@ def is_another_order_of_problems(comparison: Comparison, difference: Difference)
 
 
 def _problems(message: str) -> list[str]:
-    return sorted(re.sub(r"default \(.*\)", "default", line) for line in message.splitlines())
+    """The columns with problems: of two in one column each engine shows one."""
+    return sorted(re.findall("^- Invalid (?:type|initial default) for (.*?): ", message, flags=re.MULTILINE))
 
 
 _NUMBER = re.compile("[0-9]+")
