@@ -52,3 +52,33 @@ def probe(*, store: StoreOption = None, config: ConfigOption = None, as_json: Js
     from sandur.cli.probe_store import probe_store  # noqa: PLC0415 - starts fast
 
     probe_store(store=store, config=config, as_json=as_json)
+
+
+@app.command()
+def serve(
+    *,
+    store: StoreOption = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="H", help="The address to listen on")] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="P", help="The port; 0 takes a free one")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="How many processes")] = None,
+    config: ConfigOption = None,
+    allow_location: Annotated[
+        list[str] | None,
+        typer.Option("--allow-location", metavar="URL", help="Where tables may lie beyond the catalogs' own roots"),
+    ] = None,
+    allow_unauthenticated: Annotated[
+        bool, typer.Option("--allow-unauthenticated", help="Let other machines in without asking who they are")
+    ] = False,
+) -> None:
+    """Serve the catalog until a signal ends it, and print how to connect each engine."""
+    from sandur.cli.serve import run_server  # noqa: PLC0415 - starts fast
+
+    flags: dict[str, object] = {
+        "store": store,
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "allowed_locations": tuple(allow_location) if allow_location else None,
+        "allow_unauthenticated": allow_unauthenticated or None,
+    }
+    run_server(config=config, flags=flags)

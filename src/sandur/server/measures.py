@@ -1,8 +1,8 @@
 """What Prometheus is told; the numbers of several workers add up when they share a folder."""
 
 import os
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -14,6 +14,8 @@ from prometheus_client import (
     generate_latest,
     multiprocess,
 )
+
+from sandur.operations.counters import Count
 
 SHARED_FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -44,34 +46,49 @@ STORAGE_ROUNDS: Final = Histogram(
     "sandur_storage_rounds", "Storage rounds one behind the other before an answer.", ("operation",), buckets=_ROUNDS
 )
 SWAP_CONFLICTS: Final = Counter("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
-CACHE_READS: Final = Gauge(
-    "sandur_cache_reads", "Look-ups in the cache of documents since the start.", ("result",), multiprocess_mode="sum"
-)
+_counters: Final[dict[str, Counter]] = {}
 
 
-class CacheCounts(NamedTuple):
-    """How often the cache of documents had what was asked for, since the start of the process."""
+class Grown:
+    """Passes counts that somebody else keeps on to Prometheus, by what they have grown since the last time."""
 
-    hits: int
-    misses: int
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def show(self, counts: Iterable[Count]) -> None:
+        for count in counts:
+            known = (count.name, count.value)
+            # A workspace that is forgotten takes its counts along; Prometheus's must not shrink.
+            _counter(count).labels(count.value).inc(max(0, count.times - self._seen.get(known, 0)))
+            self._seen[known] = count.times
+
+
+def _counter(count: Count) -> Counter:
+    found = _counters.get(count.name)
+    if found is None:
+        name = count.name.removesuffix("_total")
+        found = _counters[count.name] = Counter(name, name.replace("_", " ").capitalize() + ".", (count.label,))
+    return found
 
 
 class RequestMeasures:
-    """Histograms of requests, each looked up once."""
+    """Histograms of requests, each looked up once: looking one up costs more than telling it something."""
 
     def __init__(self) -> None:
-        self._children: dict[tuple[str, str, str, str, int], Histogram] = {}
+        self._seconds: dict[tuple[str, ...], Histogram] = {}
+        self._rounds: dict[str, Histogram] = {}
 
-    def observe(self, labels: tuple[str, str, str, str, int], seconds: float) -> None:
-        child = self._children.get(labels)
+    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
+        child = self._seconds.get(labels)
         if child is None:
-            child = self._children[labels] = REQUEST_SECONDS.labels(*labels)
+            child = self._seconds[labels] = REQUEST_SECONDS.labels(*labels)
         child.observe(seconds)
 
-
-def show_cache(counts: CacheCounts) -> None:
-    for result, value in counts._asdict().items():
-        CACHE_READS.labels(result).set(value)
+    def observe_rounds(self, operation: str, rounds: int) -> None:
+        child = self._rounds.get(operation)
+        if child is None:
+            child = self._rounds[operation] = STORAGE_ROUNDS.labels(operation)
+        child.observe(rounds)
 
 
 def exposition(environment: Mapping[str, str] = os.environ) -> tuple[bytes, str]:

@@ -1,0 +1,89 @@
+"""Putting the server together: the store, the catalog on it, and the dialects that speak for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sandur.clock import Clock, SystemClock
+from sandur.operations.catalogs_of import Sandur
+from sandur.operations.counters import Count
+from sandur.operations.workspace import Workspace
+from sandur.server.app import App
+from sandur.server.health import side_app
+from sandur.server.iceberg_rest.dialect import IcebergRest
+from sandur.server.measured_store import MeasuredStore
+from sandur.server.measures import Grown
+from sandur.settings import Settings
+from sandur.storage.object_store import ObjectStore
+from sandur.storage.opening import connect
+
+_CACHE_READS: Final = "sandur_cache_reads_total"
+_LOOKED_FOR: Final = "_probe/readiness"
+_SHOW_SECONDS: Final = 5.0
+
+
+class OpenCatalog:
+    """The catalog of one process, from its start to its end."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
+        self.is_started = False
+        self.sandur = Sandur(settings, clock, store)
+        self._store = store
+        self._clock = clock
+        self._grown = Grown()
+        self._showing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Prove the store and open the catalog; raises what makes it unusable."""
+        await self.sandur.start()
+        self._showing = asyncio.create_task(self._show_counts_often())
+        self.is_started = True
+
+    async def close(self) -> None:
+        """Finish what was begun, then let go of the store."""
+        self.is_started = False
+        if self._showing:
+            self._showing.cancel()
+        await self.sandur.close()
+        self.show_counts()
+
+    async def reach_store(self) -> None:
+        await self._store.head(_LOOKED_FOR)
+
+    def show_counts(self) -> None:
+        self._grown.show(_counts(self.sandur.workspaces))
+
+    async def _show_counts_often(self) -> None:
+        """Workers are asked for their numbers by turns: what the others counted must lie ready."""
+        while True:
+            await self._clock.sleep(_SHOW_SECONDS)
+            self.show_counts()
+
+
+def _counts(workspaces: Iterable[Workspace]) -> Iterator[Count]:
+    """What all workspaces counted, by name and value: tenants are not told apart."""
+    times: Counter[tuple[str, str, str]] = Counter()
+    for workspace in workspaces:
+        for count in workspace.counters:
+            times[count.name, count.label, count.value] += count.times
+        times[_CACHE_READS, "result", "hit"] += workspace.documents.hits
+        times[_CACHE_READS, "result", "miss"] += workspace.documents.misses
+    for (name, label, value), total in times.items():
+        yield Count(name, label, value, total)
+
+
+def build(
+    settings: Settings, *, clock: Clock | None = None, store: ObjectStore | None = None
+) -> tuple[App, OpenCatalog]:
+    """The application of one process, and the catalog it serves, not yet started."""
+    acting = clock or SystemClock()
+    catalog = OpenCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
+    dialect = IcebergRest(catalog.sandur, settings)
+    app = App(dialects=[dialect], beside=side_app(catalog), lifetime=catalog, settings=settings, clock=acting)
+    return app, catalog
+
+
+def build_app(settings: Settings) -> App:
+    """What uvicorn calls in each process."""
+    return build(settings)[0]

@@ -1,0 +1,1 @@
+"""The Iceberg REST protocol."""

@@ -1,0 +1,29 @@
+"""Functions over HTTP: the protocol only reads them."""
+
+from sandur.catalog.identifiers import Identifier
+from sandur.errors import NotFound
+from sandur.operations.listing import list_names
+from sandur.operations.namespaces import load_namespace
+from sandur.server.iceberg_rest.bodies import encoded
+from sandur.server.iceberg_rest.call import Call
+from sandur.server.messages import Answer, json_answer
+
+
+async def list_functions(call: Call) -> Answer:
+    page = call.page
+    found = await list_names(
+        call.workspace, call.namespace, kind="function", page_token=page.token, page_size=page.size
+    )
+    return json_answer(
+        encoded({"identifiers": [_path(entry) for entry in found.entries], "next-page-token": found.next_token})
+    )
+
+
+async def load_function(call: Call) -> Answer:
+    """Absent whatever the name: no function of this catalog has Iceberg's form, which only a writer could give it."""
+    await load_namespace(call.workspace, call.namespace)
+    raise NotFound(f"Function does not exist: {call.identifier('function')}", subject="function")
+
+
+def _path(identifier: Identifier) -> list[str]:
+    return [*identifier.levels, identifier.name]

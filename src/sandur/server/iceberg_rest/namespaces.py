@@ -1,0 +1,78 @@
+"""Namespaces over HTTP."""
+
+import asyncio
+
+from sandur.catalog.identifiers import Namespace
+from sandur.errors import NotFound
+from sandur.operations import namespaces as operations
+from sandur.operations.catalogs import load_catalog
+from sandur.server.iceberg_rest.bodies import (
+    CreateNamespaceBody,
+    UpdatePropertiesBody,
+    decoded_body,
+    encoded,
+    namespaces_body,
+)
+from sandur.server.iceberg_rest.call import Call
+from sandur.server.iceberg_rest.names import parent_levels
+from sandur.server.messages import NO_CONTENT, Answer, json_answer
+
+
+async def list_namespaces(call: Call) -> Answer:
+    page = call.page
+    # At the same time: only the catalog itself can say that it does not exist.
+    _, found = await asyncio.gather(
+        load_catalog(call.workspace, call.catalog),
+        operations.list_namespaces(
+            call.workspace, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
+        ),
+    )
+    return json_answer(namespaces_body(found.entries, found.next_token))
+
+
+async def create_namespace(call: Call) -> Answer:
+    body = decoded_body(call.http.body, CreateNamespaceBody, "create namespace request")
+    namespace = Namespace(call.catalog, body.namespace)
+    view = await operations.create_namespace(call.workspace, namespace, body.properties or {}, call.request())
+    return _shown(view.namespace, view.properties)
+
+
+async def load_namespace(call: Call) -> Answer:
+    view = await operations.load_namespace(call.workspace, call.namespace)
+    return _shown(view.namespace, view.properties)
+
+
+async def namespace_exists(call: Call) -> Answer:
+    if not await operations.namespace_exists(call.workspace, call.namespace):
+        raise NotFound(f"Namespace does not exist: {call.namespace}", subject="namespace")
+    return NO_CONTENT
+
+
+async def drop_namespace(call: Call) -> Answer:
+    await operations.drop_namespace(call.workspace, call.namespace, call.request())
+    return NO_CONTENT
+
+
+async def update_properties(call: Call) -> Answer:
+    body = decoded_body(call.http.body, UpdatePropertiesBody, "update namespace properties request")
+    changed = await operations.update_namespace_properties(
+        call.workspace,
+        call.namespace,
+        removals=body.removals or (),
+        updates=body.updates or {},
+        request=call.request(),
+    )
+    answer = {"updated": list(changed.updated), "removed": list(changed.removed), "missing": list(changed.missing)}
+    return json_answer(encoded(answer))
+
+
+def _shown(namespace: Namespace, properties: object) -> Answer:
+    return json_answer(encoded({"namespace": namespace.levels, "properties": properties}))
+
+
+def _parent(call: Call) -> Namespace | None:
+    parent = call.query.get("parent")
+    if not parent:
+        return None
+    is_pyiceberg = (call.http.header(b"user-agent") or "").startswith("PyIceberg")
+    return Namespace(call.catalog, parent_levels(parent, is_encoded_twice=is_pyiceberg))

@@ -1,0 +1,162 @@
+"""Tables over HTTP."""
+
+from typing import Final, Literal
+
+from sandur.catalog.identifiers import Identifier, Kind
+from sandur.errors import BadRequest, NotFound
+from sandur.iceberg.requests import decode_create_table, decode_register_table, decode_table_commit
+from sandur.operations import load_table as loading
+from sandur.operations import register as registering
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name, unregister_table
+from sandur.operations.listing import list_names
+from sandur.operations.metrics import report_metrics
+from sandur.operations.rename import rename
+from sandur.operations.results import NotModified
+from sandur.server.iceberg_rest.bodies import (
+    RenameBody,
+    ReportBody,
+    committed_body,
+    decoded_body,
+    identifiers_body,
+    loaded_body,
+)
+from sandur.server.iceberg_rest.call import Call
+from sandur.server.messages import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
+
+# An answer is for one client: it depends on who asks, where, and with which delegation.
+_VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
+PRIVATE: Final = ((CACHE_CONTROL, b"private"), _VARY)
+_LOADED: Final = (JSON, *PRIVATE)
+
+
+async def list_of_kind(call: Call, kind: Kind) -> Answer:
+    page = call.page
+    found = await list_names(call.workspace, call.namespace, kind=kind, page_token=page.token, page_size=page.size)
+    return json_answer(identifiers_body(call.namespace, found.entries, found.next_token))
+
+
+async def list_tables(call: Call) -> Answer:
+    return await list_of_kind(call, "table")
+
+
+async def create(call: Call) -> Answer:
+    body = decode_create_table(call.http.body)
+    loaded = await create_table(call.workspace, call.namespace, body, call.request())
+    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+
+
+async def load(call: Call) -> Answer:
+    identifier = call.identifier("table")
+    try:
+        loaded = await loading.load_table(
+            call.workspace,
+            identifier,
+            snapshots=_snapshots(call),
+            if_none_match=_etag(call.http.header(b"if-none-match")),
+        )
+    except NotFound as error:
+        raise about("table", identifier, error) from None
+    if isinstance(loaded, NotModified):
+        return Answer(304, b"", (*PRIVATE, (ETAG, _quoted(loaded.etag))))
+    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+
+
+async def exists(call: Call) -> Answer:
+    identifier = call.identifier("table")
+    if not await loading.table_exists(call.workspace, identifier):
+        raise NotFound(f"Table does not exist: {identifier}", subject="table")
+    return NO_CONTENT
+
+
+async def commit(call: Call) -> Answer:
+    body = decode_table_commit(call.http.body)
+    loaded = await commit_table(call.workspace, call.identifier("table"), body, call.request())
+    return Answer(200, committed_body(loaded), _headers(loaded.etag))
+
+
+async def drop(call: Call) -> Answer:
+    identifier = call.identifier("table")
+    purge = call.is_set("purgeRequested")
+    try:
+        await drop_name(call.workspace, identifier, kind="table", purge=purge, request=call.request(f"purge={purge}"))
+    except NotFound as error:
+        raise about("table", identifier, error) from None
+    return NO_CONTENT
+
+
+async def unregister(call: Call) -> Answer:
+    loaded = await unregister_table(call.workspace, call.identifier("table"), call.request())
+    return json_answer(committed_body(loaded), *PRIVATE)
+
+
+async def rename_table(call: Call) -> Answer:
+    return await rename_of_kind(call, "table")
+
+
+async def rename_of_kind(call: Call, kind: Kind) -> Answer:
+    body = decoded_body(call.http.body, RenameBody, "rename request")
+    await rename(
+        call.workspace,
+        Identifier(call.catalog, body.source.namespace, body.source.name),
+        Identifier(call.catalog, body.destination.namespace, body.destination.name),
+        kind=kind,
+        request=call.request(),
+    )
+    return NO_CONTENT
+
+
+async def register_table(call: Call) -> Answer:
+    body = decode_register_table(call.http.body)
+    loaded = await registering.register_table(
+        call.workspace,
+        call.namespace,
+        body.name,
+        body.metadata_location,
+        overwrite=bool(body.overwrite),
+        request=call.request(),
+    )
+    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+
+
+async def metrics(call: Call) -> Answer:
+    decoded_body(call.http.body, ReportBody, "metrics report")
+    await report_metrics(call.workspace, call.identifier("table"), call.http.body, call.request())
+    return NO_CONTENT
+
+
+def about(subject: Literal["table", "view"], identifier: Identifier, error: NotFound) -> NotFound:
+    """The same absence, told of the table.
+
+    Java asks for `ns.table.files` as the table `files` in the namespace `ns.table`, and goes on to look for the
+    metadata table only when it is the table that does not exist.
+    """
+    if error.subject != "namespace":
+        return error
+    return NotFound(f"{subject.capitalize()} does not exist: {identifier}", subject=subject)
+
+
+def _snapshots(call: Call) -> Literal["all", "refs"]:
+    match call.query.get("snapshots", "all"):
+        case "all" | "":
+            return "all"
+        case "refs":
+            return "refs"
+        case other:
+            raise BadRequest(f"Invalid snapshots: expected all or refs, found {other[:40]!r}")
+
+
+def _etag(if_none_match: str | None) -> str | None:
+    """The tag that the client holds, without quotation marks; of several the first. `*` names none."""
+    if not if_none_match or if_none_match == "*":
+        return None
+    return if_none_match.split(",", 1)[0].strip().removeprefix("W/").strip('"')
+
+
+def _headers(etag: str | None) -> Headers:
+    return _LOADED if etag is None else (*_LOADED, (ETAG, _quoted(etag)))
+
+
+def _quoted(etag: str) -> bytes:
+    return b'"' + etag.encode("ascii") + b'"'

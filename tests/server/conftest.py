@@ -1,0 +1,74 @@
+"""A catalog behind HTTP: in this process for speed, in a process of its own for what only the wire shows."""
+
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from sandur.server.app import AsgiApp, Scope, Send
+from sandur.server.building import build
+from sandur.server.receiving import Receive
+from sandur.settings import Settings
+from sandur.storage.object_store import ObjectStore
+from tests.server.process import ServerProcess, server_process
+
+
+def _with_plain_names(app: AsgiApp) -> AsgiApp:
+    """What httpx sees on the wire: names of headers that are mere bytes."""
+
+    async def plain(scope: Scope, receive: Receive, send: Send) -> None:
+        async def plainly(message: MutableMapping[str, Any]) -> None:
+            named = [(bytes(bytearray(name)), value) for name, value in message.get("headers", [])]
+            await send({**message, "headers": named})
+
+        await app(scope, receive, plainly)
+
+    return plain
+
+
+class Catalogs:
+    """Opens servers in this process, each with the settings and the store it is given, and closes them at the end."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def open(self, store: ObjectStore | None = None, **settings: object) -> httpx.AsyncClient:
+        app, catalog = build(Settings(**{"store": "memory:", "log_level": "error", **settings}), store=store)  # type: ignore[arg-type] # Given by name.
+        await catalog.start()
+        self._stack.push_async_callback(catalog.close)
+        transport = httpx.ASGITransport(_with_plain_names(app))
+        return await self._stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://catalog", timeout=30)
+        )
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Servers in this process keep their logs to themselves."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def catalogs() -> AsyncIterator[Catalogs]:
+    async with AsyncExitStack() as stack:
+        yield Catalogs(stack)
+
+
+@pytest.fixture
+async def client(catalogs: Catalogs) -> httpx.AsyncClient:
+    """A fresh catalog in memory."""
+    return await catalogs.open()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of two workers on a folder, started once."""
+    folder: Path = tmp_path_factory.mktemp("server")
+    with server_process(folder, "--workers", "2", fsync="never") as running:
+        yield running

@@ -1,0 +1,86 @@
+"""Who asks and where: headers, and what the settings fix."""
+
+import pytest
+
+from sandur.catalog.sources import Source
+from sandur.errors import BadRequest
+from sandur.server.identity import Identity, identified, source_of
+from sandur.server.listening import check_exposure, is_loopback
+from sandur.server.messages import HttpRequest, Refused
+from sandur.settings import Settings, load_settings
+
+OPEN = Settings()
+LOCKED = load_settings(flags={"authentication": "token", "token": "hush"})
+
+
+def request(**headers: str) -> HttpRequest:
+    sent = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    return HttpRequest("GET", b"/", b"", sent, b"", "request-1")
+
+
+def test_without_headers_everything_is_default() -> None:
+    assert identified(request(), OPEN, needs_token=True) == Identity("default", "default", "anonymous")
+
+
+def test_headers_choose_tenant_and_workspace() -> None:
+    chosen = identified(request(x_sandur_tenant="acme", x_sandur_workspace="dev-1"), OPEN, needs_token=True)
+
+    assert chosen == Identity("acme", "dev-1", "anonymous")
+
+
+def test_settings_fix_tenant_and_workspace() -> None:
+    settings = Settings(tenant="acme", workspace="prod")
+
+    chosen = identified(request(x_sandur_tenant="other", x_sandur_workspace="other"), settings, needs_token=True)
+
+    assert chosen == Identity("acme", "prod", "anonymous")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a b", "-a", "a" * 64, "é", "a\x1fb", "tenant=x"])
+def test_a_bad_tenant_is_a_bad_request(name: str) -> None:
+    with pytest.raises(BadRequest, match="x-sandur-tenant"):
+        identified(request(x_sandur_tenant=name), OPEN, needs_token=True)
+
+
+@pytest.mark.parametrize("value", ["Bearer hush", "bearer hush", "BEARER  hush "])
+def test_the_token_lets_in(value: str) -> None:
+    assert identified(request(authorization=value), LOCKED, needs_token=True).principal == "token"
+
+
+@pytest.mark.parametrize("value", ["", "hush", "Bearer", "Bearer ", "Bearer hush2", "Bearer Hush", "Basic hush"])
+def test_any_other_token_does_not(value: str) -> None:
+    with pytest.raises(Refused) as caught:
+        identified(request(authorization=value), LOCKED, needs_token=True)
+
+    assert caught.value.status == 401
+
+
+def test_a_pipeline_names_its_run_and_everybody_else_the_client() -> None:
+    identity = Identity("default", "default", "anonymous")
+
+    assert source_of(request(user_agent="PyIceberg/0.12.0"), identity) == Source(
+        kind="rest", principal="anonymous", client="PyIceberg/0.12.0"
+    )
+    assert source_of(request(x_sandur_run_id="run-1", x_sandur_task_id="task-2"), identity) == Source(
+        kind="pipeline", principal="anonymous", run_id="run-1", task_id="task-2"
+    )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_only_this_machine_may_be_let_in_without_a_token(host: str) -> None:
+    assert is_loopback(host)
+    check_exposure(Settings(host=host))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org"])  # noqa: S104 - refused here
+def test_other_machines_are_let_in_only_by_token_or_by_flag(host: str) -> None:
+    with pytest.raises(BadRequest, match="authentication is off"):
+        check_exposure(Settings(host=host))
+
+    check_exposure(Settings(host=host, allow_unauthenticated=True))
+    check_exposure(load_settings(flags={"host": host, "authentication": "token", "token": "hush"}))
+
+
+def test_a_token_that_is_not_set_lets_nobody_in() -> None:
+    with pytest.raises(BadRequest, match="needs the setting token"):
+        check_exposure(Settings(authentication="token"))

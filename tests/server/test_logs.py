@@ -1,0 +1,49 @@
+"""Log lines: one per event, for people or for machines, and never two from one value."""
+
+import json
+import subprocess
+import sys
+
+SCRIPT = """
+import logging
+import structlog
+from sandur.server.logs import configure_logs
+
+configure_logs("{form}", "{level}")
+log = structlog.get_logger()
+log.info("request", status=200, path="a b", odd="x\\ny=1", empty="")
+log.warning("careful")
+logging.getLogger("uvicorn.error").error("broken %s", "pipe")
+logging.getLogger("uvicorn.error").info("chatter")
+try:
+    1 / 0
+except ZeroDivisionError as error:
+    log.error("unexpected error", exc_info=error)
+"""
+
+
+def lines(form: str, level: str = "info") -> list[str]:
+    script = SCRIPT.replace("{form}", form).replace("{level}", level)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return done.stderr.splitlines()
+
+
+def test_json_lines_hold_every_field() -> None:
+    told = [json.loads(line) for line in lines("json")]
+
+    assert [event["event"] for event in told] == ["request", "careful", "broken pipe", "unexpected error"]
+    assert told[0]["odd"] == "x\ny=1"
+    assert told[0]["level"] == "info"
+    assert told[2]["logger"] == "uvicorn.error"
+    assert "ZeroDivisionError" in told[3]["exception"]
+
+
+def test_a_value_can_forge_neither_a_field_nor_a_line() -> None:
+    first = lines("text")[0]
+
+    assert first.endswith(r"""info request status=200 path='a b' odd='x\ny=1' empty=''""")
+
+
+def test_a_level_leaves_out_what_is_below_it() -> None:
+    assert json.loads(lines("json", "warning")[0])["event"] == "careful"
+    assert len(lines("json", "error")) == 2

@@ -1,0 +1,51 @@
+"""The store that counts: what Prometheus is told of calls, lost swaps and rounds."""
+
+import asyncio
+
+import pytest
+from prometheus_client import REGISTRY
+
+from sandur.errors import SwapLost
+from sandur.server.measured_store import MeasuredStore, Rounds, area_of, current_rounds
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ABSENT
+
+KEY = "tenant=t/workspace=w/_catalog/names/main/ns/t.json"
+
+
+def told(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_calls_are_counted_by_operation_area_and_end() -> None:
+    store = MeasuredStore(MemoryStore())
+    labels = {"operation": "opOne", "area": "names"}
+    current_rounds.set(Rounds("opOne"))
+
+    await store.get(KEY)
+    await store.put(KEY, b"1", expected=ABSENT)
+    with pytest.raises(SwapLost):
+        await store.put(KEY, b"2", expected=ABSENT)
+
+    assert told("sandur_storage_calls_total", **labels, call="get", result="absent") == 1
+    assert told("sandur_storage_calls_total", **labels, call="put", result="ok") == 1
+    assert told("sandur_storage_calls_total", **labels, call="put", result="lost") == 1
+    assert told("sandur_swap_conflicts_total", **labels) == 1
+
+
+async def test_calls_at_the_same_time_are_one_round() -> None:
+    store = MeasuredStore(MemoryStore())
+    rounds = Rounds("opTwo")
+    current_rounds.set(rounds)
+
+    await asyncio.gather(store.get("a"), store.get("b"), store.get("c"))
+    await store.get("d")
+
+    assert rounds.count == 2
+
+
+def test_the_areas_are_bounded_whatever_the_key() -> None:
+    assert area_of(KEY) == "names"
+    assert area_of("tenant=t/workspace=w/_catalog/index/tables/a.v1.json") == "index"
+    assert area_of("tables/default/default/ns/t/metadata/00000.metadata.json") == "files"
+    assert area_of("tenant=t/workspace=w/_catalog/anything/else") == "files"

@@ -1,0 +1,95 @@
+"""Errors in the words of the Iceberg REST protocol: the code and type that clients dispatch on."""
+
+import inspect
+import json
+
+import pytest
+
+from sandur import errors
+from sandur.errors import (
+    AlreadyExists,
+    BadRequest,
+    Busy,
+    Conflict,
+    Invalid,
+    KeyReused,
+    NotEmpty,
+    NotFound,
+    OutcomeUnknown,
+    SandurError,
+    Unavailable,
+    Unfit,
+    Unprocessable,
+    Unsupported,
+)
+from sandur.server.iceberg_rest.problems import refusal
+from sandur.server.messages import Refused
+
+TOLD = [
+    (BadRequest("m"), "updateTable", 400, "BadRequestException"),
+    (Invalid("m"), "updateTable", 400, "IllegalArgumentException"),
+    (Invalid("ValidationException: m"), "updateTable", 400, "ValidationException"),
+    (Unprocessable("m"), "updateProperties", 422, "UnprocessableEntityException"),
+    (NotFound("m", subject="catalog"), "getConfig", 404, "NoSuchWarehouseException"),
+    (NotFound("m", subject="namespace"), "createTable", 404, "NoSuchNamespaceException"),
+    (NotFound("m", subject="table"), "loadTable", 404, "NoSuchTableException"),
+    (NotFound("m", subject="view"), "loadView", 404, "NoSuchViewException"),
+    (NotFound("m", subject="function"), "loadFunction", 404, "NoSuchFunctionException"),
+    (NotFound("m", subject="file"), "loadTable", 404, "NotFoundException"),
+    (NotFound("m", subject="volume"), "loadTable", 404, "NotFoundException"),
+    (AlreadyExists("m", subject="table"), "createTable", 409, "AlreadyExistsException"),
+    (NotEmpty("m"), "dropNamespace", 409, "NamespaceNotEmptyException"),
+    (Conflict("m"), "updateTable", 409, "CommitFailedException"),
+    (KeyReused("m"), "createTable", 409, "CommitFailedException"),
+    (Unsupported("m"), "createTable", 501, "UnsupportedOperationException"),
+    (Unsupported("m"), "createNamespace", 406, "UnsupportedOperationException"),
+    (Busy("m"), "updateTable", 503, "SlowDownException"),
+    (Unavailable("m"), "loadTable", 503, "ServiceUnavailableException"),
+    (Unfit("m"), "loadTable", 503, "ServiceUnavailableException"),
+    (OutcomeUnknown("m"), "updateTable", 500, "CommitStateUnknownException"),
+    (OutcomeUnknown("m"), "commitTransaction", 500, "CommitStateUnknownException"),
+    (OutcomeUnknown("m"), "replaceView", 500, "CommitStateUnknownException"),
+    (OutcomeUnknown("m"), "createTable", 500, "InternalServerError"),
+    (Refused(401, "m"), "loadTable", 401, "NotAuthorizedException"),
+    (Refused(413, "m"), "updateTable", 413, "RequestTooLargeException"),
+]
+
+
+@pytest.mark.parametrize(("error", "operation", "code", "kind"), TOLD)
+def test_an_error_has_the_code_and_type_that_clients_look_for(
+    error: Exception, operation: str, code: int, kind: str
+) -> None:
+    answer = refusal(error, operation, "request-1")
+
+    assert answer.status == code
+    assert json.loads(answer.body) == {"error": {"message": "m", "type": kind, "code": code}}
+
+
+def test_every_error_that_operations_raise_is_told() -> None:
+    known = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SandurError)}
+    # SwapLost stays below operations: who loses a swap reads again and decides again.
+    not_raised = {SandurError, errors.SwapLost}
+
+    assert {type(error) for error, *_ in TOLD} - {Refused} == known - not_raised
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(Busy("m", retry_after_seconds=3), b"3"), (Unavailable("m"), b"2")])
+def test_a_call_that_may_be_made_again_says_when(error: SandurError, seconds: bytes) -> None:
+    answer = refusal(error, "updateTable", "request-1")
+
+    assert dict(answer.headers)[b"Retry-After"] == seconds
+
+
+def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
+    answer = refusal(RuntimeError("/secret/path"), "loadTable", "request-1")
+
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert b"request-1" in answer.body
+    assert json.loads(answer.body)["error"]["type"] == "InternalServerError"
+
+
+def test_a_message_that_is_not_text_does_not_break_the_answer() -> None:
+    answer = refusal(BadRequest("name \ud800"), "loadTable", "request-1")
+
+    assert json.loads(answer.body)["error"]["message"] == "name \\ud800"

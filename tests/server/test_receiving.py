@@ -1,0 +1,68 @@
+"""Taking bodies in: limits of size and time, and clients that hang up."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from sandur.server import receiving
+from sandur.server.messages import ClientGone, Refused
+from sandur.server.receiving import Receive, received_body
+
+EXPECTED = {b"content-length": b"1"}
+
+
+def arriving(*parts: bytes, hangs_up: bool = False) -> Receive:
+    left = list(parts)
+
+    async def receive() -> MutableMapping[str, Any]:
+        if not left:
+            return {"type": "http.disconnect"}
+        part = left.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(left) or hangs_up}
+
+    return receive
+
+
+async def test_a_body_in_parts_is_put_together() -> None:
+    assert await received_body(arriving(b"a", b"", b"bc"), EXPECTED, 3) == b"abc"
+
+
+async def test_without_a_length_nothing_is_waited_for() -> None:
+    assert await received_body(arriving(), {}, 3) == b""
+
+
+async def test_a_body_that_is_too_large_is_read_to_its_end_and_refused() -> None:
+    receive = arriving(b"ab", b"cd", b"ef")
+
+    with pytest.raises(Refused) as caught:
+        await received_body(receive, EXPECTED, 3)
+
+    assert caught.value.status == 413
+    assert (await receive())["type"] == "http.disconnect"
+
+
+async def test_a_body_without_end_is_not_read_for_ever() -> None:
+    async def endless() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"a" * 10, "more_body": True}
+
+    with pytest.raises(Refused, match="more than 100 bytes"):
+        await received_body(endless, EXPECTED, 100)
+
+
+async def test_a_client_that_hangs_up_is_gone() -> None:
+    with pytest.raises(ClientGone):
+        await received_body(arriving(b"a", hangs_up=True), EXPECTED, 3)
+
+
+async def test_a_body_that_does_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr(receiving, "BODY_SECONDS_MAX", 0.01)
+    with pytest.raises(Refused) as caught:
+        await received_body(silent, EXPECTED, 3)
+
+    assert caught.value.status == 408

@@ -1,0 +1,242 @@
+"""`sandur serve` as a process: what it prints, serves over two workers, and finishes when it is told to end."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.process import ServerProcess, server_process
+from tests.server.requests import create_table, set_properties
+from tests.server.wire import exchange
+
+
+def sandur(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "serve", *arguments]
+    environment = {**os.environ, **{f"SANDUR_{name.upper()}": value for name, value in settings.items()}}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def table(server: ServerProcess) -> str:
+    with httpx.Client(base_url=server.url) as client:
+        client.post("/v1/namespaces", json={"namespace": ["wire"]})
+        made = client.post("/v1/namespaces/wire/tables", json=create_table("t"))
+        assert made.status_code == 200, made.text
+    return "/v1/namespaces/wire/tables/t"
+
+
+def test_the_banner_tells_how_to_connect_each_engine(server: ServerProcess) -> None:
+    printed = "\n".join(server.printed)
+
+    for told in ("Spark", "PyIceberg", "DuckDB", "Trino", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
+        assert told in printed
+    assert server.printed[-1] == f"Sandur is ready at {server.url}"
+
+
+def test_health_and_readiness(server: ServerProcess) -> None:
+    assert httpx.get(f"{server.url}/healthz").json() == {"status": "alive"}
+    assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+
+
+async def test_a_load_on_the_wire(server: ServerProcess, table: str) -> None:
+    answer = await exchange(
+        server.port, f"GET {table} HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nConnection: close\r\n\r\n".encode()
+    )
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b'\r\nETag: "' in head
+    assert b"\r\nCache-Control: private" in head
+    assert b"\r\nX-Request-Id: mine" in head
+    assert f"content-length: {len(body)}".encode() in head
+    assert json.loads(body)["metadata-location"]
+
+
+async def test_head_204_and_304_have_no_body_on_the_wire(server: ServerProcess, table: str) -> None:
+    etag = (await asyncio.to_thread(httpx.get, server.url + table)).headers["etag"]
+    exists = f"HEAD {table} HTTP/1.1\r\nHost: x\r\n\r\n"
+    missing = f"HEAD {table}x HTTP/1.1\r\nHost: x\r\n\r\n"
+    unchanged = f"GET {table} HTTP/1.1\r\nHost: x\r\nIf-None-Match: {etag}\r\nConnection: close\r\n\r\n"
+
+    answer = await exchange(server.port, (exists + missing + unchanged).encode())
+
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"204", b"404", b"304"]
+    assert all(part.endswith(b"\r\n\r\n") and part.count(b"\r\n\r\n") == 1 for part in answer.split(b"HTTP/1.1 ")[1:])
+
+
+async def test_a_commit_that_asks_for_h2c_is_committed(server: ServerProcess, table: str) -> None:
+    body = json.dumps(set_properties(sent="upgraded")).encode()
+    head = (
+        f"POST {table} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        f"HTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    second = f"GET {table} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+
+    answer = await exchange(server.port, head, body, second)
+
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.count(b'"sent":"upgraded"') == 2
+
+
+def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
+    for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
+        assert httpx.get(server.url + table).status_code == 200
+    told = [httpx.get(f"{server.url}/metrics").text for _ in range(6)]
+
+    assert {loads_counted(text) for text in told} == {loads_counted(told[0])}, "every worker tells the sum of both"
+    assert loads_counted(told[0]) >= 60
+    for name in ("sandur_storage_calls_total", "sandur_storage_rounds_bucket", "sandur_requests_under_way"):
+        assert name in told[0]
+
+
+def loads_counted(text: str) -> float:
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith("sandur_request_seconds_count")
+        and 'operation="loadTable"' in line
+        and 'status="200"' in line
+    )
+
+
+def test_every_request_is_one_line_of_the_log(tmp_path: Path) -> None:
+    with server_process(tmp_path, log_format="json") as running:
+        httpx.get(f"{running.url}/v1/namespaces", headers={"X-Request-Id": "abc-1", "X-Sandur-Tenant": "acme"})
+        httpx.get(f"{running.url}/v1/namespaces/nope/tables/t", headers={"X-Request-Id": 'bad "id'})
+    lines = [json.loads(line) for line in running.log.splitlines()]
+
+    first, second = [line for line in lines if line["event"] == "request"]
+    assert first["request_id"] == "abc-1"
+    assert first["tenant"] == "acme"
+    assert first["workspace"] == "default"
+    assert first["principal"] == "anonymous"
+    assert first["route"] == "/v1/{prefix}/namespaces"
+    assert first["method"] == "GET"
+    assert first["ms"] > 0
+    assert second["status"] == 404
+    assert second["request_id"] != 'bad "id'
+
+
+async def test_a_server_that_is_told_to_end_finishes_what_it_began(tmp_path: Path) -> None:
+    with server_process(tmp_path, fsync="never") as running:
+        body = json.dumps({"namespace": ["late"]}).encode()
+        head = f"POST /v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(head + body[:5])
+        await writer.drain()
+        assert (await asyncio.to_thread(httpx.get, f"{running.url}/healthz")).status_code == 200
+
+        running.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        writer.write(body[5:])
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        code = await asyncio.to_thread(running.process.wait, 20)
+
+    assert answer.startswith(b"HTTP/1.1 200 OK"), answer
+    assert code == 0
+    with server_process(tmp_path) as again:
+        listed = await asyncio.to_thread(httpx.get, f"{again.url}/v1/namespaces")
+    assert listed.json()["namespaces"] == [["late"]]
+
+
+def test_a_worker_that_dies_is_replaced_and_all_end_together(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--workers", "2", fsync="never") as running:
+        workers = children_of(running.process.pid)
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        now = workers
+        for _ in range(200):
+            now = children_of(running.process.pid)
+            if len(now) == 2 and workers[0] not in now:
+                break
+            _pause()
+        assert len(now) == 2
+        for _ in range(20):
+            assert httpx.get(f"{running.url}/healthz").status_code == 200
+        assert running.end() == 0
+        assert not any(is_alive(pid) for pid in now)
+
+
+def test_workers_do_not_outlive_a_killed_server(tmp_path: Path) -> None:
+    with server_process(tmp_path, "--workers", "2", fsync="never") as running:
+        workers = children_of(running.process.pid)
+        running.process.kill()
+        for _ in range(200):
+            if not any(is_alive(pid) for pid in workers):
+                break
+            _pause()
+
+        assert not any(is_alive(pid) for pid in workers)
+
+
+def children_of(pid: int) -> list[int]:
+    """The workers of a server, without multiprocessing's own helper."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(child) for child in listed if b"resource_tracker" not in command_of(int(child))]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def _pause() -> None:
+    subprocess.run(["sleep", "0.05"], check=True)  # noqa: S607 - a process is waited for, not the program's own time
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "told"),
+    [
+        (("--host", "0.0.0.0"), {}, "authentication is off"),  # noqa: S104 - refused here
+        (("--workers", "2", "--store", "memory:"), {}, "a store in memory belongs to one process"),
+        (("--store", "ftp://x"), {}, "ftp://"),
+        (("--port", "70000"), {}, "setting port"),
+        ((), {"authentication": "token"}, "needs the setting token"),
+        ((), {"idempotency_key_lifetime": "1 hour"}, "setting idempotency_key_lifetime"),
+        (("--host", "no.such.host.invalid"), {"allow_unauthenticated": "true"}, "cannot listen on"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_exit_code_1(
+    tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], told: str
+) -> None:
+    store = () if "--store" in arguments else ("--store", str(tmp_path))
+
+    done = sandur(*store, *arguments, **settings)
+
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_taken_is_told(server: ServerProcess, tmp_path: Path, workers: str) -> None:
+    done = sandur("--store", str(tmp_path), "--port", str(server.port), "--workers", workers)
+
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {server.port}" in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_store_that_cannot_be_used_ends_the_start(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
+
+    done = sandur("--store", str(tmp_path / "file"), "--port", "0", "--workers", workers)
+
+    assert done.returncode == 1
+    assert "sandur: " in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,45 @@
+"""What the server says when it is ready."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from sandur.cli.banner import recipes, show_banner
+from sandur.settings import Settings, load_settings
+
+
+def shown(settings: Settings, width: int = 40) -> str:
+    printed = io.StringIO()
+    show_banner(Console(file=printed, width=width, highlight=False), settings, "http://127.0.0.1:8181")
+    return printed.getvalue()
+
+
+def test_lines_to_paste_are_whole_however_narrow_the_terminal() -> None:
+    text = shown(Settings(), width=20)
+
+    for lines in recipes("http://127.0.0.1:8181", "main", needs_token=False).values():
+        for line in lines:
+            assert f"  {line}\n" in text
+
+
+def test_the_facts_are_told() -> None:
+    text = shown(load_settings(flags={"store": "s3://bucket/p", "workers": 3, "default_catalog": "lake"}))
+
+    for told in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "nobody is asked"):
+        assert told in text
+
+
+def test_a_token_is_told_by_its_place_never_by_its_value() -> None:
+    text = shown(load_settings(flags={"authentication": "token", "token": "hush"}))
+
+    assert "hush" not in text
+    assert text.count("SANDUR_TOKEN") >= 3
+
+
+@pytest.mark.parametrize("engine", ["Spark", "PyIceberg", "DuckDB", "Trino"])
+def test_every_engine_is_told_the_address_and_the_catalog(engine: str) -> None:
+    (lines,) = [lines for name, lines in recipes("http://h:1", "lake", needs_token=False).items() if engine in name]
+
+    assert "http://h:1" in "\n".join(lines)
+    assert "lake" in "\n".join(lines)
