@@ -168,6 +168,5 @@ def _requirement_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Requirement:
 
 def _tagged(wanted: type[S], fields: Mapping[str, msgspec.Raw], what: str) -> S:
     config = wanted.__struct_config__
-    known = {field.encode_name for field in msgspec.structs.fields(wanted)}
-    kept = [(name, value) for name, value in fields.items() if name in known]
+    kept = [(name, value) for name, value in fields.items() if name in wanted.__struct_encode_fields__]
     return decode(object_of([(str(config.tag_field), encode(config.tag)), *kept]), wanted, what)
