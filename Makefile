@@ -43,6 +43,27 @@ check: $(READY) ## Run formatting, lint, types, import layers and purity
 	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n +1
 	@$(BIN)/python checks/purity.py
 
+serve: $(READY) ## Start a server on ./sandur-data and show how to connect engines
+	@$(BIN)/sandur serve
+
+demo: $(READY) ## Show the main job end to end on a fresh folder
+	@$(BIN)/python -m demo
+
+bench: $(READY) ## Measure, beside raw calls and peers, as ratios; results go to bench/results/
+	@$(BIN)/python -m bench
+
+crash: $(READY) ## Run the full crash matrix
+	@$(BIN)/python -m pytest -m crash tests/crash tests/operations tests/statemachine
+
+interop: $(READY) ## Run real engines against a running server
+	@$(BIN)/python -m pytest -m interop tests/interop
+
+rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
+	@$(BIN)/python -m tests.rck
+
+proof: $(READY) ## Check the protocol models over all interleavings
+	@$(BIN)/python -m proof
+
 lock: ## Pin the dependencies anew (versions and hashes)
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --all-extras --group dev -c requirements/bootstrap.txt -o requirements/dev.txt

@@ -204,7 +204,11 @@ def _table(title: str, timings: Mapping[str, Timing], baseline: str) -> None:
     show(title, ("call", "median µs", "p99 µs", "CPU µs", "per second", "of raw"), rows)
 
 
-async def main() -> None:
+def main() -> None:
+    asyncio.run(_measure())
+
+
+async def _measure() -> None:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         result = await local_folder(Path(folder))
     with tempfile.TemporaryDirectory() as folder, seaweedfs(Path(folder)) as settings:
@@ -220,4 +224,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

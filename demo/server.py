@@ -1,0 +1,42 @@
+"""A server for the demonstration, as a process of its own."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_READY = re.compile(r"Sandur is ready at (\S+)")
+
+
+@contextlib.contextmanager
+def running_server(store: Path) -> Iterator[str]:
+    """Its address, once it answers; it ends with the block."""
+    command = [
+        sys.executable,
+        "-c",
+        "from sandur.cli.main import run; run()",
+        "serve",
+        "--store",
+        str(store),
+        "--port",
+        "0",
+    ]
+    with (store.parent / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, "SANDUR_LOG_FORMAT": "text"}, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            yield _address(process)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    for line in process.stdout or ():
+        if found := _READY.search(line):
+            return found[1]
+    raise RuntimeError("the server ended before it was ready")
