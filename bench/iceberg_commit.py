@@ -27,7 +27,7 @@ from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata
 
 SIZES = (10, 100, 1_000, 10_000)
-ROUNDS = 7
+ROUNDS = 9
 SAMPLE_SECONDS = 0.02
 GOAL_FULL, GOAL_PYICEBERG, GOAL_PASS = 5.0, 20.0, 2.0
 NOW_MS = 1_750_000_000_000
@@ -286,10 +286,10 @@ def measure(cases: list[Case], *, rounds: int, progress: Progress) -> dict[int, 
 
 def show(console: Console, cases: list[Case], results: dict[int, dict[str, float]]) -> None:
     """Two narrow tables: what it costs, and how the contestants compare."""
-    costs = Table("snapshots", "metadata", *CONTESTANTS, title="One append commit: CPU time, median")
+    costs = Table("snapshots", "kB", *CONTESTANTS, title="One append commit: CPU microseconds, median")
     for case in cases:
-        times = [f"{results[case.snapshots][name]:,.0f} µs" for name in CONTESTANTS]
-        costs.add_row(f"{case.snapshots:,}", f"{len(case.metadata) / 1e3:,.0f} kB", *times)
+        times = [f"{results[case.snapshots][name]:,.0f}" for name in CONTESTANTS]
+        costs.add_row(f"{case.snapshots:,}", f"{len(case.metadata) / 1e3:,.0f}", *times)
     first, last = results[cases[0].snapshots], results[cases[-1].snapshots]
     costs.add_section()
     growth = [f"{last[name] / first[name]:,.0f}x" for name in CONTESTANTS]
@@ -305,7 +305,10 @@ def show(console: Console, cases: list[Case], results: dict[int, dict[str, float
             *(f"{times_by_name[name] / mine:.1f}x" for name in ("full msgspec", "pyiceberg")),
             *(f"{mine / times_by_name[name]:.1f}x" for name in ("validating pass", "copy")),
         )
-    console.print(costs, ratios)
+    for table in (costs, ratios):
+        for column in table.columns:
+            column.justify = "right"
+        console.print(table)
 
 
 def verdicts(largest: dict[str, float]) -> dict[str, dict[str, float | bool]]:
@@ -345,6 +348,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "bytes": {str(case.snapshots): len(case.metadata) for case in cases},
         "microseconds": {str(size): times for size, times in results.items()},
+        "growth": {name: results[SIZES[-1]][name] / results[SIZES[0]][name] for name in CONTESTANTS},
         "goals": goals,
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
