@@ -3,7 +3,7 @@
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
@@ -46,6 +46,7 @@ def test_a_broken_escape_is_a_bad_request(raw: bytes) -> None:
 
 
 @given(LEVELS)
+@example(("plain", "levels"))
 def test_a_parent_is_understood_from_java_and_from_pyiceberg(levels: tuple[str, ...]) -> None:
     from_java = "\x1f".join(levels)
     from_pyiceberg = "\x1f".join(quote(level, safe="") for level in levels)

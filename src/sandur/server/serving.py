@@ -6,13 +6,14 @@ import importlib.util
 import multiprocessing
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
 import uvicorn
 
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, SandurError
 from sandur.server.building import build_app
 from sandur.server.listening import BACKLOG, bound_socket, check_exposure, port_of
 from sandur.server.logs import configure_logs
@@ -47,8 +48,13 @@ def _serve_with_workers(settings: Settings, announce: Announce) -> int:
 
 
 def _work(settings: Settings, port: int, tell_ready: Callable[[], None]) -> None:
-    bound = bound_socket(settings.host, port, is_shared=True)
-    raise SystemExit(_serve_here(settings, bound, tell_ready))
+    try:
+        bound = bound_socket(settings.host, port, is_shared=True)
+        code = _serve_here(settings, bound, tell_ready)
+    except SandurError as error:
+        sys.stderr.write(f"sandur: {error}\n")
+        code = 1
+    raise SystemExit(code)
 
 
 def _serve_here(settings: Settings, bound: socket.socket, tell_ready: Callable[[], None]) -> int:
