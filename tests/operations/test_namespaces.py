@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Claim
+from sandur.catalog.records import Change, Claim, NamespaceRecord
 from sandur.errors import (
     AlreadyExists,
     BadRequest,
@@ -341,6 +341,57 @@ async def test_a_key_reused_before_its_first_request_is_finished_is_refused_too(
 
     with pytest.raises(KeyReused):
         await update(workspace, A, updates={"x": "2"}, key="l")
+
+
+async def test_a_drop_is_replayed_only_to_the_request_that_made_it() -> None:
+    workspace = make_workspace()
+    await create(workspace, A)
+    await drop(workspace, A, key="k")
+
+    with pytest.raises(KeyReused):
+        await drop_namespace(workspace, A, make_request("something else", "k"))
+
+
+async def orphaned(workspace: Workspace, key: str) -> None:
+    """A child whose maker died after its parent was dropped, which is there again by now."""
+    request = make_request(f"create {B} None", key)
+    claim = Claim(
+        state="open",
+        request_hash=request.hash,
+        operation="create-namespace",
+        owner="somebody",
+        started_ms=0,
+        namespace_id="orphan",
+    )
+    await workspace.claim("create-namespace", request.key_hash or "").create(claim)
+    change = Change(request.key_hash or "", "create-namespace")
+    await workspace.namespace(B).create(
+        NamespaceRecord(state="new", id="orphan", parent_id="another parent", change=change)
+    )
+
+
+async def test_an_orphan_is_no_child() -> None:
+    workspace = make_workspace()
+    await create(workspace, A)
+    await orphaned(workspace, "k")
+
+    assert not await namespace_exists(workspace, B)
+    assert await children(workspace, A) == []
+    await drop(workspace, A)
+    with pytest.raises(NotFound):
+        await create(workspace, B, key="k")
+
+
+async def test_a_creation_whose_orphan_was_replaced_learns_that_it_did_not_happen() -> None:
+    workspace = make_workspace()
+    await create(workspace, A)
+    await orphaned(workspace, "k")
+    await create(workspace, B, {"mine": "yes"})
+
+    with pytest.raises(NotFound, match="Namespace does not exist: a"):
+        await create(workspace, B, key="k")
+
+    assert (await load_namespace(workspace, B)).properties["mine"] == "yes"
 
 
 async def test_a_key_of_one_operation_says_nothing_about_another() -> None:

@@ -1,0 +1,241 @@
+"""Namespaces whose maker, changer or dropper dies at every call to the store: the retry ends it, exactly once."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sandur.catalog.identifiers import Namespace
+from sandur.errors import NotEmpty, NotFound
+from sandur.operations.indexing import work_off_marks
+from sandur.operations.namespaces import load_namespace, namespace_exists
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.making import make_workspace
+from tests.operations.test_namespaces import A, B, children, create, drop, update
+
+Work = Callable[[Workspace], Awaitable[object]]
+
+CALLS_MAX = 40
+TARGETS = [pytest.param(A, id="first-level"), pytest.param(B, id="child")]
+AFTER = [pytest.param(False, id="before"), pytest.param(True, id="after")]
+
+
+class World:
+    """One store and one clock, and processes that come and go."""
+
+    def __init__(self) -> None:
+        self.clock = FixedClock()
+        self.store = MemoryStore(clock=self.clock)
+
+    def fresh(self) -> Workspace:
+        """A process that remembers nothing."""
+        return make_workspace(self.store, self.clock)
+
+    async def whole(self, work: Work) -> object:
+        """Let a process do its work to the end."""
+        workspace = self.fresh()
+        answer = await work(workspace)
+        await workspace.background.drain()
+        return answer
+
+    async def dies(self, work: Work, *, dies_at: int, after: bool) -> bool:
+        """Let a process die at a call; whether it came so far."""
+        store = DyingStore(self.store, dies_at=dies_at, after=after)
+        workspace = make_workspace(store, self.clock)
+        with contextlib.suppress(Died):
+            await work(workspace)
+        await workspace.background.drain()
+        return store.has_died
+
+    def pass_the_timeout(self) -> None:
+        self.clock.advance(self.fresh().settings.claim_timeout_ms + 1)
+
+    async def listed(self, namespace: Namespace) -> bool:
+        """Whether the namespace is in the list, once the janitor has been there; and the list is the truth."""
+        await self.whole(lambda workspace: work_off_marks(workspace, older_than_ms=0))
+        there = await namespace_exists(self.fresh(), namespace)
+        shown = str(namespace) in await children(self.fresh(), namespace.parent)
+        assert shown == there
+        return there
+
+
+async def prepared(namespace: Namespace, *, exists: bool) -> World:
+    world = World()
+    if namespace.parent:
+        await world.whole(lambda workspace: create(workspace, A))
+    if exists:
+        await world.whole(lambda workspace: create(workspace, namespace, {"n": "0"}, key="made"))
+    return world
+
+
+def create_it(namespace: Namespace) -> Work:
+    return lambda workspace: create(workspace, namespace, {"n": "0"}, key="k")
+
+
+def change_it(namespace: Namespace) -> Work:
+    return lambda workspace: update(workspace, namespace, removals=["gone"], updates={"n": "1"}, key="k")
+
+
+def drop_it(namespace: Namespace) -> Work:
+    return lambda workspace: drop(workspace, namespace, key="k")
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("namespace", TARGETS)
+async def test_a_creation_that_died_is_ended_by_its_retry(namespace: Namespace, *, after: bool) -> None:
+    for dies_at in range(1, CALLS_MAX):
+        world = await prepared(namespace, exists=False)
+        has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
+        await world.listed(namespace)
+        world.pass_the_timeout()
+
+        first = await world.whole(create_it(namespace))
+        again = await world.whole(create_it(namespace))
+
+        assert first == again
+        assert await world.listed(namespace)
+        if not has_died:
+            return
+    pytest.fail("the creation never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("namespace", TARGETS)
+async def test_a_creation_that_happened_before_its_maker_died_does_not_happen_again(
+    namespace: Namespace, *, after: bool
+) -> None:
+    """Somebody else drops the namespace, and even makes and drops another one, before the retry."""
+    has_died = True
+    for dies_at in range(1, CALLS_MAX):
+        for made_again in (False, True):
+            world = await prepared(namespace, exists=False)
+            has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
+            happened = await namespace_exists(world.fresh(), namespace)
+            if happened:
+                await world.whole(lambda workspace: drop(workspace, namespace))
+            if made_again:
+                await world.whole(lambda workspace: create(workspace, namespace))
+                await world.whole(lambda workspace: drop(workspace, namespace))
+            world.pass_the_timeout()
+
+            await world.whole(create_it(namespace))
+
+            assert await world.listed(namespace) == (not happened)
+        if not has_died:
+            return
+    pytest.fail("the creation never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+async def test_a_child_whose_parent_was_dropped_meanwhile_is_not_created(*, after: bool) -> None:
+    for dies_at in range(1, CALLS_MAX):
+        world = await prepared(B, exists=False)
+        has_died = await world.dies(create_it(B), dies_at=dies_at, after=after)
+        try:
+            await world.whole(lambda workspace: drop(workspace, A))
+        except NotEmpty:
+            assert await namespace_exists(world.fresh(), B)
+        else:
+            assert not await namespace_exists(world.fresh(), B)
+            world.pass_the_timeout()
+            with pytest.raises(NotFound, match="Namespace does not exist: a"):
+                await world.whole(create_it(B))
+            # Even when the parent is there again: what was refused stays refused.
+            await world.whole(lambda workspace: create(workspace, A))
+            with pytest.raises(NotFound, match="Namespace does not exist: a"):
+                await world.whole(create_it(B))
+            assert not await world.listed(B)
+        if not has_died:
+            return
+    pytest.fail("the creation never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("namespace", TARGETS)
+async def test_a_change_that_died_is_made_exactly_once(namespace: Namespace, *, after: bool) -> None:
+    """Somebody else changes the same property before the retry; or drops the namespace and makes it again."""
+    has_died = True
+    for dies_at in range(1, CALLS_MAX):
+        for foreign in ("nothing", "change", "drop"):
+            world = await prepared(namespace, exists=True)
+            has_died = await world.dies(change_it(namespace), dies_at=dies_at, after=after)
+            happened = (await load_namespace(world.fresh(), namespace)).properties["n"] == "1"
+            if foreign == "change":
+                await world.whole(lambda workspace: update(workspace, namespace, updates={"n": "2"}))
+            if foreign == "drop":
+                await world.whole(lambda workspace: drop(workspace, namespace))
+                await world.whole(lambda workspace: create(workspace, namespace, {"n": "3"}))
+            world.pass_the_timeout()
+
+            first = await world.whole(change_it(namespace))
+            again = await world.whole(change_it(namespace))
+
+            assert first == again == (["n"], [], ["gone"])
+            expected = {"nothing": "1", "change": "2", "drop": "3"}[foreign] if happened else "1"
+            assert (await load_namespace(world.fresh(), namespace)).properties["n"] == expected
+        if not has_died:
+            return
+    pytest.fail("the change never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("namespace", TARGETS)
+async def test_a_drop_that_died_is_ended_by_its_retry_and_drops_nothing_else(
+    namespace: Namespace, *, after: bool
+) -> None:
+    """Before the retry, what was dropped may have been made again: that one stays."""
+    for dies_at in range(1, CALLS_MAX):
+        world = await prepared(namespace, exists=True)
+        has_died = await world.dies(drop_it(namespace), dies_at=dies_at, after=after)
+        happened = not await world.listed(namespace)
+        if happened:
+            await world.whole(lambda workspace: create(workspace, namespace, {"n": "3"}))
+        world.pass_the_timeout()
+
+        await world.whole(drop_it(namespace))
+        await world.whole(drop_it(namespace))
+
+        assert await world.listed(namespace) == happened
+        if not has_died:
+            return
+    pytest.fail("the drop never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+async def test_a_drop_that_died_does_not_keep_anyone_from_using_the_namespace(*, after: bool) -> None:
+    for dies_at in range(1, CALLS_MAX):
+        world = await prepared(A, exists=True)
+        has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
+        if await namespace_exists(world.fresh(), A):
+            await world.whole(lambda workspace: create(workspace, B))
+            await world.whole(lambda workspace: update(workspace, A, updates={"x": "1"}))
+            with pytest.raises(NotEmpty):
+                await world.whole(lambda workspace: drop(workspace, A))
+            world.pass_the_timeout()
+            with pytest.raises(NotEmpty):
+                await world.whole(drop_it(A))
+            assert await world.listed(B)
+        if not has_died:
+            return
+    pytest.fail("the drop never came to its end")
+
+
+@pytest.mark.parametrize("after", AFTER)
+async def test_a_refusal_that_died_is_refused_again(*, after: bool) -> None:
+    for dies_at in range(1, CALLS_MAX):
+        world = await prepared(B, exists=True)
+        has_died = False
+        try:
+            has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
+        except NotEmpty:
+            return
+        world.pass_the_timeout()
+        for _ in range(2):
+            with pytest.raises(NotEmpty):
+                await world.whole(drop_it(A))
+        assert await world.listed(A)
+        assert has_died
+    pytest.fail("the refusal never came to its end")

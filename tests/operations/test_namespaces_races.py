@@ -1,0 +1,199 @@
+"""Namespaces under many interleavings: whatever the order, the answers and what is left agree."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from sandur.catalog.identifiers import Namespace
+from sandur.errors import NotFound, SandurError
+from sandur.operations.namespaces import load_namespace, namespace_exists
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.yielding_store import YieldingStore
+from tests.operations.making import make_workspace
+from tests.operations.test_namespaces import A, B, C, children, create, drop, update
+
+SEEDS = range(100)
+
+
+class Arena:
+    """Processes of their own over one store that lets them interleave."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = FixedClock(seed=seed)
+        self._inner = MemoryStore(clock=self.clock)
+        self._store = YieldingStore(self._inner, seed=seed)
+        self._racers: list[Workspace] = []
+
+    def quiet(self) -> Workspace:
+        """A process that runs alone."""
+        return make_workspace(self._inner, self.clock)
+
+    def racer(self) -> Workspace:
+        self._racers.append(make_workspace(self._store, self.clock))
+        return self._racers[-1]
+
+    async def race(self, *work: Awaitable[object]) -> list[str]:
+        """How each ended: `ok`, or the name of its error."""
+        ended = await asyncio.gather(*(_outcome(one) for one in work))
+        for racer in self._racers:
+            await racer.background.drain()
+        return ended
+
+    async def check_lists(self) -> None:
+        """The index says what is true, without any help."""
+        for namespace in (A, B, C):
+            if namespace.parent is None or await namespace_exists(self.quiet(), namespace.parent):
+                shown = str(namespace) in await children(self.quiet(), namespace.parent)
+                assert shown == await namespace_exists(self.quiet(), namespace)
+
+
+async def _outcome(work: Awaitable[object]) -> str:
+    try:
+        await work
+    except SandurError as error:
+        return type(error).__name__
+    return "ok"
+
+
+async def exists(arena: Arena, namespace: Namespace) -> bool:
+    return await namespace_exists(arena.quiet(), namespace)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_child_is_created_or_its_parent_dropped_never_both_and_never_neither(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    created, dropped = await arena.race(create(arena.racer(), B), drop(arena.racer(), A))
+
+    assert (created, dropped) in {("ok", "NotEmpty"), ("NotFound", "ok")}
+    assert await exists(arena, B) == (created == "ok")
+    assert await exists(arena, A) == (dropped != "ok")
+    await arena.check_lists()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_grandchildren_children_and_drops_of_both_agree(seed: int) -> None:
+    arena = Arena(seed)
+    for namespace in (A, B):
+        await create(arena.quiet(), namespace)
+
+    created, inner, outer = await arena.race(create(arena.racer(), C), drop(arena.racer(), B), drop(arena.racer(), A))
+
+    assert created in {"ok", "NotFound"}
+    assert inner in {"ok", "NotEmpty"}
+    assert outer in {"ok", "NotEmpty", "Busy"}
+    assert await exists(arena, C) == (created == "ok")
+    assert await exists(arena, B) == (inner != "ok")
+    assert await exists(arena, A) == (outer != "ok")
+    assert not (created == "ok" and inner == "ok")
+    assert not (inner != "ok" and outer == "ok")
+    await arena.check_lists()
+
+
+@pytest.mark.parametrize("namespace", [A, B])
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_of_several_creators_one_wins(seed: int, namespace: Namespace) -> None:
+    arena = Arena(seed)
+    if namespace.parent:
+        await create(arena.quiet(), A)
+
+    ended = await arena.race(*(create(arena.racer(), namespace, {"by": str(by)}) for by in range(3)))
+
+    assert sorted(ended) == ["AlreadyExists", "AlreadyExists", "ok"]
+    assert (await load_namespace(arena.quiet(), namespace)).properties["by"] == str(ended.index("ok"))
+    await arena.check_lists()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_creators_and_droppers_of_a_child_take_turns(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    ended = await arena.race(
+        create(arena.racer(), B), drop(arena.racer(), B), create(arena.racer(), B), drop(arena.racer(), B)
+    )
+
+    creations, drops = [ended[0], ended[2]].count("ok"), [ended[1], ended[3]].count("ok")
+    assert set(ended) <= {"ok", "AlreadyExists", "NotFound"}
+    assert creations - drops == int(await exists(arena, B))
+    await arena.check_lists()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_parent_made_again_has_none_of_the_old_children(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    async def drop_and_make_again() -> None:
+        workspace = arena.racer()
+        await drop(workspace, A)
+        await create(workspace, A)
+
+    created, made_again = await arena.race(create(arena.racer(), B), drop_and_make_again())
+
+    assert (created, made_again) in {("ok", "NotEmpty"), ("NotFound", "ok"), ("ok", "ok")}
+    assert await exists(arena, B) == (created == "ok")
+    await arena.check_lists()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_stalled_attempt_of_a_key_never_brings_a_dropped_namespace_back(seed: int) -> None:
+    """Two attempts under one key, the second of which takes over at once, and somebody who drops what they made."""
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+    impatient = {"claim_timeout_ms": 1}
+
+    async def drop_when_there() -> None:
+        workspace = arena.racer()
+        for _ in range(20):
+            arena.clock.advance(2)
+            try:
+                await drop(workspace, B)
+            except NotFound:
+                continue
+            return
+
+    racers = [make_workspace(arena._store, arena.clock, **impatient) for _ in range(2)]
+    *created, dropped = await arena.race(*(create(racer, B, key="k") for racer in racers), drop_when_there())
+    for racer in racers:
+        await racer.background.drain()
+    was_there = await exists(arena, B)
+    arena.clock.advance(10)
+    retried = await _outcome(create(make_workspace(arena._inner, arena.clock, **impatient), B, key="k"))
+
+    assert set(created) <= {"ok", "Busy"}
+    assert dropped == "ok"
+    assert retried == "ok"
+    if "ok" in created:
+        assert await exists(arena, B) == was_there
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_updates_under_way_at_the_same_time_are_all_made(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    ended = await arena.race(*(update(arena.racer(), A, updates={str(by): "1"}, key=str(by)) for by in range(3)))
+
+    assert ended == ["ok"] * 3
+    properties = (await load_namespace(arena.quiet(), A)).properties
+    assert {"0", "1", "2"} <= properties.keys()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_an_update_and_a_drop_agree(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    updated, dropped = await arena.race(
+        update(arena.racer(), A, updates={"x": "1"}, key="u"), drop(arena.racer(), A, key="d")
+    )
+
+    assert updated in {"ok", "NotFound"}
+    assert dropped == "ok"
+    assert not await exists(arena, A)
+    await arena.check_lists()

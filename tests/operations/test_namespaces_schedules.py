@@ -1,0 +1,154 @@
+"""Namespaces under schedules that chance would hardly find: one rule each."""
+
+import pytest
+
+from sandur.catalog.identifiers import Identifier
+from sandur.errors import NotEmpty, NotFound
+from sandur.operations.namespaces import load_namespace, namespace_exists
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.hooked_store import HookedStore
+from tests.operations.making import make_request, make_workspace, put_name, take_name_away
+from tests.operations.test_namespaces import A, create, drop, update
+
+TABLE = Identifier("main", ("a",), "t")
+
+
+class Stage:
+    """Two processes: one whose calls can be held up, and others that act meanwhile."""
+
+    def __init__(self) -> None:
+        self.clock = FixedClock()
+        self.inner = MemoryStore(clock=self.clock)
+        self.store = HookedStore(self.inner)
+        self.slow = make_workspace(self.store, self.clock)
+        self.key = self.slow.layout.namespace(A)
+
+    def other(self) -> Workspace:
+        return make_workspace(self.inner, self.clock)
+
+    async def takes_over(self) -> Workspace:
+        """A process that finds every claim stale."""
+        self.clock.advance(self.slow.settings.claim_timeout_ms + 1)
+        return self.other()
+
+
+async def test_an_attempt_that_lost_its_claim_stops() -> None:
+    """C7 (fence): the slow attempt loses its swap; before it tries again, its retry and a drop have come and gone."""
+    stage = Stage()
+
+    async def foreign_namespace_comes_and_goes() -> None:
+        await create(stage.other(), A)
+        await drop(stage.other(), A)
+
+    async def retry_succeeds_and_is_dropped() -> None:
+        workspace = await stage.takes_over()
+        await create(workspace, A, {"x": "1"}, key="k")
+        await workspace.background.drain()
+        await drop(stage.other(), A)
+
+    stage.store.before("put", stage.key, foreign_namespace_comes_and_goes)
+    stage.store.before("get", stage.key, retry_succeeds_and_is_dropped)
+    answer = await create(stage.slow, A, {"x": "1"}, key="k")
+
+    assert answer["x"] == "1"
+    assert stage.store.hooks == []
+    assert not await namespace_exists(stage.other(), A)
+
+
+async def test_a_change_whose_claim_was_taken_over_is_not_made_again() -> None:
+    stage = Stage()
+    await create(stage.other(), A)
+
+    async def foreign_change() -> None:
+        await update(stage.other(), A, updates={"y": "0"})
+
+    async def retry_succeeds_and_is_overwritten() -> None:
+        workspace = await stage.takes_over()
+        await update(workspace, A, updates={"x": "1"}, key="k")
+        await workspace.background.drain()
+        await update(stage.other(), A, updates={"x": "2"})
+
+    stage.store.before("put", stage.key, foreign_change)
+    stage.store.before("get", stage.key, retry_succeeds_and_is_overwritten)
+    await update(stage.slow, A, updates={"x": "1"}, key="k")
+
+    assert stage.store.hooks == []
+    assert (await load_namespace(stage.other(), A)).properties["x"] == "2"
+
+
+async def test_a_stalled_creator_cannot_bring_a_dropped_namespace_back() -> None:
+    """N9: what expects the namespace absent finds that something was there."""
+    stage = Stage()
+
+    async def retry_succeeds_and_is_dropped() -> None:
+        workspace = await stage.takes_over()
+        await create(workspace, A, key="k")
+        await workspace.background.drain()
+        await drop(stage.other(), A)
+
+    stage.store.before("put", stage.key, retry_succeeds_and_is_dropped)
+    await create(stage.slow, A, key="k")
+
+    assert not await namespace_exists(stage.other(), A)
+
+
+async def test_a_drop_that_saw_a_child_looks_again_when_the_namespace_changed() -> None:
+    """N6 back: the child is gone, and the namespace was touched by another: it is not refused for what it held."""
+    stage = Stage()
+    await create(stage.other(), A)
+    await put_name(stage.other(), TABLE)
+
+    async def child_goes_and_somebody_touches_the_namespace() -> None:
+        await take_name_away(stage.other(), TABLE)
+        await update(stage.other(), A, updates={"x": "1"})
+
+    stage.store.before("put", stage.key, _nothing)  # The mark.
+    stage.store.before("put", stage.key, child_goes_and_somebody_touches_the_namespace)
+    await drop(stage.slow, A)
+
+    assert not await namespace_exists(stage.other(), A)
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def test_a_retried_drop_does_not_drop_what_was_made_since() -> None:
+    """D2: the claim pins what is dropped, from before anything happens."""
+    stage = Stage()
+    await create(stage.other(), A)
+    claim = stage.slow.claim("drop-namespace", make_request("", "k").key_hash or "")
+    for dies_at in range(1, 10):
+        dying = make_workspace(DyingStore(stage.inner, dies_at=dies_at, after=True), stage.clock)
+        with pytest.raises(Died):
+            await drop(dying, A, key="k")
+        if await claim.read():
+            break
+    assert await namespace_exists(stage.other(), A)
+    await drop(stage.other(), A)
+    await create(stage.other(), A, {"made": "since"})
+
+    with pytest.raises(NotFound):
+        await drop(await stage.takes_over(), A, key="k")
+
+    assert (await load_namespace(stage.other(), A)).properties["made"] == "since"
+
+
+async def test_a_name_written_behind_the_cursor_of_a_drop_calls_it_off() -> None:
+    """G5: the dropper has listed and found nothing; whoever writes then reads the namespace, and wins."""
+    stage = Stage()
+    await create(stage.other(), A)
+    child = stage.slow.layout.namespace(A)
+
+    async def child_is_created() -> None:
+        await create(stage.other(), A._replace(levels=("a", "late")))
+
+    stage.store.before("put", child, _nothing)  # The mark.
+    stage.store.before("put", child, child_is_created)
+    with pytest.raises(NotEmpty, match=r"not empty.*a\.late"):
+        await drop(stage.slow, A)
+
+    assert await namespace_exists(stage.other(), A._replace(levels=("a", "late")))
