@@ -1,0 +1,172 @@
+"""What stands around every request: back-pressure, request ids, failures that tell nothing, numbers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from sandur.errors import OutcomeUnknown, Unavailable
+from sandur.operations.counters import Count
+from sandur.server.measures import Grown, exposition
+from sandur.storage.memory import MemoryStore
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.server.conftest import Catalogs
+from tests.server.requests import create_table, set_properties
+
+T = TypeVar("T")
+
+
+class StoppedStore(WrappingStore):
+    """Stands still while it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+        self.is_asked = asyncio.Event()
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        del call
+        self.is_asked.set()
+        await self.may_go.wait()
+        return await perform()
+
+
+class FailingStore(WrappingStore):
+    """Raises what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.error: Exception | None = None
+        self.only_writes = False
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if self.error and (call.is_write or not self.only_writes):
+            raise self.error
+        return await perform()
+
+
+async def test_beyond_the_limit_requests_are_refused_before_any_effect(catalogs: Catalogs) -> None:
+    store = StoppedStore()
+    client = await catalogs.open(store, requests_at_once_max=1)
+    store.may_go.clear()
+    store.is_asked.clear()
+
+    first = asyncio.create_task(client.get("/v1/namespaces"))
+    await store.is_asked.wait()
+    refused = await client.post("/v1/namespaces", json={"namespace": ["ns"]})
+    alive = await client.get("/healthz")
+    store.may_go.set()
+
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["type"] == "SlowDownException"
+    assert alive.status_code == 200
+    assert (await first).json()["namespaces"] == []
+    assert (await client.get("/v1/namespaces/ns")).status_code == 404
+
+
+@pytest.mark.parametrize("given", ["mine-1", "a" * 128])
+async def test_a_request_id_comes_back(client: httpx.AsyncClient, given: str) -> None:
+    for path in ("/v1/config", "/v1/nowhere"):
+        assert (await client.get(path, headers={"X-Request-Id": given})).headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize("given", [None, "", "two words", "a" * 129, "é"])
+async def test_without_a_usable_one_a_request_id_is_made(client: httpx.AsyncClient, given: str | None) -> None:
+    headers = {} if given is None else {"X-Request-Id": given.encode()}
+
+    made = (await client.get("/v1/config", headers=headers)).headers["x-request-id"]
+
+    assert len(made) == 36
+
+
+async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_a_trace_in_the_log(catalogs: Catalogs) -> None:
+    store = FailingStore()
+    with capture_logs() as logs:
+        client = await catalogs.open(store)
+        store.error = RuntimeError("/etc/secret")
+        answer = await client.get("/v1/namespaces", headers={"X-Request-Id": "r-1"})
+        store.error = None
+
+    assert answer.status_code == 500
+    assert answer.json()["error"] == {
+        "message": "Something unexpected went wrong; the log tells of r-1",
+        "type": "InternalServerError",
+        "code": 500,
+    }
+    (told,) = [line for line in logs if line["event"] == "unexpected error"]
+    assert told["request_id"] == "r-1"
+    assert "/etc/secret" in str(told["exc_info"])
+
+
+async def test_a_store_that_is_away_is_a_503_that_may_be_tried_again(catalogs: Catalogs) -> None:
+    store = FailingStore()
+    client = await catalogs.open(store)
+    store.error = Unavailable("the store is away")
+
+    answer = await client.get("/v1/namespaces")
+    ready = await client.get("/readyz")
+    store.error = None
+
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert ready.status_code == 503
+    assert "the store is away" in ready.json()["reason"]
+    assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_commit_of_unknown_outcome_tells_so(catalogs: Catalogs) -> None:
+    store = FailingStore()
+    client = await catalogs.open(store)
+    await client.post("/v1/namespaces", json={"namespace": ["ns"]})
+    await client.post("/v1/namespaces/ns/tables", json=create_table("t"))
+    store.error, store.only_writes = OutcomeUnknown("no answer"), True
+
+    answer = await client.post("/v1/namespaces/ns/tables/t", json=set_properties(k="v"))
+    store.error = None
+
+    assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "CommitStateUnknownException"
+
+
+async def test_before_the_start_is_over_the_server_is_alive_but_not_ready() -> None:
+    from sandur.server.building import build  # noqa: PLC0415 - not started on purpose
+    from sandur.settings import Settings  # noqa: PLC0415 - likewise
+
+    app, _ = build(Settings(store="memory:"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://catalog") as client:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+
+
+async def test_requests_storage_and_caches_are_counted(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/namespaces", json={"namespace": ["counted"]})
+    await client.post("/v1/namespaces/counted/tables", json=create_table("t"))
+    await client.get("/v1/namespaces/counted/tables/t")
+    await client.get("/v1/namespaces/counted/tables")
+
+    told = (await client.get("/metrics")).text
+
+    for line in (
+        'sandur_request_seconds_count{dialect="iceberg",method="GET",operation="loadTable",',
+        'sandur_storage_calls_total{area="names",call="put",operation="createTable",result="ok"}',
+        'sandur_storage_rounds_count{operation="loadTable"}',
+        'sandur_cache_reads_total{result="hit"}',
+        'uc_preview_index_update_total{result="ok"}',
+        "sandur_requests_under_way 0.0",
+    ):
+        assert line in told, line
+    assert "counted" not in told, "names of things are not labels"
+
+
+def test_counts_that_somebody_else_keeps_are_passed_on_as_they_grow() -> None:
+    grown = Grown()
+
+    for times in (2, 5, 5, 3, 4):  # A workspace is forgotten between the last two.
+        grown.show([Count("test_grown_total", "result", "ok", times)])
+
+    assert b'test_grown_total{result="ok"} 6.0' in exposition({})[0]
