@@ -42,6 +42,12 @@ class _Plan(NamedTuple):
     namespace_id: str
 
 
+class _Refusal(NamedTuple):
+    """Why it may not be; a value, for it is told only after the proof was looked for (R8 order)."""
+
+    error: SandurError
+
+
 class _Rename:
     """One request to rename."""
 
@@ -54,7 +60,8 @@ class _Rename:
         self._target = target
         self._kind = kind
         self._key_hash = key_hash or ""
-        self._mark = workspace.clock.new_id()
+        # A mark each: both names may be listed by the same index.
+        self._marks = {identifier: workspace.clock.new_id() for identifier in (source, target)}
         self._claim = KeyClaim(workspace, request, RENAME, workspace.claim(RENAME, key_hash) if key_hash else None)
 
     async def run(self) -> None:
@@ -85,16 +92,16 @@ class _Rename:
                 return await self._claim.done()
             if planned is None:
                 continue
-            if isinstance(planned, SandurError):
-                await self._claim.done(error=planned)
-                raise planned
+            if isinstance(planned, _Refusal):
+                await self._claim.done(error=planned.error)  # G3
+                raise planned.error
             rename_id = self._workspace.clock.new_id()
             await self._claim.take(uuid=planned.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
             if await self._moved(planned, rename_id):
                 return None
         raise Busy(f"{self._source}: the names keep changing")
 
-    async def _planned(self) -> _Plan | SandurError | None:
+    async def _planned(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to look again."""
         namespace, source, target = await asyncio.gather(
             look_up_namespace(self._workspace, self._target.namespace),
@@ -104,14 +111,14 @@ class _Rename:
         live = source.live
         pinned = self._claim.held.value.uuid if self._claim.held else None
         if live is None or live.name.value.kind != self._kind or (pinned and live.uuid != pinned):  # R8 pin
-            return _missing(self._source, self._kind)
+            return _Refusal(_missing(self._source, self._kind))
         if namespace is None:
-            return self._no_namespace()
+            return _Refusal(self._no_namespace())
         if target.live:
             return await self._conflict(source)
         return _Plan(live, target.expected, namespace.value.id)
 
-    async def _conflict(self, source: Spot) -> SandurError | None:
+    async def _conflict(self, source: Spot) -> _Refusal | None:
         """That the new name is taken refuses only if the old one was there all along: it may just have been moved."""
         target = await settle(self._workspace, self._target)
         old = await self._workspace.name(self._source).read()
@@ -119,7 +126,7 @@ class _Rename:
             return None
         kind = target.live.name.value.kind
         text = f"Cannot rename {self._source} to {self._target}. {kind.capitalize()} already exists"
-        return AlreadyExists(text, subject=kind)
+        return _Refusal(AlreadyExists(text, subject=kind))
 
     async def _is_proven(self) -> bool:
         """R8 proof: only `moved` by a rename of our claim proves it."""
@@ -179,11 +186,11 @@ class _Rename:
                 await self._claim.done()
 
     async def _marked(self, identifier: Identifier) -> None:
-        await indexing.mark(self._workspace, identifier, self._mark)
+        await indexing.mark(self._workspace, identifier, self._marks[identifier])
 
     async def _finish_index(self) -> None:
-        for identifier in (self._source, self._target):
-            await indexing.finish(self._workspace, identifier, self._mark)
+        for identifier, mark in self._marks.items():
+            await indexing.finish(self._workspace, identifier, mark)
 
     def _no_namespace(self) -> NotFound:
         return NotFound(f"Namespace does not exist: {self._target.namespace}", subject="namespace")
