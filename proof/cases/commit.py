@@ -58,12 +58,12 @@ CASES: Final = (
         is_large=True,
     ),
     Case(
-        "commit: keyed twice, no help behind a short log",
+        "commit: without C5: keyed twice, guarded, log of one",
         partial(system, twice(GUARDED, F, G), without(KEYED, "C5")),
         breaks="a retry after a crash answers 409 conflict for an applied commit",
     ),
     Case(
-        "commit: keyed twice, nothing required, no help behind a short log",
+        "commit: without C5: keyed twice, nothing required, log of one",
         partial(system, FREE_FG, without(KEYED, "C5")),
         breaks="a retry after a crash applies twice",
     ),

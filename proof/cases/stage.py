@@ -41,11 +41,10 @@ CASES: Final = (
     Case(
         "stage: two requests finalize one stage, two answers lost",
         partial(empty, [ONE, OTHER], losable=2),
-        is_large=True,
     ),
     Case("stage: finalized twice, drop namespace", partial(empty, [ONE, ONE, DropNamespace("X")])),
     Case("stage: finalized twice, drop and make namespace", partial(empty, MADE_AGAIN), is_large=True),
-    Case("stage: two requests, drop namespace", partial(empty, [ONE, OTHER, DropNamespace("X")]), is_large=True),
+    Case("stage: two requests, drop namespace", partial(empty, [ONE, OTHER, DropNamespace("X")])),
     Case("stage: two requests, orphan collection", partial(empty, [ONE, OTHER, SweepPointer(T, "a")])),
     Case("stage: finalized twice, rename", partial(empty, [ONE, ONE, Rename(T, U)])),
     Case("stage: finalized twice, drop, create", partial(empty, [ONE, ONE, Drop(T), Create(T, "c")]), is_large=True),
@@ -60,7 +59,7 @@ CASES: Final = (
     Case(
         "stage: without S1: finalized twice, janitor",
         partial(empty, EXPIRED, without(RULES, "S1"), after=AFTER_STAGE),
-        breaks="a replay answers 404",
+        breaks="not linearizable: then loads show X.t=404 no table",
     ),
     Case(
         "stage: without S2: two requests finalize one stage",
@@ -81,6 +80,5 @@ CASES: Final = (
         "stage: without N4 name: finalized twice, drop and make namespace",
         partial(empty, MADE_AGAIN, without(RULES, "N4 name")),
         breaks="not linearizable",
-        is_large=True,
     ),
 )

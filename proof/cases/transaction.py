@@ -105,37 +105,36 @@ CASES: Final = (
     Case(
         "transaction creates: without T3 namespace: drop namespace",
         partial(empty, IN_SPACE, without(named.RULES, "T3 namespace")),
-        breaks="x",
+        breaks="not linearizable: then loads show X.t=a",
     ),
     Case(
         "transaction creates: without T3 pointer: orphan collection",
         partial(empty, ORPHAN, without(named.RULES, "T3 pointer")),
-        breaks="x",
+        breaks="not linearizable: then loads show X.t=404 no table",
     ),
     Case(
         "transaction creates: without T5: drop namespace",
         partial(empty, IN_SPACE, without(named.RULES, "T5")),
-        breaks="x",
+        breaks="name stuck: a load says 404 no table, a create says 409",
     ),
     Case(
         "transaction creates: without N7 pending: rename, orphan collection",
         partial(empty, MOVED_ORPHAN, without(named.RULES, "N7 pending")),
-        breaks="x",
+        breaks="not linearizable: then loads show X.t=404 no table, X.u=404 no table",
     ),
     Case(
         "transaction creates: without T9: record collection",
         partial(empty, RECORD, without(named.RULES, "T9")),
-        breaks="x",
+        breaks="not linearizable: then loads show X.t=404 no table",
     ),
     Case(
         "transaction creates: without N6: drop namespace",
         partial(empty, IN_SPACE, without(named.RULES, "N6")),
-        breaks="x",
+        breaks="name stuck",
     ),
     Case(
         "transaction creates: without T1: retry, drop and make namespace",
         partial(empty, TWICE_REMADE, without(named.RULES, "T1")),
-        breaks="x",
-        is_large=True,
+        breaks="a retry of transact is stuck",
     ),
 )

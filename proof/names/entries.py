@@ -91,11 +91,11 @@ class CreateClaim(NamedTuple):
 
 
 class RenameClaim(NamedTuple):
-    """R8: the table and every rename tried under the key; `status` is open or the answer to replay."""
+    """R8: the table to be moved; `status` is open or the answer to replay. `owner` makes every swap another body."""
 
     status: str
     uuid: str
-    renames: tuple[str, ...]
+    owner: str
 
 
 class Record(NamedTuple):

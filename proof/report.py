@@ -1,0 +1,95 @@
+"""Run cases with progress on the terminal, and report what they did as a table or as JSON."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from proof.cases.case import Case
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`expected` and `violation` are None where everything holds."""
+
+    title: str
+    expected: str | None
+    violation: str | None
+    is_expected: bool
+    is_complete: bool
+    states: int
+    cpu_seconds: float
+    trace: tuple[str, ...]
+
+
+def check(cases: Sequence[Case]) -> list[Outcome]:
+    """Run the cases one after the other; the progress goes to stderr."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(cases))
+
+        def tell(title: str, states: int) -> None:
+            progress.update(task, description=f"{escape(title)}: {states:,} states")
+
+        outcomes = []
+        for case in cases:
+            outcomes.append(check_one(case, partial(tell, case.title)))
+            progress.advance(task)
+    return outcomes
+
+
+def check_one(case: Case, tell: Callable[[int], None]) -> Outcome:
+    tell(0)
+    began = time.process_time()
+    verdict = case.build().check(case.limit_states, tell)
+    return Outcome(
+        title=case.title,
+        expected=case.breaks,
+        violation=verdict.violation,
+        is_expected=case.is_as_expected(verdict),
+        is_complete=verdict.is_complete,
+        states=verdict.states,
+        cpu_seconds=round(time.process_time() - began, 2),
+        trace=verdict.trace,
+    )
+
+
+def print_json(outcomes: Sequence[Outcome]) -> None:
+    Console(soft_wrap=True).print_json(json.dumps([asdict(outcome) for outcome in outcomes]))
+
+
+def print_table(outcomes: Sequence[Outcome], *, has_traces: bool) -> None:
+    """One line per case; "+" behind the states says that the limit came first."""
+    console = Console()
+    table = Table("", "case", "outcome", "states", "CPU s", box=None, pad_edge=False)
+    table.columns[3].justify = table.columns[4].justify = "right"
+    for outcome in outcomes:
+        mark = "[green]ok[/]" if outcome.is_expected else "[bold red]wrong[/]"
+        told = f"breaks: {outcome.violation}" if outcome.violation else "holds"
+        states = f"{outcome.states:,}{'' if outcome.is_complete else '+'}"
+        table.add_row(mark, escape(outcome.title), escape(told), states, f"{outcome.cpu_seconds:.1f}")
+    console.print(table)
+    for outcome in outcomes:
+        if outcome.trace and (has_traces or not outcome.is_expected):
+            console.print(f"\n[bold]{escape(outcome.title)}[/]")
+            for line in outcome.trace:
+                console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
+    console.print(summary(outcomes))
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    wrong = sum(not outcome.is_expected for outcome in outcomes)
+    holding = sum(outcome.violation is None for outcome in outcomes)
+    states = sum(outcome.states for outcome in outcomes)
+    cpu_seconds = sum(outcome.cpu_seconds for outcome in outcomes)
+    verdict = f"[bold red]{wrong} not as expected[/]" if wrong else "[green]all as expected[/]"
+    return (
+        f"\n{len(outcomes)} cases, {holding} hold, {len(outcomes) - holding} break, "
+        f"{states:,} states, {cpu_seconds:.0f} s: {verdict}"
+    )
