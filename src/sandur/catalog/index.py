@@ -8,6 +8,7 @@ segment is split.
 import bisect
 import hashlib
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, assert_never
 
@@ -197,9 +198,12 @@ def after_split(segments: Sequence[SegmentRef], sealed_id: str, split: Split) ->
     return None
 
 
-def in_range(names: Iterable[str], segments: Sequence[SegmentRef], position: int) -> list[str]:
-    """Those of the names that belong to the segment at a position."""
-    return [name for name in names if segment_at(segments, name) == position]
+def by_segment(names: Iterable[str], segments: Sequence[SegmentRef]) -> Mapping[int, Sequence[str]]:
+    """The names that belong to each segment, by its position; positions without names are not there."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name in names:
+        found[segment_at(segments, name)].append(name)
+    return found
 
 
 def _name(entry: Entry) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Manifest, Scope, in_range
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Manifest, Scope, by_segment
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.operations.counters import INDEX_REBUILDS
 from sandur.operations.index_objects import (
@@ -89,10 +89,10 @@ async def _replace_segments(
     """Bring the segments at these positions in line with the truth; those where somebody was faster come back."""
     refs = manifest.segments
     found = await together(read_segment(workspace, scope, refs[position].id) for position in positions)
-    names = await written_names(workspace, scope)
+    names = by_segment(await written_names(workspace, scope), refs)
 
     async def is_replaced(position: int, expected: Expected) -> bool:
-        truth = await truth_about(workspace, scope, in_range(names, refs, position))
+        truth = await truth_about(workspace, scope, names.get(position, ()))
         entries = tuple(entry for entry in truth.values() if entry)
         segment = segment_of(workspace, entries, is_full=len(entries) > SEGMENT_MAX)
         try:

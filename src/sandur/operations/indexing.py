@@ -5,7 +5,6 @@ An operation calls `mark` before it changes a name and `finish` afterwards, behi
 
 import asyncio
 import contextlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -20,6 +19,7 @@ from sandur.catalog.index import (
     Place,
     Scope,
     Segment,
+    by_segment,
     merged,
     place_of,
     segment_at,
@@ -181,20 +181,19 @@ async def _read_segments(workspace: Workspace, scope: Scope, ids: Collection[str
 async def _update_segments(
     workspace: Workspace, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]
 ) -> bool:
-    by_segment: defaultdict[str, list[str]] = defaultdict(list)
-    for name in names:
-        by_segment[manifest.segments[segment_at(manifest.segments, name)].id].append(name)
-    if not all(isinstance(parts[segment_id], Held) for segment_id in by_segment):
+    refs = manifest.segments
+    names_by_id = {refs[position].id: some for position, some in by_segment(names, refs).items()}
+    found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Held)}
+    if len(found) < len(names_by_id):
         return await _without_segment(workspace, scope, manifest)
     are_updated = await together(
-        _update_segment(workspace, scope, segment_id, found, some)
-        for segment_id, some in by_segment.items()
-        if isinstance(found := parts[segment_id], Held)
+        _update_segment(workspace, scope, segment_id, found[segment_id], some)
+        for segment_id, some in names_by_id.items()
     )
     # An index that was lost and made anew meanwhile does not have these segments: then this was for nobody.
     again = await read_manifest(workspace, scope)
     named = {ref.id for ref in again.value.segments} if isinstance(again, Held) else set()
-    return all(are_updated) and named >= by_segment.keys()
+    return all(are_updated) and named >= names_by_id.keys()
 
 
 async def _update_segment(

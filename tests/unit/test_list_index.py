@@ -1,0 +1,163 @@
+"""The list index as values: merging, finding, packing and splitting."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import (
+    PACKED,
+    Entry,
+    Manifest,
+    Scope,
+    Segment,
+    SegmentRef,
+    Split,
+    after_split,
+    behind,
+    by_segment,
+    children_of,
+    cut_of,
+    halves,
+    is_sorted,
+    merged,
+    names_of,
+    packed,
+    place_of,
+    segment_at,
+)
+
+NAMES = st.text(min_size=1, max_size=4)
+
+
+def entry(name: str, uuid: str = "u") -> Entry:
+    return Entry(name=name, kind="table", uuid=uuid, format="iceberg")
+
+
+def entries_of(names: set[str]) -> tuple[Entry, ...]:
+    return tuple(entry(name) for name in sorted(names))
+
+
+@given(before=st.sets(NAMES), gone=st.sets(NAMES), there=st.sets(NAMES))
+def test_merging_says_what_is_true_and_keeps_the_rest(before: set[str], gone: set[str], there: set[str]) -> None:
+    truth: dict[str, Entry | None] = dict.fromkeys(gone) | {name: entry(name, "new") for name in there}
+
+    after = merged(entries_of(before), truth)
+
+    assert is_sorted(after)
+    kept, new = dict.fromkeys(before - gone - there, "u"), dict.fromkeys(there, "new")
+    assert {found.name: found.uuid for found in after} == kept | new
+    assert merged(after, truth) == after
+
+
+@given(names=st.sets(NAMES), last=NAMES)
+def test_what_comes_behind_a_name_does_not_hold_it(names: set[str], last: str) -> None:
+    entries = entries_of(names)
+
+    assert [found.name for found in behind(entries, last)] == sorted(name for name in names if name > last)
+    assert behind(entries, None) == entries
+
+
+@given(count=st.integers(min_value=0, max_value=3 * PACKED + 1))
+def test_packing_keeps_every_entry_once_and_in_order(count: int) -> None:
+    entries = entries_of({f"t{number:06d}" for number in range(count)})
+
+    parts = packed(entries)
+
+    assert tuple(found for _, part in parts for found in part) == entries
+    assert all(len(part) <= PACKED for _, part in parts)
+    assert [first for first, _ in parts] == ["", *(part[0].name for _, part in parts[1:])][: len(parts)]
+
+
+@given(names=st.sets(NAMES, min_size=2), other=NAMES)
+def test_a_split_sends_every_name_to_the_half_in_which_it_is_looked_for(names: set[str], other: str) -> None:
+    entries = entries_of(names)
+    split = Split(cut_of(entries), "left", "right")
+    segments = after_split((SegmentRef("", "full"),), "full", split)
+
+    left, right = halves(Segment(updated_at_epoch_ms=0, entries=entries, split=split), split)
+
+    assert (*left, *right) == entries
+    assert left
+    assert right
+    assert segments is not None
+    assert all(segments[segment_at(segments, found.name)].id == "left" for found in left)
+    assert all(segments[segment_at(segments, found.name)].id == "right" for found in right)
+    assert segments[segment_at(segments, other)].id == ("left" if other < split.cut else "right")
+
+
+def test_a_split_of_a_segment_that_is_not_there_any_more_changes_nothing() -> None:
+    assert after_split((SegmentRef("", "one"),), "two", Split("m", "left", "right")) is None
+
+
+@given(names=st.sets(NAMES), cuts=st.sets(NAMES, max_size=5))
+def test_every_name_belongs_to_one_segment(names: set[str], cuts: set[str]) -> None:
+    segments = [SegmentRef("", "0"), *(SegmentRef(cut, cut) for cut in sorted(cuts))]
+
+    found = by_segment(sorted(names), segments)
+
+    assert sorted(name for some in found.values() for name in some) == sorted(names)
+    for position, some in found.items():
+        assert all(segments[position].first <= name for name in some)
+        if position + 1 < len(segments):
+            assert all(name < segments[position + 1].first for name in some)
+
+
+@pytest.mark.parametrize(
+    ("entries", "segments", "is_sound"),
+    [
+        (["a", "b"], [], True),
+        ([], [], True),
+        (["b", "a"], [], False),
+        (["a", "a"], [], False),
+        ([], ["", "m"], True),
+        ([], ["m"], False),
+        ([], ["", "m", "m"], False),
+        (["a"], ["", "m"], False),
+    ],
+)
+def test_only_what_we_would_write_is_sound(entries: list[str], segments: list[str], *, is_sound: bool) -> None:
+    manifest = Manifest(
+        version=1,
+        updated_at_epoch_ms=0,
+        entries=tuple(map(entry, entries)),
+        segments=tuple(SegmentRef(first, str(number)) for number, first in enumerate(segments)),
+    )
+
+    assert manifest.is_sound == is_sound
+
+
+def test_a_manifest_is_spelled_as_the_seed_says() -> None:
+    manifest = Manifest(version=1, updated_at_epoch_ms=7, entries=(entry("t"),), event_id="e")
+
+    assert msgspec.json.decode(msgspec.json.encode(manifest)) == {
+        "event_id": "e",
+        "version": 1,
+        "updated_at_epoch_ms": 7,
+        "entries": [{"name": "t", "kind": "table", "uuid": "u", "format": "iceberg"}],
+    }
+
+
+def test_a_manifest_of_another_form_is_not_read() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"version": 2, "updated_at_epoch_ms": 0, "entries": []}', type=Manifest)
+
+
+def test_things_are_listed_beside_their_siblings() -> None:
+    assert place_of(Identifier("main", ("a", "b"), "t")) == (names_of(Namespace("main", ("a", "b"))), "t")
+    assert place_of(Namespace("main", ("a",))) == (children_of("main", None), "a")
+    assert place_of(Namespace("main", ("a", "b"))) == (children_of("main", Namespace("main", ("a",))), "b")
+
+
+def test_scopes_are_told_apart() -> None:
+    scopes = [
+        Scope("catalogs"),
+        Scope("schemas", "main"),
+        Scope("schemas", "main", ("a",)),
+        Scope("tables", "main", ("a",)),
+        Scope("tables", "main", ("a", "b")),
+        Scope("tables", "main", ("a.b",)),
+    ]
+
+    assert len({scope.hash for scope in scopes}) == len(scopes)
