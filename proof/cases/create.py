@@ -50,7 +50,7 @@ CASES: Final = (
     Case("create: keyed twice, orphan collection", partial(empty, KEYED_ORPHAN)),
     Case("create: keyed twice, one answer lost", partial(empty, [KEYED, KEYED], losable=1)),
     Case("create: keyed twice, two answers lost", partial(empty, [KEYED, KEYED], losable=2), is_large=True),
-    Case("create: rename, create, one answer lost", partial(empty, RENAMED_LOST, losable=1)),
+    Case("create: rename, create, one answer lost", partial(empty, RENAMED_LOST, losable=1), is_large=True),
     Case("create: rename, create, two answers lost", partial(empty, RENAMED_LOST, losable=2), is_large=True),
     Case("create: rename, orphan collection", partial(empty, [A, Rename(T, U), SweepPointer(T, "a")])),
     Case(

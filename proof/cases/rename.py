@@ -78,7 +78,23 @@ CASES: Final = (
     Case(
         "rename: without R8 fence: keyed twice, create new, drop new",
         partial(system, NEW_DROP, without(RULES, "R8 fence"), after={3: (2,)}),
-        breaks="x",
+        breaks="not linearizable",
+        is_large=True,
+    ),
+    Case(
+        "rename: without R8 pin and R9: keyed twice, create old, drop new",
+        partial(system, OLD_DROP, without(RULES, "R8 pin", "R9")),
+        breaks="a replay answers 409 conflict after ['ok']",
+        is_large=True,
+    ),
+    Case(
+        "rename: without R8 pin, given R9: keyed twice, create old",
+        partial(system, TWICE_OLD, without(RULES, "R8 pin")),
+        is_large=True,
+    ),
+    Case(
+        "rename: without R8 all, given R9: keyed twice, create old",
+        partial(system, TWICE_OLD, without(RULES, "R8 all")),
         is_large=True,
     ),
     Case(

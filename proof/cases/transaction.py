@@ -38,7 +38,7 @@ CASES: Final = (
     Case("transaction: collection, commit", partial(system, COLLECTED_COMMIT)),
     Case("transaction: collection, commits", partial(system, COLLECTED_COMMITS), is_large=True),
     Case("transaction: opposite order, reader", partial(system, [ONE, TWO, Load(AB)])),
-    Case("transaction: opposite order, commit", partial(system, [ONE, TWO, Commit("A")])),
+    Case("transaction: opposite order, commit", partial(system, [ONE, TWO, Commit("A")]), is_large=True),
     Case("transaction: retry, commit", partial(system, RETRIED)),
     Case("transaction: retry, commit, one answer lost", partial(system, RETRIED, losable=1), is_large=True),
     Case("transaction: retry, two answers lost", partial(system, [ONE, ONE], losable=2), is_large=True),
@@ -74,6 +74,7 @@ CASES: Final = (
     Case(
         "transaction: without T2, aborted records kept for ever",
         partial(system, COLLECTED_COMMITS, without(RULES, "T2") | {"T2 keep"}, is_retried=False),
+        is_large=True,
     ),
     Case(
         "transaction: without T6: collection, readers",
@@ -87,8 +88,8 @@ CASES: Final = (
     ),
     Case("transaction creates: drop namespace", partial(empty, IN_SPACE)),
     Case("transaction creates: in two namespaces, drop one", partial(two, BOTH_SPACES)),
-    Case("transaction creates: drop and make namespace", partial(empty, MADE_AGAIN)),
-    Case("transaction creates: retry, drop namespace", partial(empty, TWICE)),
+    Case("transaction creates: drop and make namespace", partial(empty, MADE_AGAIN), is_large=True),
+    Case("transaction creates: retry, drop namespace", partial(empty, TWICE), is_large=True),
     Case("transaction creates: retry, drop and make namespace", partial(empty, TWICE_REMADE), is_large=True),
     Case("transaction creates: drop namespace, one answer lost", partial(empty, IN_SPACE[:2], losable=1)),
     Case("transaction creates: drop namespace, two answers lost", partial(empty, IN_SPACE[:2], losable=2)),

@@ -91,11 +91,11 @@ class CreateClaim(NamedTuple):
 
 
 class RenameClaim(NamedTuple):
-    """R8: the table to be moved; `status` is open or the answer to replay. `owner` makes every swap another body."""
+    """R8: the table and every rename tried under the key; `status` is open or the answer to replay."""
 
     status: str
     uuid: str
-    owner: str
+    renames: tuple[str, ...]
 
 
 class Record(NamedTuple):

@@ -1,8 +1,7 @@
-"""Rename under an idempotency key (R8, R9): `moved` names the claim, and is the proof.
+"""Rename under an idempotency key (R8, R9): a claim pins the table and names every rename tried.
 
 The claim is swapped after the names were read and before R2; who takes it over swaps it first and reads the names then.
-So a slower attempt loses either its swap of a name or its swap of the claim. Whoever settles `moved`, a retry included,
-first writes into its claim that the rename happened.
+So a slower attempt either loses its swap of a name or its swap of the claim.
 """
 
 from typing import Final, NamedTuple
@@ -31,10 +30,7 @@ def rename_keyed(attempt: Renaming) -> Step[str]:
     planned = yield from call(plan, attempt.old, attempt.new, attempt.rules)
     if planned in (BUSY, AGAIN):
         return BUSY
-    if isinstance(planned, str):
-        claim = RenameClaim(planned, "", attempt.actor)
-    else:
-        claim = RenameClaim("open", planned.uuid, attempt.actor)
+    claim = RenameClaim(planned, "", ()) if isinstance(planned, str) else opened(attempt, planned.uuid, ())
     answer = yield from put(rename_claim(attempt.key), claim, ABSENT)
     if answer.outcome != "ok":
         return (yield from goto(follow, attempt))
@@ -43,9 +39,12 @@ def rename_keyed(attempt: Renaming) -> Step[str]:
     return (yield from goto(act, attempt, planned, answer.version, claim))
 
 
+def opened(attempt: Renaming, uuid: str, renames: tuple[str, ...]) -> RenameClaim:
+    return RenameClaim("open", uuid, (*renames, f"{attempt.actor}{attempt.tries}"))
+
+
 def act(attempt: Renaming, planned: Plan, version: int, claim: RenameClaim) -> Step[str]:
-    rename_id = f"{attempt.actor}{attempt.tries}"
-    answer = yield from call(move, planned, rename_id, attempt.key, attempt.rules)
+    answer = yield from call(move, planned, claim.renames[-1], attempt.key, attempt.rules)
     if answer == OK:
         return (yield from goto(finish, attempt, OK, version, claim))
     if answer in (UNKNOWN, BUSY):
@@ -62,23 +61,23 @@ def finish(attempt: Renaming, verdict: str, version: int, claim: RenameClaim) ->
 
 
 def decide(attempt: Renaming, version: int, claim: RenameClaim) -> Step[str]:
-    """Holds the claim at `version`; the names are read after that, and the proof last ("R8 order").
+    """Holds the claim at `version`; the names are read after that, and the proof last (R8 order).
 
     If the old name was reused since the rename happened, its claim says so (R9), and the swap of the claim is lost.
     """
     rules = attempt.rules
-    if "R8 order" not in rules and (yield from is_proven(attempt, claim)):
+    if "R8 order" not in rules and (yield from call(is_proven, attempt, claim)):
         return (yield from goto(finish, attempt, OK, version, claim))
     planned = yield from call(plan, attempt.old, attempt.new, rules)
-    if "R8 order" in rules and (yield from is_proven(attempt, claim)):
+    if "R8 order" in rules and (yield from call(is_proven, attempt, claim)):
         return (yield from goto(finish, attempt, OK, version, claim))
     if planned in (BUSY, AGAIN) or attempt.tries > TRIES_MAX:
         return BUSY
-    if isinstance(planned, Plan) and planned.uuid != claim.uuid:
-        planned = NO_TABLE  # A retry moves that table or none.
+    if isinstance(planned, Plan) and planned.uuid != claim.uuid and "R8 pin" in rules:
+        planned = NO_TABLE
     if isinstance(planned, str):
         return (yield from goto(finish, attempt, planned, version, claim))
-    mine = claim._replace(owner=attempt.actor)
+    mine = opened(attempt, planned.uuid, claim.renames if "R8 all" in rules else ())
     answer = yield from put(rename_claim(attempt.key), mine, version)
     if answer.outcome != "ok" and "R8 fence" in rules:
         return (yield from goto(follow, attempt))
@@ -88,7 +87,7 @@ def decide(attempt: Renaming, version: int, claim: RenameClaim) -> Step[str]:
 def is_proven(attempt: Renaming, claim: RenameClaim) -> Step[bool]:
     """Without "R8 proof" the table under the new name is taken for proof as well."""
     _, entry = yield from get(name_cell(attempt.old))
-    if isinstance(entry, Moved) and entry.claim == attempt.key:
+    if isinstance(entry, Moved) and entry.rename in claim.renames:
         return True
     return "R8 proof" not in attempt.rules and (yield from call(look, attempt.new, attempt.rules)) == claim.uuid
 
@@ -97,15 +96,14 @@ def follow(attempt: Renaming) -> Step[str]:
     """The key is claimed: replay, wait, or take over when it is stale, as C8."""
     version, claim = yield from get(rename_claim(attempt.key))
     if claim is None:
-        return BUSY  # Our own claim is still in flight.
+        return BUSY
     if claim.status != "open":
         return claim.status
     is_stale = yield from passed()
     if not is_stale or attempt.tries > TRIES_MAX:
         return BUSY
-    mine = claim._replace(owner=attempt.actor)
-    answer = yield from put(rename_claim(attempt.key), mine, version)
+    answer = yield from put(rename_claim(attempt.key), claim, version)
     again = attempt._replace(tries=attempt.tries + 1)
     if answer.outcome != "ok":
         return (yield from goto(follow, again))
-    return (yield from goto(decide, again, answer.version, mine))
+    return (yield from goto(decide, again, answer.version, claim))
