@@ -1,5 +1,6 @@
 """How names become path segments and come back: percent-encoded (RFC 3986), never too long, never ambiguous."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
@@ -18,6 +19,11 @@ _PIECE_MAX: Final = 200
 _JOINED_BY: Final = "%1F"
 
 
+# The same few names are spelled again and again, several times a request.
+_SPELLINGS_MAX: Final = 65_536
+
+
+@functools.lru_cache(_SPELLINGS_MAX)
 def encoded(text: str) -> str:
     """The text as one segment, or as several joined by `/` when it is too long for a file system's names."""
     return "/".join(_pieces(_escaped(text)))
@@ -25,6 +31,11 @@ def encoded(text: str) -> str:
 
 def encoded_levels(levels: Sequence[str]) -> str:
     """The levels of a namespace as one segment (or more), joined by %1F; the reverse of `decoded_levels`."""
+    return _encoded_levels(tuple(levels))
+
+
+@functools.lru_cache(_SPELLINGS_MAX)
+def _encoded_levels(levels: tuple[str, ...]) -> str:
     for level in levels:
         if LEVEL_SEPARATOR in level:
             raise BadRequest(f"namespace {list(levels)!r}: the level {level!r} holds the separator 0x1F")
