@@ -75,6 +75,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_key_lifetime: Duration = "PT1H"
     stage_create: bool = True
     stage_ttl: Duration = "PT72H"
+    name_retention: Duration = "P1D"
+    orphan_retention: Duration = "P1D"
+    purge_delay: Duration = "PT10M"
+    janitors: bool = True
+    janitor_interval: Duration = "PT15M"
+    janitor_objects_max: Natural = 10_000
     tenant: str = ""
     workspace: str = ""
     authentication: Literal["off", "token"] = "off"

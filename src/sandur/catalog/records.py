@@ -106,8 +106,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Pointer(Record, frozen=True, kw_only=True):
     """Which metadata file of a table or view is current.
 
-    `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its head. `killed`:
-    a create that failed, or a rest that was swept; it never lives again.
+    `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its head and the name
+    it had (`dropped_as`). `killed`: a create that failed, or a rest that was swept; it never lives again.
 
     `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It is the table's own
     uuid, which the metadata carries as well, unless a table is registered whose uuid was in use before: that one is
@@ -121,6 +121,7 @@ class Pointer(Record, frozen=True, kw_only=True):
     format: Format = "iceberg"
     made_for: Identifier | None = None
     made_by: str = ""
+    dropped_as: Identifier | None = None
     head: Head | None = None
     pending: Pending | None = None
     by: str = ""
@@ -196,9 +197,15 @@ class Stage(Record, frozen=True, kw_only=True):
 
 
 class PurgeOrder(Record, frozen=True, kw_only=True):
-    """That the files of a dropped table are to be deleted."""
+    """That the files of a table are to be deleted once `drop` has dropped it, and only if that very drop did.
+
+    `blocked` says why they are not deleted after all; empty while they may be.
+    """
 
     uuid: str
+    table_uuid: str
+    drop: str
     kind: Kind
     identifier: Identifier
     ordered_ms: int
+    blocked: str = ""

@@ -48,15 +48,19 @@ class Sandur:
         """The workspace of a tenant; what it remembers is kept as long as it is among those used last."""
         found = self._workspaces.get((tenant, workspace))
         if found is None:
-            found = self._workspaces[tenant, workspace] = Workspace(
-                store=self._store,
-                layout=Layout(tenant, workspace),
-                clock=self._clock,
-                settings=self._settings,
-                locations=self._locations,
-                background=self._background,
-            )
+            found = self._workspaces[tenant, workspace] = self.fresh_workspace(Layout(tenant, workspace))
         return found
+
+    def fresh_workspace(self, layout: Layout) -> Workspace:
+        """A workspace that remembers nothing and is not remembered, for whoever would only fill its caches."""
+        return Workspace(
+            store=self._store,
+            layout=layout,
+            clock=self._clock,
+            settings=self._settings,
+            locations=self._locations,
+            background=self._background,
+        )
 
     @property
     def workspaces(self) -> Sequence[Workspace]:

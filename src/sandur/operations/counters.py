@@ -8,12 +8,16 @@ INDEX_READS: Final = "uc_preview_index_read_total"
 INDEX_UPDATES: Final = "uc_preview_index_update_total"
 INDEX_REBUILDS: Final = "uc_preview_index_rebuild_total"
 LIST_FALLBACKS: Final = "uc_preview_list_fallback_total"
+JANITOR_OBJECTS: Final = "sandur_janitor_objects_total"
+JANITOR_RUNS: Final = "sandur_janitor_runs_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
     INDEX_UPDATES: "result",
     INDEX_REBUILDS: "result",
     LIST_FALLBACKS: "collection",
+    JANITOR_OBJECTS: "outcome",
+    JANITOR_RUNS: "result",
 }
 """Each count, and what the label it is kept by is called."""
 
@@ -33,8 +37,8 @@ class Counters:
     def __init__(self) -> None:
         self._times: Counter[tuple[str, str]] = Counter()
 
-    def add(self, name: str, value: str) -> None:
-        self._times[name, value] += 1
+    def add(self, name: str, value: str, *, times: int = 1) -> None:
+        self._times[name, value] += times
 
     def times(self, name: str, value: str) -> int:
         return self._times[name, value]

@@ -3,8 +3,6 @@
 import contextlib
 from typing import Final
 
-from msgspec.structs import replace
-
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.sources import Request
@@ -13,7 +11,7 @@ from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import TABLES, load_document
 from sandur.operations.load_table import loaded
-from sandur.operations.names import Found, finish_drop, settle
+from sandur.operations.names import Found, dropped_pointer, finish_drop, settle
 from sandur.operations.purging import queue_purge
 from sandur.operations.results import LoadedTable
 from sandur.operations.together import together
@@ -122,6 +120,8 @@ class _Drop:
             updated_ms=self._workspace.clock.now_ms(),
         )
         cell = self._workspace.name(self._identifier)
+        if self._purge:
+            await queue_purge(self._workspace, live, drop=self._by)
         try:
             await cell.swap(dropped, expected=live.name.version)  # The drop happens here.
         except SwapLost as lost:
@@ -138,13 +138,11 @@ class _Drop:
     async def _drop_pointer(self, live: Found, dropped: NameRecord) -> Held[Pointer]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
         cell = self._workspace.pointer(live.uuid)
-        if self._purge:
-            await queue_purge(self._workspace, live)
         with contextlib.suppress(SwapLost):
             pointer = await transactions_met.pushed_aside(self._workspace, live.pointer, drops=True)
-            gone = replace(pointer.value, state="dropped", by=self._by, pending=None, updated_ms=dropped.updated_ms)
+            gone = dropped_pointer(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)
             return await cell.swap(gone, expected=pointer.version)
-        await finish_drop(self._workspace, dropped)
+        await finish_drop(self._workspace, self._identifier, dropped)
         found = await cell.read()
         if found is None:
             raise Busy(f"{self._identifier}: its pointer is gone")

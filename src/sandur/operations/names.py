@@ -151,7 +151,7 @@ async def _settled(
     record = name.value
     match record.state:
         case "free" | "dropped" | "moved":
-            await _finish(workspace, record)
+            await _finish(workspace, identifier, record)
             return Spot(name.version, None)
         case "new" if dropping is not None:
             if record.namespace_id != dropping:
@@ -170,10 +170,10 @@ async def _settled(
     return Spot(name.version, Found(identifier, name, bound) if bound else None)
 
 
-async def _finish(workspace: Workspace, over: NameRecord) -> None:
+async def _finish(workspace: Workspace, identifier: Identifier, over: NameRecord) -> None:
     """G6: what stands beside a name that is over is brought to its end before the name is reused."""
     if over.state == "dropped":
-        await finish_drop(workspace, over)
+        await finish_drop(workspace, identifier, over)
     elif over.state == "moved":
         await _finish_rename(workspace, over)
 
@@ -246,7 +246,7 @@ async def bound_pointer(
     raise Busy(f"table {uuid}: its pointer keeps changing")
 
 
-async def finish_drop(workspace: Workspace, dropped: NameRecord) -> None:
+async def finish_drop(workspace: Workspace, identifier: Identifier, dropped: NameRecord) -> None:
     """D4: the pointer of a dropped name never lives again. Returns when that is certain."""
     cell = workspace.pointer(dropped.uuid)
     for _ in range(TRIES_MAX):
@@ -255,13 +255,14 @@ async def finish_drop(workspace: Workspace, dropped: NameRecord) -> None:
             return
         pointer = await transactions_met.pushed_aside(workspace, found, drops=True)
         try:
-            await cell.swap(
-                replace(
-                    pointer.value, state="dropped", by=dropped.by, pending=None, updated_ms=workspace.clock.now_ms()
-                ),
-                expected=pointer.version,
-            )
+            gone = dropped_pointer(pointer.value, identifier, by=dropped.by, now_ms=workspace.clock.now_ms())
+            await cell.swap(gone, expected=pointer.version)
         except SwapLost:
             continue
         return
     raise Busy(f"table {dropped.uuid}: its pointer keeps changing")
+
+
+def dropped_pointer(pointer: Pointer, identifier: Identifier, *, by: str, now_ms: int) -> Pointer:
+    """What is left of a table: its head, who dropped it, and under which name."""
+    return replace(pointer, state="dropped", dropped_as=identifier, by=by, pending=None, updated_ms=now_ms)

@@ -20,6 +20,7 @@ from sandur.operations.documents import TABLES, VIEWS, Document, keep, load_docu
 from sandur.operations.load_table import loaded
 from sandur.operations.names import Found, look
 from sandur.operations.placing import allowed_roots
+from sandur.operations.purging import check_not_purged
 from sandur.operations.results import LoadedTable, LoadedView
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -45,6 +46,8 @@ async def register_table(
     data = await _file(workspace, metadata_location, roots)
     metadata = decode_foreign_table_metadata(data, metadata_location=metadata_location)
     checked_location(metadata.location, roots)
+    if metadata.table_uuid:
+        await check_not_purged(workspace, metadata.table_uuid)
     document = Document(metadata_location, TABLES.encode(metadata) if _is_gzip(data) else data, metadata)
     if overwrite and (replaced := await _Overwrite(workspace, identifier, document, request).run()):
         return loaded(workspace, replaced)

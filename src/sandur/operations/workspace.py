@@ -111,8 +111,8 @@ class Workspace:
     def stage(self, identifier: Identifier, table_uuid: str) -> Cell[Stage]:
         return self._plain_cell(self.layout.stage(identifier, table_uuid), Stage)
 
-    def purge_order(self, uuid: str) -> Cell[PurgeOrder]:
-        return self._plain_cell(self.layout.operational("purge", uuid), PurgeOrder)
+    def purge_order(self, table_uuid: str, drop: str) -> Cell[PurgeOrder]:
+        return self._plain_cell(self.layout.purge_order(table_uuid, drop), PurgeOrder)
 
     def _cell(self, key: str, kind: type[T]) -> Cell[T]:
         return Cell(self.store, key, kind, self.clock, seen=self._seen)

@@ -23,6 +23,18 @@ class ReceiptKey(NamedTuple):
     commit_key: str
 
 
+BEFORE_TENANTS = "tenant"
+"""What comes before every key of every tenant."""
+
+
+def layout_of(key: str) -> "Layout | None":
+    """The workspace that a key belongs to; None for a key of no tenant."""
+    tenant, workspace, *_ = (*gathered(key), "", "")
+    if not tenant.startswith("tenant=") or not workspace.startswith("workspace="):
+        return None
+    return Layout(decoded(tenant.removeprefix("tenant=")), decoded(workspace.removeprefix("workspace=")))
+
+
 def probe_folder(probe_id: str) -> str:
     """Where the boot probe tries the store; outside every tenant."""
     return f"_probe/{encoded(probe_id)}/"
@@ -40,7 +52,16 @@ class Layout(NamedTuple):
 
     @property
     def root(self) -> str:
-        return f"tenant={encoded(self.tenant)}/workspace={encoded(self.workspace)}/_catalog/"
+        return f"{self._folder}/_catalog/"
+
+    @property
+    def end(self) -> str:
+        """What comes after every key of this workspace and before those of the next."""
+        return f"{self._folder}0"  # In the order of bytes, `0` follows `/`.
+
+    @property
+    def _folder(self) -> str:
+        return f"tenant={encoded(self.tenant)}/workspace={encoded(self.workspace)}"
 
     def tables_folder(self) -> str:
         """Where the workspace's tables lie by default. Without `=`, which engines take for Hive partitions."""
@@ -59,7 +80,7 @@ class Layout(NamedTuple):
         return decoded(catalog)
 
     def namespaces_folder(self, catalog: str) -> str:
-        return f"{self.root}namespaces/{encoded(catalog)}/"
+        return f"{self.all_namespaces_folder()}{encoded(catalog)}/"
 
     def namespace(self, namespace: Namespace) -> str:
         return f"{self.namespaces_folder(namespace.catalog)}{encoded_levels(namespace.levels)}{_JSON}"
@@ -70,17 +91,23 @@ class Layout(NamedTuple):
         return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
     def read_namespace(self, key: str) -> Namespace:
-        catalog, namespace = self._parts(key, f"{self.root}namespaces/", _JSON, count=2)
+        catalog, namespace = self._parts(key, self.all_namespaces_folder(), _JSON, count=2)
         return Namespace(decoded(catalog), decoded_levels(namespace))
 
+    def all_namespaces_folder(self) -> str:
+        return f"{self.root}namespaces/"
+
+    def all_names_folder(self) -> str:
+        return f"{self.root}names/"
+
     def names_folder(self, namespace: Namespace) -> str:
-        return f"{self.root}names/{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}/"
+        return f"{self.all_names_folder()}{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}/"
 
     def name(self, identifier: Identifier) -> str:
         return f"{self.names_folder(identifier.namespace)}{encoded(identifier.name)}{_JSON}"
 
     def read_name(self, key: str) -> Identifier:
-        catalog, namespace, name = self._parts(key, f"{self.root}names/", _JSON, count=3)
+        catalog, namespace, name = self._parts(key, self.all_names_folder(), _JSON, count=3)
         return Identifier(decoded(catalog), decoded_levels(namespace), decoded(name))
 
     # Tables and views, by uuid.
@@ -208,6 +235,20 @@ class Layout(NamedTuple):
 
     def operational_folder(self, kind: str) -> str:
         return f"{self.root}operational/{encoded(kind)}/"
+
+    def purge_orders_folder(self) -> str:
+        return self.operational_folder("purge")
+
+    def purge_orders_of(self, table_uuid: str) -> str:
+        """What the keys of all purge orders of a table begin with, and no other key does."""
+        return f"{self.purge_orders_folder()}{encoded(table_uuid)}/"
+
+    def purge_order(self, table_uuid: str, drop: str) -> str:
+        return f"{self.purge_orders_of(table_uuid)}{encoded(drop)}{_JSON}"
+
+    def read_purge_order(self, key: str) -> tuple[str, str]:
+        table_uuid, drop = self._parts(key, self.purge_orders_folder(), _JSON, count=2)
+        return decoded(table_uuid), decoded(drop)
 
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encoded(name)}{_JSON}"
