@@ -1,0 +1,130 @@
+"""The files of one dropped table or view: deleted so that a crash anywhere leaves what the next try needs to go on.
+
+What names others is deleted after what it names: a manifest after its data files, a manifest list after its manifests,
+the current metadata file last of all. So a file that is not there any more has nothing left to name.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandur.catalog.guardrails import PATH_PROPERTIES
+from sandur.catalog.locations import checked_location, is_within, normalized
+from sandur.errors import Invalid, SwapLost
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.caches import Recent
+from sandur.operations.janitors.manifests import content_paths, manifest_paths
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+
+DELETES_AT_ONCE: Final = 32
+MANIFESTS_REMEMBERED_MAX: Final = 100_000
+
+
+class Enough(Exception):
+    """As many files were deleted as a run may; the next one goes on."""
+
+
+def homes_of(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
+    """Where a table says that its files lie: its location, and the paths it is to write to; normalized."""
+    paths = (metadata.properties.get(key) for key in PATH_PROPERTIES)
+    return tuple(dict.fromkeys(normalized(path) for path in (metadata.location, *paths) if path))
+
+
+@dataclass
+class Budget:
+    """How many files may still be deleted. Those that are gone already cost nothing, so every run gets further."""
+
+    files: int
+
+    def spend(self) -> None:
+        self.files -= 1
+
+
+@dataclass
+class Purge:
+    """The deletion of one table's files.
+
+    Only what lies in one of the table's `homes`, and below one of the `roots` where its catalog may have files at all,
+    is deleted; whatever else the metadata names is `left`: a client may have written any path into a manifest.
+    """
+
+    workspace: Workspace
+    homes: Sequence[str]
+    roots: Sequence[str]
+    budget: Budget
+    removed: int = 0
+    left: int = 0
+    _seen: Recent[str, bool] = field(default_factory=lambda: Recent(MANIFESTS_REMEMBERED_MAX))
+
+    async def table(self, metadata: TableMetadata) -> None:
+        """Everything but the current metadata file; Invalid when a manifest cannot be read, Enough when it is much."""
+        # As Java reads it: anything but "true" means no.
+        keeps_content = metadata.properties.get("gc.enabled", "true").lower() != "true"
+        for snapshot in metadata.snapshots:
+            await self._snapshot(snapshot, keeps_content=keeps_content)
+        await self.remove(
+            [
+                *(file.statistics_path for file in metadata.statistics),
+                *(file.statistics_path for file in metadata.partition_statistics),
+            ]
+        )
+        await self.remove(
+            entry.metadata_file for entry in metadata.metadata_log if entry.metadata_file != metadata.metadata_location
+        )
+
+    async def _snapshot(self, snapshot: Snapshot, *, keeps_content: bool) -> None:
+        for manifest in snapshot.manifests or ():
+            await self._manifest(manifest, keeps_content=keeps_content)
+        if snapshot.manifest_list is None:
+            return
+        data = await self._read(snapshot.manifest_list)
+        if data is None:
+            return
+        async for manifests in manifest_paths(data, location=snapshot.manifest_list):
+            for manifest in manifests:
+                await self._manifest(manifest, keeps_content=keeps_content)
+        await self.remove([snapshot.manifest_list])
+
+    async def _manifest(self, location: str, *, keeps_content: bool) -> None:
+        if location in self._seen:  # Most manifests are named by many snapshots.
+            return
+        self._seen[location] = True
+        if not keeps_content and (data := await self._read(location)) is not None:
+            async for paths in content_paths(data, location=location):
+                await self.remove(paths)
+        await self.remove([location])
+
+    async def _read(self, location: str) -> bytes | None:
+        """A file that belongs to the table; None when it does not, or is gone."""
+        return await self.workspace.locations.read(location) if self._is_ours(location) else None
+
+    async def remove(self, locations: Iterable[str]) -> None:
+        waiting = list(locations)
+        for start in range(0, len(waiting), DELETES_AT_ONCE):
+            if self.budget.files <= 0:
+                raise Enough
+            await together(self._remove(location) for location in waiting[start : start + DELETES_AT_ONCE])
+
+    async def _remove(self, location: str) -> None:
+        if not self._is_ours(location):
+            self.left += 1
+            return
+        try:
+            was_there = await self.workspace.locations.remove(location)
+        except SwapLost:  # Written anew this very moment, so it is not the file that was meant.
+            self.left += 1
+            return
+        if was_there:
+            self.removed += 1
+            self.budget.spend()
+
+    def _is_ours(self, location: str) -> bool:
+        plain = normalized(location)
+        try:
+            checked_location(location, self.roots)
+        except Invalid:
+            return False
+        return any(is_within(plain, home) and plain != home for home in self.homes)

@@ -1,0 +1,78 @@
+"""Whose turn it is: of many servers on one store, one at a time sweeps a workspace."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.records import Record
+from sandur.errors import SwapLost
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Cell, Held
+from sandur.storage.object_store import ABSENT
+
+LEASE_MS: Final = 300_000
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    """Who sweeps and until when, when the next sweep is due, and how far each janitor has come."""
+
+    owner: str
+    expires_ms: int
+    due_ms: int = 0
+    positions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Lease:
+    """A turn that one of many servers holds for a while.
+
+    It saves work and is no lock: a server that stalls and goes on after its time is up sweeps beside its successor, and
+    so may two whose clocks differ. That is harmless. Every deletion is conditional, and every janitor marks and looks
+    before it acts, against operations and other janitors alike.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._clock = workspace.clock
+        self._cell = Cell(workspace.store, workspace.layout.operational("janitors", "turn"), Turn, workspace.clock)
+        self._held: Held[Turn] | None = None
+
+    @property
+    def positions(self) -> Mapping[str, str]:
+        return self._held.value.positions if self._held else {}
+
+    async def take(self) -> bool:
+        """Whether it is our turn now: nothing is due, or somebody else is at it, if not."""
+        now_ms = self._clock.now_ms()
+        found = await self._cell.read()
+        if found and (found.value.expires_ms > now_ms or found.value.due_ms > now_ms):
+            return False
+        turn = Turn(
+            owner=self._clock.new_id(),
+            expires_ms=now_ms + LEASE_MS,
+            positions=found.value.positions if found else {},
+        )
+        try:
+            self._held = await self._cell.swap(turn, expected=found.version if found else ABSENT)
+        except SwapLost:
+            return False
+        return True
+
+    async def keep(self, positions: Mapping[str, str]) -> bool:
+        """Note how far the janitors have come, and hold on; False when the turn was given to another."""
+        return await self._swap(positions, expires_ms=self._clock.now_ms() + LEASE_MS)
+
+    async def release(self, positions: Mapping[str, str], *, due_ms: int) -> None:
+        """End the turn; nobody begins another before the next is due."""
+        await self._swap(positions, expires_ms=0, due_ms=due_ms)
+
+    async def _swap(self, positions: Mapping[str, str], *, expires_ms: int, due_ms: int = 0) -> bool:
+        if self._held is None:
+            return False
+        turn = replace(self._held.value, expires_ms=expires_ms, due_ms=due_ms, positions=dict(positions))
+        try:
+            self._held = await self._cell.swap(turn, expected=self._held.version)
+        except SwapLost:
+            self._held = None
+            return False
+        return True

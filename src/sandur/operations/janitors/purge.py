@@ -1,0 +1,220 @@
+"""Working off the purge queue: the files of tables that were dropped for good are deleted, and no other table's."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.records import Pointer, PurgeOrder
+from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.documents import TABLES, VIEWS, load_document
+from sandur.operations.janitors.files import Budget, Enough, Purge, homes_of
+from sandur.operations.janitors.sweeping import DAY_MS, Swept, Tell, is_older
+from sandur.operations.names import settle
+from sandur.operations.placing import allowed_roots
+from sandur.operations.purging import is_ordered
+from sandur.operations.workspace import Workspace
+from sandur.settings import seconds_of
+from sandur.storage.cell import Held
+from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
+
+T = TypeVar("T")
+
+ORDERS_MAX: Final = 100
+BLOCKED_KEPT_MS: Final = 30 * DAY_MS
+VOID_AFTER_MS: Final = DAY_MS
+
+
+class Target(NamedTuple):
+    """A table whose files are to go: who ordered it, what is left of it, and where its files lie."""
+
+    order: Held[PurgeOrder]
+    pointer: Pointer
+    homes: Sequence[str]
+
+
+async def work_off(workspace: Workspace, *, position: str, tell: Tell) -> Swept:
+    """Take up at most ORDERS_MAX orders that are older than `purge_delay`, and delete `janitor_objects_max` files.
+
+    An order goes last, after every file, so that whatever dies on the way is done again; what is gone is gone.
+    """
+    return await _Queue(workspace, tell).work_off(position)
+
+
+class _Queue:
+    """One run over the queue."""
+
+    def __init__(self, workspace: Workspace, tell: Tell) -> None:
+        self._workspace = workspace
+        self._tell = tell
+        self._budget = Budget(workspace.settings.janitor_objects_max)
+        self._counts: Counter[str] = Counter()
+
+    async def work_off(self, position: str) -> Swept:
+        folder = self._workspace.layout.purge_orders_folder()
+        page = await self._workspace.store.list(folder, after=position or None, limit=ORDERS_MAX)
+        targets = [target for listed in page if (target := await self._guarded(listed.key, self._taken_up(listed)))]
+        for target, neighbour in await _with_neighbours(self._workspace, targets):
+            await self._guarded(str(target.order.value.identifier), self._purge(target, neighbour))
+        return Swept(self._counts, page[-1].key if len(page) == ORDERS_MAX else "")
+
+    async def _guarded(self, what: str, work: Awaitable[T]) -> T | None:
+        """An order that cannot be carried out now does not hold up the others."""
+        try:
+            return await work
+        except SwapLost:
+            self._counts["changed"] += 1
+        except SandurError as error:
+            self._counts["failed"] += 1
+            self._tell(what, error)
+        return None
+
+    async def _taken_up(self, listed: Listed) -> Target | None:
+        """What an order asks for; None when there is nothing to delete, or not yet."""
+        workspace = self._workspace
+        order = await workspace.purge_order(*workspace.layout.read_purge_order(listed.key)).read()
+        if order is None or not is_older(workspace, listed, seconds_of(workspace.settings.purge_delay) * 1_000):
+            self._counts["kept"] += 1
+            return None
+        if order.value.blocked:
+            is_over = is_older(workspace, listed, BLOCKED_KEPT_MS)
+        elif not await _has_happened(workspace, order.value):
+            is_over = is_older(workspace, listed, VOID_AFTER_MS)
+        else:
+            return await self._target(order)
+        if is_over:
+            await self._remove(order)
+        else:
+            self._counts["kept"] += 1
+        return None
+
+    async def _target(self, order: Held[PurgeOrder]) -> Target | None:
+        pointer = await self._workspace.pointer(order.value.uuid).read()
+        try:
+            metadata = await _metadata(self._workspace, pointer.value) if pointer else None
+        except BadRequest as error:
+            await self._block(order, str(error))
+            return None
+        if pointer is None or metadata is None:
+            await self._remove(order)
+            return None
+        return Target(order, pointer.value, homes_of(metadata))
+
+    async def _purge(self, target: Target, neighbour: Pointer | None) -> None:
+        """The files are gone, or some of them and the rest is next time's, or the order is blocked."""
+        if neighbour:
+            await self._block(target.order, f"table {neighbour.uuid} may need the files")
+            return
+        catalog = target.order.value.identifier.catalog
+        roots = tuple(map(normalized, await allowed_roots(self._workspace, catalog)))
+        purge = Purge(self._workspace, target.homes, roots, self._budget)
+        try:
+            await _delete_files(purge, target.pointer)
+        except Enough:
+            self._counts["kept"] += 1
+        except BadRequest as error:
+            await self._block(target.order, str(error))
+        else:
+            await self._remove(target.order)
+        finally:
+            self._counts["files_removed"] += purge.removed
+            self._counts["files_left"] += purge.left
+
+    async def _remove(self, order: Held[PurgeOrder]) -> None:
+        await self._workspace.purge_order(order.value.table_uuid, order.value.drop).empty(expected=order.version)
+        self._counts["removed"] += 1
+
+    async def _block(self, order: Held[PurgeOrder], reason: str) -> None:
+        """The files stay. For good: the other table may leave the catalog one day and be needed elsewhere."""
+        cell = self._workspace.purge_order(order.value.table_uuid, order.value.drop)
+        await cell.swap(replace(order.value, blocked=reason), expected=order.version)
+        self._counts["blocked"] += 1
+        self._tell(str(order.value.identifier), Conflict(f"its files are not purged: {reason}"))
+
+
+async def _has_happened(workspace: Workspace, order: PurgeOrder) -> bool:
+    """Whether the drop happened for which the files were to go; one that died half way is finished (D4)."""
+    if await is_ordered(workspace, order):
+        return True
+    await settle(workspace, order.identifier)
+    return await is_ordered(workspace, order)
+
+
+async def _metadata(workspace: Workspace, pointer: Pointer) -> TableMetadata | ViewMetadata | None:
+    """What the head says; None when its file is gone: then everything else went before it."""
+    if pointer.head is None:
+        return None
+    location = pointer.head.metadata_location
+    try:
+        if pointer.kind == "view":
+            return (await load_document(workspace, VIEWS, location)).metadata
+        return (await load_document(workspace, TABLES, location)).metadata
+    except NotFound:
+        return None
+
+
+async def _delete_files(purge: Purge, pointer: Pointer) -> None:
+    metadata = await _metadata(purge.workspace, pointer)
+    if pointer.head is None or metadata is None:
+        return
+    if isinstance(metadata, TableMetadata):
+        await purge.table(metadata)
+    if previous := pointer.head.previous_metadata_location:  # All that is known of a view's past.
+        await purge.remove([previous])
+    await purge.remove([pointer.head.metadata_location])
+
+
+async def _with_neighbours(workspace: Workspace, targets: Sequence[Target]) -> list[tuple[Target, Pointer | None]]:
+    """Each target with another table, if there is one, that may need its files.
+
+    This reads every pointer, once for all targets and only when there are any. Tables that begin to need the files
+    later do not slip through: `check_not_purged` turns them away.
+    """
+    if not targets:
+        return []
+    neighbours: dict[int, Pointer] = {}
+    async for other in _living(workspace):
+        for at, target in enumerate(targets):
+            if at not in neighbours and may_share(target, other):
+                neighbours[at] = other
+    return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
+
+
+async def _living(workspace: Workspace) -> AsyncIterator[Pointer]:
+    after: str | None = None
+    while True:
+        page = await workspace.store.list(workspace.layout.pointers_folder(), after=after)
+        for listed, stored in zip(page, await get_many(workspace.store, [entry.key for entry in page]), strict=True):
+            if stored and (pointer := _decoded(listed.key, stored.data)).state not in {"dropped", "killed"}:
+                yield pointer
+        if len(page) < LIST_LIMIT_MAX:
+            return
+        after = page[-1].key
+
+
+def _decoded(key: str, data: bytes) -> Pointer:
+    try:
+        return msgspec.json.decode(data, type=Pointer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # Whose table this is cannot be told, so nobody's files are deleted.
+        raise Unavailable(f"object {key}: is not a Pointer: {error}") from error
+
+
+def may_share(target: Target, other: Pointer) -> bool:
+    """Whether a table that lives may need files of the target: it is the same table, or one lies within the other."""
+    if other.uuid == target.pointer.uuid:
+        return False
+    if other.table_uuid == target.pointer.table_uuid:
+        return True
+    heads = [other.head, other.pending.head if other.pending else None]
+    files = [normalized(head.metadata_location) for head in heads if head]
+    return any(
+        is_within(file, home) or is_within(home, file.rpartition("/")[0].removesuffix("/metadata"))
+        for file in files
+        for home in target.homes
+    )

@@ -1,0 +1,194 @@
+"""When the janitors run: in every server, in every workspace, one server at a time, and a bounded part at a time."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+from sandur.clock import Clock
+from sandur.errors import SandurError
+from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
+from sandur.operations.janitors import purge
+from sandur.operations.janitors.claims import CLAIMS, COMMIT_CLAIMS
+from sandur.operations.janitors.lease import Lease
+from sandur.operations.janitors.marks import MARKS
+from sandur.operations.janitors.names import NAMES, NAMESPACES
+from sandur.operations.janitors.pointers import POINTERS
+from sandur.operations.janitors.stages import STAGES
+from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
+from sandur.operations.janitors.transactions import TRANSACTIONS
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings, seconds_of
+from sandur.storage.layout import BEFORE_TENANTS, Layout, layout_of
+from sandur.storage.object_store import ObjectStore
+
+WORKSPACES_MAX: Final = 10_000
+CHECKS_PER_INTERVAL: Final = 4
+SOON_SECONDS: Final = 5
+
+# What others lean on comes first: transactions before names, names before pointers, pointers before claims.
+JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS)
+PURGE: Final = "purge"
+
+Counts = Mapping[str, int]
+"""How many objects, by `{janitor}_{outcome}`."""
+
+OnRun = Callable[[Layout, Counts], None]
+OnFailure = Callable[[Layout, str, Exception], None]
+
+
+class Run(NamedTuple):
+    """What a run did, how far each janitor has come, and whether the next one should come soon."""
+
+    counts: Counts
+    positions: Mapping[str, str]
+    has_more: bool
+
+
+async def run_janitors(
+    workspace: Workspace,
+    positions: Mapping[str, str],
+    *,
+    tell: Tell,
+    keep: Callable[[Mapping[str, str]], Awaitable[bool]] | None = None,
+) -> Run:
+    """Every janitor once, from where it stopped the last time. `keep` is asked in between whether to go on."""
+    counts: Counter[str] = Counter()
+    reached: dict[str, str] = dict(positions)
+    has_more = False
+    for name, work in _works(workspace, tell):
+        swept = await work(positions.get(name, ""))
+        counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
+        reached[name] = swept.position
+        has_more |= _stopped_early(swept, workspace.settings)
+        if keep and not await keep(reached):
+            break
+    return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
+
+
+def _works(workspace: Workspace, tell: Tell) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
+    def sweeping(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
+        return lambda position: sweep(workspace, janitor, position=position, tell=tell)
+
+    works = [(janitor.name, sweeping(janitor)) for janitor in JANITORS]
+    return [*works, (PURGE, lambda position: purge.work_off(workspace, position=position, tell=tell))]
+
+
+def _stopped_early(swept: Swept, settings: Settings) -> bool:
+    """Whether the sweep ended because it may not do more at once; not when it merely looked at much that is needed."""
+    removed = swept.counts.get("removed", 0) + swept.counts.get("files_removed", 0)
+    return 2 * removed >= settings.janitor_objects_max
+
+
+class Janitors:
+    """The janitors of one process.
+
+    Each run has a workspace of its own, for walking through everything would push what requests use out of the caches.
+    `on_run` hears what a run did, `on_failure` what went wrong and where.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: ObjectStore,
+        open_workspace: Callable[[Layout], Workspace],
+        *,
+        on_run: OnRun,
+        on_failure: OnFailure,
+    ) -> None:
+        self.counters = Counters()
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._open_workspace = open_workspace
+        self._on_run = on_run
+        self._on_failure = on_failure
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to run every now and then, unless the settings say that this server has no janitors."""
+        if self._settings.janitors and self._task is None:
+            self._task = asyncio.create_task(self._run_for_ever(), name="janitors")
+
+    async def stop(self) -> None:
+        """End at once, wherever they are: what they leave half done is as after a crash, and the next run ends it."""
+        task, self._task = self._task, None
+        if task:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def run_once(self, workspace: Workspace) -> Counts | None:
+        """One run in a workspace; None when it is not our turn."""
+        run = await self._run(workspace)
+        return run.counts if run else None
+
+    async def run_everywhere(self) -> bool:
+        """One run in every workspace that is due; whether there is more to do soon."""
+        has_more = False
+        async for layout in workspaces(self._store, self._settings):
+            try:
+                run = await self._run(self._open_workspace(layout))
+            except Exception as error:  # noqa: BLE001 - no workspace may keep the janitors from the others, or end them
+                self._count("failed")
+                self._on_failure(layout, "janitors", error)
+            else:
+                has_more |= run is not None and run.has_more
+        return has_more
+
+    async def _run_for_ever(self) -> None:
+        has_more = False
+        while True:
+            await self._clock.sleep(self._pause_seconds(has_more=has_more))
+            try:
+                has_more = await self.run_everywhere()
+            except SandurError as error:  # The store could not be listed.
+                self._count("failed")
+                self._on_failure(Layout(), "workspaces", error)
+
+    def _pause_seconds(self, *, has_more: bool) -> float:
+        """A part of the interval, and never the same: servers that were started together do not meet every time."""
+        if has_more:
+            return SOON_SECONDS
+        return seconds_of(self._settings.janitor_interval) / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
+
+    async def _run(self, workspace: Workspace) -> Run | None:
+        lease = Lease(workspace)
+        if not await lease.take():
+            self._count("not_due")
+            return None
+        layout = workspace.layout
+        run = await run_janitors(
+            workspace,
+            lease.positions,
+            tell=lambda what, error: self._on_failure(layout, what, error),
+            keep=lease.keep,
+        )
+        pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self._settings.janitor_interval)
+        await lease.release(run.positions, due_ms=self._clock.now_ms() + pause_seconds * 1_000)
+        self._count("done")
+        for outcome, times in run.counts.items():
+            self.counters.add(JANITOR_OBJECTS, outcome, times=times)
+        self._on_run(layout, run.counts)
+        return run
+
+    def _count(self, result: str) -> None:
+        self.counters.add(JANITOR_RUNS, result)
+
+
+async def workspaces(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
+    """The workspaces on a store that the settings let this server act for, found by one listing each."""
+    if settings.tenant and settings.workspace:
+        yield Layout(settings.tenant, settings.workspace)
+        return
+    after = BEFORE_TENANTS
+    for _ in range(WORKSPACES_MAX):
+        page = await store.list("", after=after, limit=1)
+        if not page or not page[0].key.startswith(BEFORE_TENANTS):
+            return
+        layout = layout_of(page[0].key)
+        after = layout.end if layout else page[0].key
+        if layout and settings.tenant in {"", layout.tenant} and settings.workspace in {"", layout.workspace}:
+            yield layout
