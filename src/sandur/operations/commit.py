@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord, Pointer, Tried
 from sandur.catalog.sources import Request
-from sandur.errors import Busy, Conflict, Invalid, NotFound, SandurError, SwapLost
+from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.events.receipts import tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
@@ -33,6 +33,7 @@ from sandur.operations.documents import (
     written_as,
 )
 from sandur.operations.names import Found, is_alive, look
+from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
@@ -95,7 +96,8 @@ class Commit(Generic[M]):
             try:
                 return await self._run()
             except SandurError:
-                if self.claim and not self.uncertain:
+                # Whoever goes on finds in the claim every file of ours, also one whose swap may still land (C4, C5).
+                if self.claim:
                     await self.claim.let_go()
                 raise
 
@@ -146,14 +148,18 @@ class Commit(Generic[M]):
     async def _write_aside(self, base: Base[M], document: Document[M], head: Head) -> bool:
         """C2: round 1. False when what was decided on is not so any more; raises when anything is not certain."""
         uuid = base.found.uuid
-        *_, is_still = await together(
-            [
-                write_document(self.workspace, self.family, document),
-                self.workspace.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
-                self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
-                self._is_still(base),
-            ]
-        )
+        try:
+            *_, is_still = await together(
+                [
+                    write_document(self.workspace, self.family, document),
+                    self.workspace.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                    self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
+                    self._is_still(base),
+                ]
+            )
+        except ClaimLost:
+            await self._abandon(document)
+            raise
         if not is_still:
             await self._abandon(document)
         return bool(is_still)
@@ -196,13 +202,15 @@ class Commit(Generic[M]):
         found = await look(self.workspace, self.identifier, beside=hinted(self.workspace, self.family))
         if found is None or found.name.value.kind != self.family.kind:
             return await self._without_name()
+        if document := await self._made_before_the_name_changed(found):
+            return document
         pointer = await transactions_met.pushed_aside(self.workspace, found.pointer)
         head = pointer.value.head
         if head is None or not is_alive(pointer):
             return await self._without_name()
         document = await load_document(self.workspace, self.family, head.metadata_location)
         if committed := await self._committed(document):
-            return await self._replayed(committed)
+            return await self._replayed(committed, found.uuid)
         return Base(found, pointer, head, document, is_remembered=False)
 
     def _remembered(self) -> Base[M] | None:
@@ -226,11 +234,10 @@ class Commit(Generic[M]):
                 return tried
         return None
 
-    async def _replayed(self, tried: Tried) -> Document[M]:
+    async def _replayed(self, tried: Tried, uuid: str) -> Document[M]:
         """An earlier swap of this request was applied after all."""
-        if self.claim:
-            await self.claim.done(location=tried.metadata_location)
-        return await load_document(self.workspace, self.family, tried.metadata_location)
+        await self._claim_of(uuid).done(uuid=uuid, location=tried.metadata_location)
+        return await answered_document(self.workspace, self.family, tried.metadata_location, uuid)
 
     async def _refused(self, base: Base[M], error: SandurError) -> Document[M]:
         """C9: a change that is there already is no conflict. Otherwise the refusal is final, and kept (G3)."""
@@ -239,7 +246,14 @@ class Commit(Generic[M]):
         )
         if is_ours or self.change.is_in(base.document.metadata):
             return await self._unchanged(base)
-        await self._claim_of(base.found.uuid).done(uuid=base.found.uuid, error=error)
+        uuid = base.found.uuid
+        asserted = self.change.asserted_uuid
+        if asserted and asserted != base.pointer.value.table_uuid.lower():
+            # C10: the name stands for another table than the one the request is about.
+            if document := await self._made_to(asserted):
+                return document
+            uuid = asserted
+        await self._claim_of(uuid).done(uuid=uuid, error=error)
         raise error
 
     async def _unchanged(self, base: Base[M]) -> Document[M]:
@@ -248,34 +262,48 @@ class Commit(Generic[M]):
         return base.document
 
     async def _without_name(self) -> Document[M]:
-        """C10: the name is gone, but a table the request names by uuid may show that the commit was made."""
+        """C10: the name is gone, but the table it stood for may show that the commit was made."""
         missing = self.family.missing(self.identifier)
         held = self.claim.held if self.claim else None
-        uuid = held.value.uuid if held else self.change.asserted_uuid
+        uuid = held.value.uuid if held else self.change.asserted_uuid or await self._uuid_before()
         if uuid is None:
             raise missing
-        claim = self._claim_of(uuid)
-        if held is None and await claim.read():
-            raise ClaimLost
-        pointer = await self.workspace.pointer(uuid).read()
-        document = await self._document_of(pointer) if pointer else None
-        if document and (committed := await self._committed(document)):
-            return await self._replayed(committed)
-        if document and self.change.is_in(document.metadata):
+        if document := await self._made_to(uuid):
             return document
-        if held:
-            await claim.done(error=missing)
+        await self._claim_of(uuid).done(uuid=uuid, error=missing)  # G3
         raise missing
 
-    async def _document_of(self, pointer: Held[Pointer]) -> Document[M] | None:
-        """The head's document; None when there is none, as may be after a drop."""
-        head = (await transactions_met.effective(self.workspace, pointer)).value.head
-        if head is None or pointer.value.kind != self.family.kind:
+    async def _uuid_before(self) -> str | None:
+        """What the name stood for before it was dropped or moved; only a key finds anything there."""
+        name = await self._name().read() if self.request.key else None
+        return name.value.uuid if name and name.value.kind == self.family.kind else None
+
+    async def _made_before_the_name_changed(self, found: Found) -> Document[M] | None:
+        """The claim may be that of a table which the name stood for when it was looked at first.
+
+        If the commit was not made to that one, what the name stands for now is what the request is about; unless it
+        asserts the other one's uuid, which is then refused in its turn.
+        """
+        held = self.claim.held if self.claim else None
+        if held is None or held.value.uuid in {found.uuid, self.change.asserted_uuid}:
             return None
-        try:
-            return await load_document(self.workspace, self.family, head.metadata_location)
-        except NotFound:
+        document = await self._made_to(held.value.uuid)
+        self.claim, self.uncertain = None, []
+        return document
+
+    async def _made_to(self, uuid: str) -> Document[M] | None:
+        """C10: what shows that this commit was made to the table of that uuid, wherever it is by now."""
+        if not self._holds_claim_of(uuid):
+            self.claim = None
+            if await self._claim_of(uuid).read():
+                raise ClaimLost
+        pointer = await self.workspace.pointer(uuid).read()
+        document = await document_of(self.workspace, self.family, pointer) if pointer else None
+        if document is None:
             return None
+        if committed := await self._committed(document):
+            return await self._replayed(committed, uuid)
+        return document if self.change.is_in(document.metadata) else None
 
     async def _followed(self) -> Document[M] | None:
         """C8: another attempt of this request has the key. Its answer, or None when it is ours to go on with."""
@@ -283,7 +311,7 @@ class Commit(Generic[M]):
             raise Busy(f"{self.identifier}: the claim is not known yet")
         claim = await self.claim.follow()
         if claim.state == "done":
-            return await load_document(self.workspace, self.family, claim.location)
+            return await answered_document(self.workspace, self.family, claim.location, claim.uuid)
         self.uncertain = list(claim.locations)
         return None
 
@@ -292,6 +320,10 @@ class Commit(Generic[M]):
         await self.workspace.background.run(
             "delete a file not used", self.workspace.locations.remove(document.location)
         )
+
+    def _holds_claim_of(self, uuid: str) -> bool:
+        held = self.claim.held if self.claim else None
+        return held is not None and held.value.uuid == uuid
 
     def _claim_of(self, uuid: str) -> KeyClaim:
         if self.claim is None:

@@ -21,6 +21,7 @@ from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import Document, Family, keep, load_document, version_in, write_document
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.names import Found, Spot, bound_pointer, settle
+from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -93,26 +94,27 @@ class Creation(Generic[M]):
         return await self._create(uuid, namespace.value.id, spot)
 
     async def _free_uuid(self) -> str:
-        """What the name will refer to: the uuid of the metadata, unless it was in use before."""
+        """What the name will refer to: the uuid of the metadata, unless it was in use before by another request."""
         wanted = self.draft.uuid
-        if wanted is None or await self.workspace.pointer(wanted).read():
+        if wanted is None:
             return self.workspace.clock.new_uuid()
-        return wanted
+        pointer = await self.workspace.pointer(wanted).read()
+        if pointer is None:
+            return wanted
+        if self.draft.is_named_by_uuid and self._is_ours(pointer) and pointer.value.state != "killed":
+            self._is_retry = True
+            return wanted
+        return self.workspace.clock.new_uuid()
 
     async def _retried(self) -> Document[M]:
         """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
         claim = await self.claim.follow()
         if claim.state == "done":
-            return await load_document(self.workspace, self.family, claim.location)
+            return await answered_document(self.workspace, self.family, claim.location, claim.uuid)
         try:
             self._is_retry = True
             spot = await settle(self.workspace, self.identifier)  # The name first, then the pointer.
-            uuid = claim.uuid
-            pointer = await self.workspace.pointer(uuid).read()
-            if pointer and pointer.value.state == "killed":
-                uuid = self.workspace.clock.new_uuid()
-                await self.claim.take_anew(uuid=uuid)  # N10: that uuid never happens; go on with a fresh one.
-            return await self._create(uuid, claim.namespace_id, spot)
+            return await self._create(claim.uuid, claim.namespace_id, spot)
         except ClaimLost:
             raise Busy(f"{self.identifier}: is being created") from None
         except SandurError:
@@ -122,14 +124,17 @@ class Creation(Generic[M]):
     async def _create(self, uuid: str, home: str, spot: Spot) -> Document[M]:
         """From a settled name to the answer; `home` is the id of the namespace the name is made for."""
         for _ in range(TRIES_MAX):
+            # The name was read before the pointer: live or dropped, it shows that an attempt of ours happened (N7).
+            if self._is_retry and (happened := await self._happened(uuid)):
+                return await self._answered(happened)
+            outcome: Document[M] | str | None
             if spot.live:
                 outcome = await self._found_live(uuid, spot.live)
-            elif self._is_retry and (pointer := await self._happened(uuid)):
-                outcome = await self._document_of(pointer)
             else:
                 outcome = await self._bind(uuid, home, spot)
-            if outcome is not None:
+            if isinstance(outcome, Document):
                 return outcome
+            uuid = outcome or uuid
             self._is_retry = True
             spot = await settle(self.workspace, self.identifier)
         raise Busy(f"{self.identifier}: the name keeps changing")
@@ -139,21 +144,27 @@ class Creation(Generic[M]):
         if live.uuid == uuid or self._is_replay(live):
             return await self._done(live)
         error = (self.refusal or taken)(self.identifier, live.name.value, self.family)
-        if self.claim.is_keyed:
+        if self.claim.held:
             return await self._kill(uuid, error)
-        raise error
+        raise await self._refused(error, uuid)
 
     def _is_replay(self, live: Found) -> bool:
         """C9, S2: a table of the uuid that this very request asks for; the uuid alone is no proof."""
-        pointer = live.pointer.value
-        return self.draft.is_named_by_uuid and (pointer.table_uuid, pointer.made_by) == (
-            self.draft.uuid,
-            self._made_by(),
-        )
+        is_same = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
+        return is_same and self._is_ours(live.pointer)
 
-    async def _bind(self, uuid: str, home: str, spot: Spot) -> Document[M] | None:
-        """N2, N3: the files, then the name: it happens here, subject to N4. None to settle the name again."""
+    def _is_ours(self, pointer: Held[Pointer]) -> bool:
+        """S2: whether an attempt of this very request made the pointer."""
+        return pointer.value.made_by == self._made_by()
+
+    async def _bind(self, uuid: str, home: str, spot: Spot) -> Document[M] | str | None:
+        """N2, N3: the files, then the name: it happens here, subject to N4.
+
+        None to settle the name again; another uuid when this one can never be ours.
+        """
         document = await self._write_aside(uuid, home)
+        if not isinstance(document, Document):
+            return document
         wanted = NameRecord(
             state="new",
             uuid=uuid,
@@ -168,7 +179,7 @@ class Creation(Generic[M]):
             return None
         return await self._confirm(uuid, home, name)
 
-    async def _write_aside(self, uuid: str, home: str) -> Document[M]:
+    async def _write_aside(self, uuid: str, home: str) -> Document[M] | str | None:
         """N2: everything the name will stand for, all known to be there before the name is written; once."""
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
@@ -189,7 +200,7 @@ class Creation(Generic[M]):
             head=head,
             updated_ms=self.workspace.clock.now_ms(),
         )
-        await together(
+        _, is_made, *_ = await together(
             [
                 self._write(document),
                 self._create_pointer(pointer),
@@ -197,6 +208,11 @@ class Creation(Generic[M]):
                 indexing.mark(self.workspace, self.identifier, uuid),  # I1
             ]
         )
+        if not is_made:
+            outcome = await self._take_pointer(pointer, document)
+            if not isinstance(outcome, Document):
+                return outcome
+            document = outcome
         self._aside = (uuid, keep(self.workspace, self.family, document))
         return document
 
@@ -204,10 +220,41 @@ class Creation(Generic[M]):
         if not self.draft.is_written:
             await write_document(self.workspace, self.family, document)
 
-    async def _create_pointer(self, pointer: Pointer) -> None:
-        """A pointer that is there already is that of an earlier attempt of this request, and as good."""
-        with contextlib.suppress(SwapLost):
+    async def _create_pointer(self, pointer: Pointer) -> bool:
+        """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
+        try:
             await self.workspace.pointer(pointer.uuid).create(pointer)
+        except SwapLost:
+            return False
+        return True
+
+    async def _take_pointer(self, wanted: Pointer, document: Document[M]) -> Document[M] | str | None:
+        """S3: a pointer of this uuid is there already. The document it stands for once it is ours.
+
+        None when it may have happened, which the name and the pointer tell; another uuid when it can never be ours.
+        """
+        cell = self.workspace.pointer(wanted.uuid)
+        found = await cell.read()
+        if found is None:
+            raise Busy(f"{self.identifier}: its pointer is not known to be there")
+        if found.value.state == "killed" or not self._is_ours(found):
+            fresh = self.workspace.clock.new_uuid()
+            await self.claim.take_anew(uuid=fresh)  # N10: with that uuid it never happens; go on with a fresh one.
+            return fresh
+        if found.value.state not in {"unbound", "condemned"}:
+            return None
+        if earlier := await document_of(self.workspace, self.family, found):
+            return earlier
+        # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
+        try:
+            condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
+            name = await self.workspace.name(self.identifier).read()
+            if name and name.value.uuid == wanted.uuid and name.value.state in {"new", "active"}:
+                return None
+            await cell.swap(wanted, expected=condemned.version)
+        except SwapLost:
+            return None
+        return document
 
     async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> Document[M] | None:
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
@@ -218,7 +265,7 @@ class Creation(Generic[M]):
         if is_there and pointer:
             return await self._done(Found(self.identifier, name, pointer))
         if happened := await self._happened(uuid):
-            return await self._document_of(happened)
+            return await self._answered(happened)
         await self._give_back(name)
         if not is_there:
             raise await self._refused(self._no_namespace(), uuid)
@@ -232,7 +279,7 @@ class Creation(Generic[M]):
     async def _kill(self, uuid: str, error: SandurError) -> Document[M] | None:
         """N8: before a refusal is answered, no attempt under the key may still succeed. None to settle again."""
         if happened := await self._happened(uuid):
-            return await self._document_of(happened)
+            return await self._answered(happened)
         cell = self.workspace.pointer(uuid)
         found = await cell.read()
         try:
@@ -259,19 +306,34 @@ class Creation(Generic[M]):
         await self.workspace.background.run("finish create", self._finish(found, document))
         return document
 
+    async def _answered(self, happened: Held[Pointer]) -> Document[M]:
+        """The answer to a creation of which it turned out that it happened before."""
+        document = await self._document_of(happened)
+        uuid = happened.value.uuid
+        await self.workspace.background.run("finish create", self._finish_claim(uuid, document.location))
+        return document
+
     async def _finish(self, found: Found, document: Document[M]) -> None:
         """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
         pointer = await bound_pointer(self.workspace, found.uuid)
-        if pointer is None or found.pointer.value.head is None:
-            return
         await together(
             [
-                activate(self.workspace, found),
-                self.workspace.receipts.ensure(pointer.value.table_uuid, found.pointer.value.head),
+                self._finish_name(found, pointer),
                 indexing.finish(self.workspace, self.identifier, found.uuid),
                 self._finish_claim(found.uuid, document.location),
             ]
         )
+
+    async def _finish_name(self, found: Found, pointer: Held[Pointer] | None) -> None:
+        """Nothing is left to do for a table that was dropped meanwhile."""
+        if pointer and pointer.value.head:
+            head = pointer.value.head
+            await together(
+                [
+                    activate(self.workspace, found),
+                    self.workspace.receipts.ensure(pointer.value.table_uuid, head),
+                ]
+            )
 
     async def _finish_claim(self, uuid: str, location: str) -> None:
         with contextlib.suppress(ClaimLost):
