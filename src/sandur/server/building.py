@@ -2,12 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import structlog
+
 from sandur.clock import Clock, SystemClock
+from sandur.errors import SandurError
 from sandur.operations.catalogs_of import Sandur
 from sandur.operations.counters import Count
+from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.workspace import Workspace
 from sandur.server.app import App
 from sandur.server.health import side_app
@@ -15,12 +19,15 @@ from sandur.server.iceberg_rest.dialect import IcebergRest
 from sandur.server.measured_store import MeasuredStore
 from sandur.server.measures import Grown
 from sandur.settings import Settings
+from sandur.storage.layout import Layout
 from sandur.storage.object_store import ObjectStore
 from sandur.storage.opening import connect
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
 _LOOKED_FOR: Final = "_probe/readiness"
 _SHOW_SECONDS: Final = 5.0
+
+log = structlog.get_logger()
 
 
 class OpenCatalog:
@@ -33,11 +40,15 @@ class OpenCatalog:
         self._clock = clock
         self._grown = Grown()
         self._showing: asyncio.Task[None] | None = None
+        self._janitors = Janitors(
+            settings, clock, store, self.sandur.fresh_workspace, on_run=_log_janitors, on_failure=_log_janitor_failure
+        )
 
     async def start(self) -> None:
         """Prove the store and open the catalog; raises what makes it unusable."""
         await self.sandur.start()
         self._showing = asyncio.create_task(self._show_counts_often())
+        self._janitors.start()
         self.is_started = True
 
     async def close(self) -> None:
@@ -45,6 +56,7 @@ class OpenCatalog:
         self.is_started = False
         if self._showing:
             self._showing.cancel()
+        await self._janitors.stop()
         await self.sandur.close()
         self.show_counts()
 
@@ -52,13 +64,26 @@ class OpenCatalog:
         await self._store.head(_LOOKED_FOR)
 
     def show_counts(self) -> None:
-        self._grown.show(_counts(self.sandur.workspaces))
+        self._grown.show([*_counts(self.sandur.workspaces), *self._janitors.counters])
 
     async def _show_counts_often(self) -> None:
         """Workers are asked for their numbers by turns: what the others counted must lie ready."""
         while True:
             await self._clock.sleep(_SHOW_SECONDS)
             self.show_counts()
+
+
+def _log_janitors(layout: Layout, counts: Mapping[str, int]) -> None:
+    done = {outcome: times for outcome, times in counts.items() if times}
+    log.info("janitors", tenant=layout.tenant, workspace=layout.workspace, **done)
+
+
+def _log_janitor_failure(layout: Layout, what: str, error: Exception) -> None:
+    unexpected = None if isinstance(error, SandurError) else error
+    reason = f"{type(error).__name__}: {error}"
+    log.warning(
+        "janitor", tenant=layout.tenant, workspace=layout.workspace, what=what, reason=reason, exc_info=unexpected
+    )
 
 
 def _counts(workspaces: Iterable[Workspace]) -> Iterator[Count]:
