@@ -16,7 +16,7 @@ ENVIRONMENT_PREFIX = "SANDUR_"
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
 Natural = Annotated[int, msgspec.Meta(ge=1)]
-Duration = Annotated[str, msgspec.Meta(pattern=_DURATION, description="an ISO-8601 duration such as PT1H or P1DT12H")]
+Duration = Annotated[str, msgspec.Meta(pattern=_DURATION)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
@@ -174,7 +174,8 @@ def _checked(source: str, key: str, value: object) -> object:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise BadRequest(f"setting {key} in {source}: {value!r} is not good: {error}") from error
+        reason = "expected an ISO-8601 duration such as PT1H or P1DT12H" if kind == Duration else str(error)
+        raise BadRequest(f"setting {key} in {source}: {value!r} is not good: {reason}") from error
 
 
 def _nested(flat: Mapping[str, object]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.settings import Settings, load_settings, setting_keys
+from sandur.settings import Settings, load_settings, seconds_of, setting_keys
 
 
 def test_without_any_source_everything_has_its_default() -> None:
@@ -40,6 +40,10 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
         ({"SANDUR_PORT": "70000"}, "setting port in the environment: '70000' is not good"),
         ({"SANDUR_FSYNC": "sometimes"}, "setting fsync in the environment: 'sometimes' is not good"),
         ({"SANDUR_S3_PATH_STYLE": "perhaps"}, "setting s3.path_style in the environment: 'perhaps' is not good"),
+        (
+            {"SANDUR_STAGE_TTL": "3 days"},
+            "setting stage_ttl in the environment: '3 days' is not good: expected an ISO-8601",
+        ),
         ({"SANDUR_ZZZZZZ": "1"}, "no such setting; there are store, fsync"),
     ],
 )
@@ -81,3 +85,19 @@ def test_every_key_is_reachable_from_the_environment() -> None:
     spelled = {key.replace(".", "_").upper() for key in setting_keys()}
 
     assert len(spelled) == len(setting_keys())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1H", 3600), ("PT72H", 259_200), ("P1DT12H", 129_600), ("PT1M30S", 90), ("P2D", 172_800)]
+)
+def test_a_duration_is_told_in_iso_8601(text: str, seconds: int) -> None:
+    assert load_settings(flags={"stage_ttl": text}).stage_ttl == text
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1H\n", "P1D T1H", "PT-1H", "PT1.5H", "P1Y", "PT1H1H"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="ISO-8601"):
+        load_settings(flags={"stage_ttl": text})
+    with pytest.raises(BadRequest, match="ISO-8601"):
+        seconds_of(text)
