@@ -83,6 +83,23 @@ async def test_a_commit_that_asks_for_h2c_is_committed(server: ServerProcess, ta
     assert answer.count(b'"sent":"upgraded"') == 2
 
 
+def test_a_client_that_sends_too_much_hears_why(server: ServerProcess) -> None:
+    answer = httpx.post(f"{server.url}/v1/namespaces", content=b" " * (33 << 20), timeout=60)
+
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == 413
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_connection_serves_many_requests(server: ServerProcess, table: str) -> None:
+    with httpx.Client(base_url=server.url, limits=httpx.Limits(max_connections=1)) as client:
+        for path in (table, "/v1/nowhere", f"{table}x", "/healthz", table):
+            client.get(path)
+        (connection,) = client._transport._pool.connections  # type: ignore[attr-defined] # Where httpx keeps them.
+
+        assert "Request Count: 5" in repr(connection)
+
+
 def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
     for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
         assert httpx.get(server.url + table).status_code == 200
