@@ -1,0 +1,92 @@
+"""What one create costs the index as its siblings grow in number: bytes and rounds, counted, not timed."""
+
+from statistics import mean
+from typing import NamedTuple
+
+import pytest
+
+from sandur.operations import indexing
+from sandur.operations.index_rebuild import rebuild
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
+from tests.operations.making import make_workspace, put_name
+from tests.operations.test_indexing import SCOPE, filled, table
+
+GROWTH_MAX = 2.0
+MEASURED = 400
+
+
+class Cost(NamedTuple):
+    """Of one create on average."""
+
+    bytes_written: float
+    bytes_read: float
+    rounds: float
+
+
+def scattered(number: int) -> str:
+    """Names that fall everywhere between those of `filled`."""
+    return f"t{(number * 7_919) % 100_003:06d}-{number}"
+
+
+async def cost_of_creates(workspace: Workspace, spy: SpyStore, count: int, first: int) -> Cost:
+    costs: list[Cost] = []
+    for number in range(first, first + count):
+        identifier = table(scattered(number))
+        spy.reset()
+        await indexing.mark(workspace, identifier, str(number))
+        marking = Cost(spy.bytes_written, spy.bytes_read, spy.rounds)
+        await put_name(workspace, identifier)
+        spy.reset()
+        await indexing.finish(workspace, identifier, str(number))
+        await workspace.background.drain()
+        costs.append(
+            Cost(
+                marking.bytes_written + spy.bytes_written,
+                marking.bytes_read + spy.bytes_read,
+                marking.rounds + spy.rounds,
+            )
+        )
+    return Cost(*(mean(values) for values in zip(*costs, strict=True)))
+
+
+async def around_the_hundredth() -> Cost:
+    """The mean of the creates 50 to 150, which is the cost of the 100th."""
+    spy = SpyStore(MemoryStore())
+    workspace = make_workspace(spy, FixedClock(seed=1))
+    await cost_of_creates(workspace, spy, 50, 0)
+    return await cost_of_creates(workspace, spy, 100, 50)
+
+
+def check(cost: Cost, small: Cost) -> None:
+    assert cost.bytes_written <= GROWTH_MAX * small.bytes_written, (cost, small)
+    assert cost.bytes_read <= GROWTH_MAX * small.bytes_read + small.bytes_written, (cost, small)
+    assert cost.rounds <= GROWTH_MAX * small.rounds, (cost, small)
+
+
+async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
+    small = await around_the_hundredth()
+    spy = SpyStore((await filled(10_000)).store)
+
+    cost = await cost_of_creates(make_workspace(spy, FixedClock(seed=1)), spy, MEASURED, 10_000)
+
+    check(cost, small)
+
+
+@pytest.mark.slow
+async def test_the_hundred_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
+    small = await around_the_hundredth()
+    store = MemoryStore()
+    source = make_workspace(store)
+    for number in range(100_000):
+        await put_name(source, table(f"t{number:06d}"))
+    await rebuild(source, SCOPE)
+    spy = SpyStore(store)
+    workspace = make_workspace(spy, FixedClock(seed=1))
+    await cost_of_creates(workspace, spy, 10, 100_000)  # Warm: the manifest is known.
+
+    cost = await cost_of_creates(workspace, spy, 2 * MEASURED, 100_010)
+
+    check(cost, small)

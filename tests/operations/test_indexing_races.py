@@ -1,0 +1,122 @@
+"""The list index under many interleavings: once everybody is done it says the truth, whatever the order was."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX
+from sandur.errors import Busy
+from sandur.operations.index_rebuild import rebuild
+from sandur.operations.indexing import work_off_marks
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ABSENT
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.yielding_store import YieldingStore
+from tests.operations.making import make_workspace
+from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, marks
+
+SEEDS = range(60)
+
+
+class Arena:
+    """Processes of their own over one store that lets them interleave, with what another store holds."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = FixedClock(seed=1_000 + seed)  # Ids that no other clock gave.
+        self.inner = MemoryStore(clock=self.clock)
+        self._store = YieldingStore(self.inner, seed=seed)
+
+    async def copy(self, source: Workspace) -> None:
+        held = source.store
+        assert isinstance(held, MemoryStore)
+        for key, (stored, _) in held._objects.items():
+            await self.inner.put(key, stored.data, expected=ABSENT)
+
+    def racer(self) -> Workspace:
+        return make_workspace(self._store, self.clock)
+
+    def quiet(self) -> Workspace:
+        return make_workspace(self.inner, self.clock)
+
+    async def true_names(self) -> list[str]:
+        listed = await self.inner.list(self.quiet().layout.names_folder(SCOPE.namespace))
+        names = [self.quiet().layout.read_name(found.key) for found in listed]
+        return sorted([name.name for name in names if await look(self.quiet(), name)])
+
+
+async def create_and_drop(workspace: Workspace, name: str) -> None:
+    await create(workspace, name)
+    await drop(workspace, name)
+
+
+async def rebuild_if_it_can(workspace: Workspace) -> None:
+    try:
+        await rebuild(workspace, SCOPE)
+    except Busy:  # Others were faster every time: they are right.
+        return
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_creates_drops_and_rebuilds_leave_a_true_index(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), "before")
+
+    await asyncio.gather(
+        create(arena.racer(), "one"),
+        create_and_drop(arena.racer(), "two"),
+        drop(arena.racer(), "before"),
+        rebuild_if_it_can(arena.racer()),
+        create(arena.racer(), "three"),
+    )
+
+    assert await indexed(arena.quiet()) == await arena.true_names() == ["one", "three"]
+    assert await marks(arena.quiet()) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_one_name_that_comes_and_goes_is_listed_as_it_is_in_the_end(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), "t")
+
+    async def again() -> None:
+        workspace = arena.racer()
+        await drop(workspace, "t")
+        await create(workspace, "t")
+        await drop(workspace, "t")
+
+    await asyncio.gather(again(), rebuild_if_it_can(arena.racer()), rebuild_if_it_can(arena.racer()))
+
+    assert await indexed(arena.quiet()) == await arena.true_names() == []
+
+
+_sources: dict[int, Workspace] = {}
+
+
+@pytest.mark.parametrize("count", [INLINE_MAX - 2, 2 * INLINE_MAX])
+@pytest.mark.parametrize("seed", range(8))
+async def test_processes_that_outgrow_an_index_together_lose_nothing(seed: int, count: int) -> None:
+    """Conversions and splits meet each other, drops and a rebuild; who finds no turn leaves it to the janitor."""
+    if count not in _sources:
+        _sources[count] = await filled(count)
+    arena = Arena(seed)
+    await arena.copy(_sources[count])
+    racers = [arena.racer() for _ in range(4)]
+
+    async def many(number: int) -> None:
+        for step in range(SEGMENT_MAX // 16):
+            with contextlib.suppress(Busy):
+                await create(racers[number], f"t000100-{number}-{step:03d}")
+        with contextlib.suppress(Busy):
+            await drop(racers[number], f"t{number:06d}")
+
+    await asyncio.gather(*(many(number) for number in range(len(racers))), rebuild_if_it_can(arena.racer()))
+    for racer in racers:
+        await racer.background.drain()
+    await work_off_marks(arena.quiet(), older_than_ms=0)
+
+    assert await indexed(arena.quiet()) == await arena.true_names()
+    assert len(await indexed(arena.quiet())) == count - len(racers) + len(racers) * (SEGMENT_MAX // 16)
+    assert await marks(arena.quiet()) == []
