@@ -48,16 +48,12 @@ async def create(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Answer:
-    identifier = call.identifier("table")
-    try:
-        loaded = await loading.load_table(
-            call.workspace,
-            identifier,
-            snapshots=_snapshots(call),
-            if_none_match=_etag(call.http.header(b"if-none-match")),
-        )
-    except NotFound as error:
-        raise about("table", identifier, error) from None
+    loaded = await loading.load_table(
+        call.workspace,
+        call.identifier("table"),
+        snapshots=_snapshots(call),
+        if_none_match=_etag(call.http.header(b"if-none-match")),
+    )
     if isinstance(loaded, NotModified):
         return Answer(304, b"", (*PRIVATE, (ETAG, _quoted(loaded.etag))))
     return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
@@ -77,12 +73,9 @@ async def commit(call: Call) -> Answer:
 
 
 async def drop(call: Call) -> Answer:
-    identifier = call.identifier("table")
     purge = call.is_set("purgeRequested")
-    try:
-        await drop_name(call.workspace, identifier, kind="table", purge=purge, request=call.request(f"purge={purge}"))
-    except NotFound as error:
-        raise about("table", identifier, error) from None
+    request = call.request(f"purge={purge}")
+    await drop_name(call.workspace, call.identifier("table"), kind="table", purge=purge, request=request)
     return NO_CONTENT
 
 
@@ -124,17 +117,6 @@ async def metrics(call: Call) -> Answer:
     decoded_body(call.http.body, ReportBody, "metrics report")
     await report_metrics(call.workspace, call.identifier("table"), call.http.body, call.request())
     return NO_CONTENT
-
-
-def about(subject: Literal["table", "view"], identifier: Identifier, error: NotFound) -> NotFound:
-    """The same absence, told of the table.
-
-    Java asks for `ns.table.files` as the table `files` in the namespace `ns.table`, and goes on to look for the
-    metadata table only when it is the table that does not exist.
-    """
-    if error.subject != "namespace":
-        return error
-    return NotFound(f"{subject.capitalize()} does not exist: {identifier}", subject=subject)
 
 
 def _snapshots(call: Call) -> Literal["all", "refs"]:

@@ -7,7 +7,7 @@ from sandur.operations import views as operations
 from sandur.operations.drop_table import drop_name
 from sandur.server.iceberg_rest.bodies import Loaded, loaded_body
 from sandur.server.iceberg_rest.call import Call
-from sandur.server.iceberg_rest.tables import PRIVATE, about, list_of_kind, rename_of_kind
+from sandur.server.iceberg_rest.tables import PRIVATE, list_of_kind, rename_of_kind
 from sandur.server.messages import NO_CONTENT, Answer, json_answer
 
 
@@ -21,11 +21,7 @@ async def create(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Answer:
-    identifier = call.identifier("view")
-    try:
-        return _shown(await operations.load_view(call.workspace, identifier))
-    except NotFound as error:
-        raise about("view", identifier, error) from None
+    return _shown(await operations.load_view(call.workspace, call.identifier("view")))
 
 
 async def exists(call: Call) -> Answer:
@@ -41,11 +37,7 @@ async def replace(call: Call) -> Answer:
 
 
 async def drop(call: Call) -> Answer:
-    identifier = call.identifier("view")
-    try:
-        await drop_name(call.workspace, identifier, kind="view", purge=False, request=call.request())
-    except NotFound as error:
-        raise about("view", identifier, error) from None
+    await drop_name(call.workspace, call.identifier("view"), kind="view", purge=False, request=call.request())
     return NO_CONTENT
 
 
