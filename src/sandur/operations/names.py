@@ -85,13 +85,16 @@ async def _is_shown(workspace: Workspace, identifier: Identifier, name: Held[Nam
 async def _name_and_pointer(
     workspace: Workspace, identifier: Identifier
 ) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
-    """The name, and in the same round the pointer it had when it was last seen, if it still has it (C2)."""
+    """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
+
+    A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
+    """
     cell = workspace.name(identifier)
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
     name, pointer = await asyncio.gather(cell.read(), workspace.pointer(before.value.uuid).read())
-    return name, pointer if name and name.value.uuid == before.value.uuid else None
+    return name, pointer if name and name.version == before.version else None
 
 
 async def _pointer_of(

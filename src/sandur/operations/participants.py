@@ -1,7 +1,6 @@
 """The tables and views of a transaction: each is decided by itself and made ready to change with the others (T3)."""
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -10,24 +9,29 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord, Participant, Pending, Pointer
 from sandur.catalog.sources import Request
-from sandur.errors import Busy, Conflict, NotFound, SwapLost
+from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations import indexing, transactions_met
 from sandur.operations.commit import Change
 from sandur.operations.creation import taken
 from sandur.operations.documents import (
+    HASH_LENGTH,
     Document,
     Family,
     keep,
     load_document,
+    locations_in,
     new_location,
+    request_hash_of,
     version_in,
     write_document,
     written_as,
 )
+from sandur.operations.folding import fold_in
 from sandur.operations.homes import confirm_namespace, look_up_namespace
-from sandur.operations.names import Found, activated, bound_pointer, look, settle
+from sandur.operations.names import Found, bound_pointer, is_alive, look, settle
+from sandur.operations.replays import document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -51,9 +55,20 @@ class Attempt(Protocol):
     def started_ms(self) -> int: ...
 
 
+class Replayed(Exception):
+    """The transaction was carried out before: what it made of this participant is there."""
+
+
+class Overtaken(Exception):
+    """Somebody was faster, and nothing was decided: another attempt may succeed."""
+
+
 @dataclass
 class Changed(Generic[M]):
-    """Something that exists and is to be changed."""
+    """Something that exists and is to be changed.
+
+    `is_made`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made now.
+    """
 
     workspace: Workspace
     family: Family[M]
@@ -63,29 +78,51 @@ class Changed(Generic[M]):
     base: Document[M] | None = None
     pointer: Held[Pointer] | None = None
     planned: M | None = None
+    is_made: bool = False
+    refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
         """The base to decide on. An undecided transaction in the way is pushed aside if ours is the older one (T5)."""
         found = await look(self.workspace, self.identifier)
         if found is None or found.name.value.kind != self.family.kind:
-            raise self.family.missing(self.identifier)
+            return await self._read_elsewhere()
         self.pointer = await transactions_met.pushed_aside(
             self.workspace, found.pointer, older_than_ms=attempt.started_ms
         )
         head = self.pointer.value.head
-        if head is None:
-            raise self.family.missing(self.identifier)
+        if head is None or not is_alive(self.pointer):
+            return await self._read_elsewhere()
         self.base = await load_document(self.workspace, self.family, head.metadata_location)
+        self.is_made = self.change.is_in(self.base.metadata)
+        asserted = self.change.asserted_uuid
+        if not self.is_made and asserted and asserted != self.pointer.value.table_uuid.lower():
+            await self._read_elsewhere()
+        return None
 
-    def is_replay(self) -> bool:
-        """C9: whether the change was made before; asked only of what was read in this request."""
-        return self.base is not None and self.change.is_in(self.base.metadata)
+    async def _read_elsewhere(self) -> None:
+        """C10: the name stands for nothing, or for another table; the one that is asserted may show the change."""
+        self.refusal = None if self.base else self.family.missing(self.identifier)
+        uuid = self.change.asserted_uuid
+        pointer = await self.workspace.pointer(uuid).read() if uuid else None
+        document = await document_of(self.workspace, self.family, pointer) if pointer else None
+        self.is_made = document is not None and (self.change.is_in(document.metadata) or self._is_by_us(document))
+
+    def _is_by_us(self, document: Document[M]) -> bool:
+        """C9: whether a file of this very request is the head or in its log; only what was committed gets there."""
+        return self._hash()[:HASH_LENGTH] in map(request_hash_of, locations_in(self.family, document))
 
     def decide(self) -> None:
-        """Plan what would become of it; Conflict or Invalid when it may not be."""
+        """Plan what would become of it; Conflict or Invalid when it may not be, Replayed when it was made before."""
+        if self.refusal:
+            raise self.refusal
         base, pointer = self._state()
         now_ms = max(self.workspace.clock.now_ms(), pointer.value.head.last_updated_ms if pointer.value.head else 0)
-        self.planned = self.change.applied_to(base.metadata, now_ms=now_ms)
+        try:
+            self.planned = self.change.applied_to(base.metadata, now_ms=now_ms)
+        except Conflict:
+            if self._is_by_us(base):
+                raise Replayed from None
+            raise
 
     async def prepare(self, attempt: Attempt) -> None:
         """T3: the file, the receipt of the head, and `pending` on the pointer; decided again when the swap is lost."""
@@ -140,8 +177,7 @@ class Changed(Generic[M]):
 
     def _drafted(self, metadata: M, before: Head) -> tuple[Document[M], Head]:
         version = before.metadata_version + 1
-        request_hash = self.request.key_hash or self.request.hash
-        location = new_location(self.workspace, self.family, metadata, version=version, request_hash=request_hash)
+        location = new_location(self.workspace, self.family, metadata, version=version, request_hash=self._hash())
         document = written_as(self.family, metadata, location)
         head = replace(
             self.family.head(document.metadata, before.last_updated_ms),
@@ -155,19 +191,9 @@ class Changed(Generic[M]):
     async def confirm(self) -> None:
         """Nothing to confirm: the pointer can lose its pending only after the record has been decided (T4)."""
 
-    async def finish(self) -> None:
+    async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
-        _, pointer = self._state()
-        found = await self.workspace.pointer(pointer.value.uuid).read()
-        if found is None or found.value.pending is None or found.version != pointer.version:
-            return  # Whoever swapped it has folded it in.
-        head = found.value.pending.head
-        if found.value.head != head:
-            await self.workspace.receipts.ensure(found.value.table_uuid, head)
-        with contextlib.suppress(SwapLost):
-            await self.workspace.pointer(found.value.uuid).swap(
-                replace(found.value, state="live", head=head, pending=None), expected=found.version
-            )
+        await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
 
     def participant(self) -> Participant:
         _, pointer = self._state()
@@ -177,6 +203,9 @@ class Changed(Generic[M]):
         if self.base is None or self.pointer is None:
             raise Busy(f"{self.identifier}: it was not read")
         return self.base, self.pointer
+
+    def _hash(self) -> str:
+        return self.request.key_hash or self.request.hash
 
 
 @dataclass
@@ -192,8 +221,10 @@ class Created(Generic[M]):
     uuid: str = ""
     home: str = ""
     expected: Expected | None = None
-    name: Held[NameRecord] | None = None
-    pointer: Held[Pointer] | None = None
+    # The pointer that an earlier attempt of this request left, when there is one that did not happen.
+    left: Held[Pointer] | None = None
+    is_made: bool = False
+    refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name; T5 for a name that another transaction is creating."""
@@ -203,28 +234,38 @@ class Created(Generic[M]):
             settle(self.workspace, self.identifier),
             self.workspace.pointer(self.table_uuid).read(),
         )
+        is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
+        self.is_made = self._is_proof(in_use) or (spot.live is not None and self._is_proof(spot.live.pointer))
         if namespace is None:
-            raise NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
-        if spot.live:
-            self._refuse(spot.live)
-        self.home, self.expected = namespace.value.id, spot.expected
-        self.uuid = self.workspace.clock.new_uuid() if in_use else self.table_uuid
+            self.refusal = NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
+        elif spot.live:
+            self.refusal = self._taken(spot.live)
+        else:
+            self.home, self.expected = namespace.value.id, spot.expected
+        self.left = in_use if is_left else None
+        self.uuid = self.table_uuid if in_use is None or is_left else self.workspace.clock.new_uuid()
 
-    def _refuse(self, live: Found) -> None:
+    def _is_ours(self, pointer: Held[Pointer]) -> bool:
+        """S2: whether an attempt of this very request made the pointer; the uuid alone is no proof."""
+        return (pointer.value.table_uuid, pointer.value.made_by) == (self.table_uuid, self._hash())
+
+    def _is_proof(self, pointer: Held[Pointer] | None) -> bool:
+        """N7: a pointer of ours that is live or dropped shows that the creation happened."""
+        return pointer is not None and self._is_ours(pointer) and pointer.value.state in {"live", "dropped"}
+
+    def _taken(self, live: Found) -> SandurError:
         if live.name.value.kind == "table" and self.family.kind == "table":
-            raise Conflict("Requirement failed: table already exists")
-        raise taken(self.identifier, live.name.value, self.family)
-
-    def is_replay(self) -> bool:
-        return False
+            return Conflict("Requirement failed: table already exists")
+        return taken(self.identifier, live.name.value, self.family)
 
     def decide(self) -> None:
-        """There is nothing to decide: what it will be was built from nothing."""
+        """What it will be was built from nothing; there is only to see whether it may be."""
+        if self.refusal:
+            raise self.refusal
 
     async def prepare(self, attempt: Attempt) -> None:
         """T3: file and pointer, then the name `pending`; the name is settled again when its swap is lost."""
-        request_hash = self.request.key_hash or self.request.hash
-        location = new_location(self.workspace, self.family, self.metadata, version=0, request_hash=request_hash)
+        location = new_location(self.workspace, self.family, self.metadata, version=0, request_hash=self._hash())
         document = written_as(self.family, self.metadata, location)
         now_ms = self.workspace.clock.now_ms()
         head = replace(
@@ -239,19 +280,27 @@ class Created(Generic[M]):
             state="unbound",
             kind=self.family.kind,
             made_for=self.identifier,
-            made_by=request_hash,
+            made_by=self._hash(),
             head=head,
             updated_ms=now_ms,
         )
-        _, _, self.pointer = await together(
-            [
-                write_document(self.workspace, self.family, document),
-                indexing.mark(self.workspace, self.identifier, self.uuid),  # I1
-                self.workspace.pointer(self.uuid).create(pointer),
-            ]
-        )
+        aside = [
+            write_document(self.workspace, self.family, document),
+            indexing.mark(self.workspace, self.identifier, self.uuid),  # I1
+        ]
+        if self.left is None:
+            aside.append(self._write_pointer(pointer, ABSENT))
+        await together(aside)
+        if self.left:  # Only now that our file is there: that pointer may have a name by now.
+            await self._write_pointer(pointer, self.left.version)
         keep(self.workspace, self.family, document)
         await self._name_pending(attempt, location)
+
+    async def _write_pointer(self, pointer: Pointer, expected: Expected) -> None:
+        try:
+            await self.workspace.pointer(self.uuid).swap(pointer, expected=expected)
+        except SwapLost:
+            raise Overtaken from None
 
     async def _name_pending(self, attempt: Attempt, location: str) -> None:
         wanted = NameRecord(
@@ -267,15 +316,14 @@ class Created(Generic[M]):
         expected: Expected = self.expected or ABSENT
         for _ in range(TRIES_MAX):
             try:
-                self.name = await cell.swap(wanted, expected=expected)
+                await cell.swap(wanted, expected=expected)
             except SwapLost:
                 found = await cell.read()
-                if found and found.value.uuid == self.uuid and found.value.state == "pending":
-                    self.name = found
+                if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
                     return
                 spot = await settle(self.workspace, self.identifier)
                 if spot.live:
-                    self._refuse(spot.live)
+                    raise Overtaken from None
                 expected = spot.expected
                 continue
             return
@@ -292,15 +340,13 @@ class Created(Generic[M]):
         if pointer is None:
             raise Busy(f"{self.identifier}: what was to be created was swept away")
 
-    async def finish(self) -> None:
+    async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
-        pointer = await bound_pointer(self.workspace, self.uuid)
-        if pointer is None or pointer.value.head is None or self.name is None:
-            return
-        with contextlib.suppress(SwapLost):
-            await self.workspace.name(self.identifier).swap(activated(self.name.value), expected=self.name.version)
-        await self.workspace.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
+        await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
         await indexing.finish(self.workspace, self.identifier, self.uuid)
 
     def participant(self) -> Participant:
         return Participant(uuid=self.uuid, identifier=self.identifier, creates=True)
+
+    def _hash(self) -> str:
+        return self.request.key_hash or self.request.hash

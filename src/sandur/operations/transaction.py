@@ -20,7 +20,7 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.create_table import created_metadata
 from sandur.operations.documents import TABLES, VIEWS
-from sandur.operations.participants import Changed, Created
+from sandur.operations.participants import Changed, Created, Overtaken, Replayed
 from sandur.operations.placing import allowed_roots
 from sandur.operations.table_changes import TableChange
 from sandur.operations.together import together
@@ -30,6 +30,7 @@ from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT
 
 ATTEMPTS_MAX: Final = 8
+TRIES_MAX: Final = 4
 _BACKOFF_SECONDS: Final = 0.005
 
 Part = Changed[TableMetadata] | Changed[ViewMetadata] | Created[TableMetadata] | Created[ViewMetadata]
@@ -98,9 +99,12 @@ class _Transaction:
             return True
         try:
             await self._prepare(parts, begun)
-        except _Replayed:
+        except Replayed:
             await self._abort(None)
             return True
+        except Overtaken:
+            await self._abort(None)
+            return False
         except Definite as error:
             await self._abort(error)
             raise
@@ -109,7 +113,7 @@ class _Transaction:
             raise
         if not await self._commit(parts):
             return False
-        await self._workspace.background.run("finish transaction", self._finish(parts))
+        await self._workspace.background.run("finish transaction", self._finish(parts, begun))
         return True
 
     async def _begin(self, begun: _Attempt) -> bool:
@@ -122,22 +126,19 @@ class _Transaction:
             attempt_ms=self._workspace.clock.now_ms(),
         )
         found = await self._cell.read() if self._record else None
-        if found is None:
-            try:
-                self._record = await self._cell.swap(record, expected=ABSENT)
-            except SwapLost:
-                found = await self._cell.read()
-        if found is not None:
-            if not self._may_begin_again(found.value):
+        for _ in range(TRIES_MAX):
+            if found and not self._may_begin_again(found.value):
                 return False
-            self._started_ms = found.value.started_ms
+            self._started_ms = found.value.started_ms if found else begun.started_ms
             try:
                 self._record = await self._cell.swap(
-                    replace(record, started_ms=found.value.started_ms), expected=found.version
+                    replace(record, started_ms=self._started_ms), expected=found.version if found else ABSENT
                 )
-            except SwapLost:
-                raise self._busy() from None
-        return True
+            except SwapLost:  # Somebody began it or aborted it.
+                found = await self._cell.read()
+                continue
+            return True
+        raise self._busy()
 
     def _may_begin_again(self, found: Transaction) -> bool:
         """What an earlier attempt left: its answer, or room for another attempt; Busy while it may be under way."""
@@ -165,8 +166,8 @@ class _Transaction:
         if self._unreadable:
             error, self._unreadable = self._unreadable, None
             raise error
-        if all(part.is_replay() for part in parts):  # C9: every one of them shows that this was done before.
-            raise _Replayed
+        if all(part.is_made for part in parts):  # C9: every one of them shows that this was done before.
+            raise Replayed
         for part in parts:
             part.decide()
         await together([part.prepare(begun) for part in parts])
@@ -199,9 +200,9 @@ class _Transaction:
             if error and self._request.key:
                 raise self._busy() from None
 
-    async def _finish(self, parts: Sequence[Part]) -> None:
+    async def _finish(self, parts: Sequence[Part], begun: _Attempt) -> None:
         """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
-        await together([part.finish() for part in parts])
+        await together([part.finish(begun) for part in parts])
         if not self._request.key:
             with contextlib.suppress(SwapLost):
                 await self._cell.empty(expected=self._held().version)
@@ -229,7 +230,3 @@ class _Transaction:
 
     def _busy(self) -> Busy:
         return Busy(f"transaction {self._id}: another attempt of it is under way")
-
-
-class _Replayed(Exception):
-    """Everything the transaction asks for is there already."""
