@@ -1,0 +1,80 @@
+"""Running the janitors in tests, and stores that others left things in."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import pytest
+
+from sandur.errors import SandurError
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import copied, furnish
+from tests.operations.making import make_workspace
+
+HOUR_MS: Final = 3_600_000
+LONG_MS: Final = 2 * DAY_MS
+"""Past every age gate but that of stages and blocked purges."""
+
+_CALLS_MAX: Final = 200
+
+
+class Trouble(list[str]):
+    """What went wrong with objects."""
+
+    def __call__(self, what: str, error: SandurError) -> None:
+        self.append(f"{what}: {type(error).__name__}: {error}")
+
+
+class Shore:
+    """A store, a clock, and servers that come and go."""
+
+    def __init__(self, seed: int | None = None, **settings: object) -> None:
+        self.clock = FixedClock(seed=seed or 0)
+        self.store = MemoryStore(seed=seed, clock=self.clock)
+        self.settings = settings
+        self.trouble = Trouble()
+
+    @classmethod
+    async def furnished(cls, seed: int | None = None, **settings: object) -> "Shore":
+        shore = cls(seed, **settings)
+        await furnish(shore.server())
+        return shore
+
+    def server(self, store: ObjectStore | None = None) -> Workspace:
+        """A server that remembers nothing."""
+        return make_workspace(store or self.store, self.clock, **self.settings)
+
+    async def sweep(self, store: ObjectStore | None = None) -> Mapping[str, int]:
+        """One run of all janitors; what was done, without what was merely looked at."""
+        server = self.server(store)
+        run = await run_janitors(server, {}, tell=self.trouble)
+        await server.background.drain()
+        return {
+            outcome: times
+            for outcome, times in run.counts.items()
+            if times and not outcome.endswith(("_kept", "_changed"))
+        }
+
+    async def dies_when(
+        self, work: Callable[[Workspace], Awaitable[object]], is_so: Callable[[Workspace], Awaitable[bool]]
+    ) -> None:
+        """Let a server do its work and die behind the first call after which it is so."""
+        origin = self.store, self.clock
+        for calls in range(1, _CALLS_MAX):
+            self.store, self.clock = copied(*origin)
+            server = self.server(DyingStore(self.store, dies_at=calls, after=True))
+            with contextlib.suppress(Died):
+                await work(server)
+            await server.background.drain()
+            if await is_so(self.server()):
+                return
+        pytest.fail("the server never died there")
+
+    async def keys(self, folder: str = "") -> list[str]:
+        return [listed.key for listed in await self.store.list(folder)]

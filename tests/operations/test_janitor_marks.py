@@ -1,0 +1,60 @@
+"""Marks are worked off, so that what died before it was listed is listed."""
+
+from sandur.operations import indexing
+from sandur.operations.create_table import create_table
+from sandur.operations.listing import list_names
+from sandur.operations.load_table import table_exists
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import (
+    NAMESPACE,
+    called,
+    create,
+    request,
+    table,
+)
+from tests.operations.janitoring import HOUR_MS, Shore
+
+T, U = called("t"), called("u")
+
+
+async def test_what_died_between_name_and_index_is_listed_after_a_minute() -> None:
+    shore = await Shore.furnished()
+    await create(shore.server(), "first")
+    await shore.dies_when(
+        lambda server: create_table(server, NAMESPACE, table("t"), request("create")),
+        lambda server: table_exists(server, T),
+    )
+    assert await listed(shore) == ["first"]
+    shore.clock.advance(60_000)
+
+    await shore.sweep()
+
+    assert await listed(shore) == ["first", "t"]
+
+
+async def listed(shore: Shore) -> list[str]:
+    page = await list_names(shore.server(), NAMESPACE, kind="table", page_token=None, page_size=None)
+    return [identifier.name for identifier in page.entries]
+
+
+async def test_a_mark_stays_for_an_hour_and_then_goes() -> None:
+    shore = await Shore.furnished()
+    await indexing.mark(shore.server(), T, "an operation that stalls")
+    shore.clock.advance(HOUR_MS - 1)
+    await shore.sweep()
+    assert await shore.keys(shore.server().layout.marks_folder())
+
+    shore.clock.advance(1)
+
+    assert (await shore.sweep())["marks_removed"] == 1
+    assert not await shore.keys(shore.server().layout.marks_folder())
+
+
+async def test_a_mark_that_says_nothing_does_not_hold_up_the_others() -> None:
+    shore = await Shore.furnished()
+    layout = shore.server().layout
+    await shore.store.put(layout.mark("0", "broken"), b"not a mark", expected=ABSENT)
+    await indexing.mark(shore.server(), T, "fine")
+    shore.clock.advance(HOUR_MS)
+
+    assert (await shore.sweep())["marks_removed"] == 2

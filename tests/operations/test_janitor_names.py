@@ -1,0 +1,164 @@
+"""Names that are over go after a day, when what stands beside them is at its end."""
+
+import pytest
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.records import NameRecord
+from sandur.operations.drop_table import drop_name
+from sandur.operations.load_table import table_exists
+from sandur.operations.namespaces import create_namespace, drop_namespace
+from sandur.operations.rename import rename
+from sandur.operations.workspace import Workspace
+from tests.operations.asking import (
+    ELSEWHERE,
+    NAMESPACE,
+    called,
+    create,
+    keyed,
+    load,
+    request,
+)
+from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+
+T, U = called("t"), called("u")
+
+
+async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await workspace.background.drain()
+
+
+async def move(workspace: Workspace, source: Identifier, target: Identifier) -> None:
+    await rename(workspace, source, target, kind="table", request=request(f"rename {source}"))
+    await workspace.background.drain()
+
+
+async def test_a_dropped_name_goes_after_a_day() -> None:
+    shore = await Shore.furnished()
+    await create(shore.server(), "t")
+    await drop(shore.server(), T)
+    shore.clock.advance(24 * HOUR_MS - 1)
+
+    assert await shore.sweep() == {}
+    shore.clock.advance(1)
+    assert await shore.sweep() == {"names_removed": 1}
+    assert await shore.server().name(T).read() is None
+
+
+async def test_the_drop_of_a_name_is_finished_before_the_name_goes() -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    cell = shore.server().name(T)
+    name = await cell.read()
+    assert name
+    dropped = NameRecord(state="dropped", uuid=made.table_uuid, kind="table", by="somebody")
+    await cell.swap(dropped, expected=name.version)  # And dies before D4.
+    shore.clock.advance(24 * HOUR_MS)
+
+    await shore.sweep()
+
+    pointer = await shore.server().pointer(made.table_uuid).read()
+    assert await shore.server().name(T).read() is None
+    assert pointer
+    assert (pointer.value.state, pointer.value.by) == ("dropped", "somebody")
+
+
+async def test_a_moved_name_goes_only_after_the_new_one_is_active_and_its_claim_done() -> None:
+    """R6, R9: the renamer dies right behind the swap that is the rename."""
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    sent = keyed("rename")
+
+    async def is_between(server: Workspace) -> bool:
+        old, new = await server.name(T).read(), await server.name(U).read()
+        return bool(old and new and (old.value.state, new.value.state) == ("moved", "moving"))
+
+    await shore.dies_when(lambda server: rename(server, T, U, kind="table", request=sent), is_between)
+    shore.clock.advance(25 * HOUR_MS)
+
+    await shore.sweep()
+
+    new = await shore.server().name(U).read()
+    claim = await shore.server().claim("rename", sent.key_hash or "").read()
+    assert await shore.server().name(T).read() is None
+    assert new
+    assert (new.value.state, new.value.uuid) == ("active", made.table_uuid)
+    assert claim is None or claim.value.state == "done"
+    assert await table_exists(shore.server(), U)
+
+
+@pytest.mark.parametrize("state", ["new", "pending", "moving"])
+async def test_a_name_that_never_came_to_be_is_free_after_a_day_and_gone_after_two(state: str) -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    fields = {
+        "new": {"namespace_id": "one that is gone", "uuid": "x"},
+        "pending": {"transaction": "none", "attempt": "none", "uuid": "x"},
+        "moving": {"other": T, "other_version": "long gone", "rename_id": "r", "uuid": made.table_uuid},
+    }[state]
+    await shore.server().name(U).create(NameRecord(state=state, kind="table", **fields))  # type: ignore[arg-type] # By name.
+    shore.clock.advance(25 * HOUR_MS)
+
+    await shore.sweep()
+
+    freed = await shore.server().name(U).read()
+    assert freed
+    assert freed.value.state == "free"
+    shore.clock.advance(25 * HOUR_MS)
+    await shore.sweep()
+    assert await shore.server().name(U).read() is None
+    assert (await load(shore.server(), T)).table_uuid == made.table_uuid
+
+
+async def test_a_table_whose_creator_died_behind_the_name_is_confirmed() -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    cell = shore.server().name(T)
+    name = await cell.read()
+    assert name
+    await cell.swap(replace(name.value, state="new", namespace_id=f"id of {NAMESPACE}"), expected=name.version)
+    shore.clock.advance(LONG_MS)
+
+    assert await shore.sweep() == {"names_settled": 1}
+    confirmed = await cell.read()
+    assert confirmed
+    assert confirmed.value.state == "active"
+    assert (await load(shore.server(), T)).table_uuid == made.table_uuid
+
+
+async def test_active_names_stay_for_ever() -> None:
+    shore = await Shore.furnished()
+    await create(shore.server(), "t")
+    await create(shore.server(), "u", ELSEWHERE)
+    await move(shore.server(), T, called("w"))
+    shore.clock.advance(365 * 24 * HOUR_MS)
+
+    assert await shore.sweep() == {"names_removed": 1}
+    assert await table_exists(shore.server(), called("w"))
+    assert await table_exists(shore.server(), called("u", ELSEWHERE))
+
+
+async def test_the_retention_is_a_setting() -> None:
+    shore = await Shore.furnished(name_retention="PT2H")
+    await create(shore.server(), "t")
+    await drop(shore.server(), T)
+    shore.clock.advance(2 * HOUR_MS)
+
+    assert await shore.sweep() == {"names_removed": 1}
+
+
+async def test_a_dropped_namespace_goes_after_a_day_and_can_be_made_again() -> None:
+    shore = await Shore.furnished()
+    namespace = Namespace("main", ("gone",))
+    await create_namespace(shore.server(), namespace, {}, request("make"))
+    server = shore.server()
+    await drop_namespace(server, namespace, request("drop"))
+    await server.background.drain()
+    shore.clock.advance(25 * HOUR_MS)
+
+    swept = await shore.sweep()
+
+    assert swept["namespaces_removed"] == 1
+    assert await shore.server().namespace(namespace).read() is None
+    await create_namespace(shore.server(), namespace, {}, request("make again"))

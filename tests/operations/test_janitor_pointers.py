@@ -1,0 +1,163 @@
+"""Pointers without a name are killed, and the dead go when nobody can ask for them any more."""
+
+import pytest
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import NameRecord, Pointer
+from sandur.events.receipts import tried_of
+from sandur.operations.drop_table import drop_name, unregister_table
+from sandur.operations.names import look
+from sandur.operations.register import register_table
+from sandur.operations.workspace import Workspace
+from tests.operations.asking import (
+    ELSEWHERE,
+    NAMESPACE,
+    called,
+    create,
+    load,
+    request,
+)
+from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+
+T, U = called("t"), called("u")
+UUID = "5b6b2b4e-0000-4000-8000-000000000009"
+
+
+async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await workspace.background.drain()
+
+
+async def orphan(shore: Shore, *, age_ms: int, **fields: object) -> None:
+    pointer = Pointer(uuid=UUID, table_uuid=UUID, state="unbound", made_for=T)
+    await shore.server().pointer(UUID).create(replace(pointer, **fields))
+    shore.clock.advance(age_ms)
+
+
+async def state_of(shore: Shore) -> str | None:
+    found = await shore.server().pointer(UUID).read()
+    return found.value.state if found else None
+
+
+@pytest.mark.parametrize("state", ["unbound", "condemned"])
+async def test_an_orphan_is_killed_after_a_day_and_gone_later(state: str) -> None:
+    shore = await Shore.furnished()
+    await orphan(shore, age_ms=24 * HOUR_MS - 1, state=state)
+
+    assert await shore.sweep() == {}
+    shore.clock.advance(1)
+    assert await shore.sweep() == {"pointers_settled": 1}
+    assert await state_of(shore) == "killed"
+    shore.clock.advance(25 * HOUR_MS)
+    assert await shore.sweep() == {"pointers_removed": 1}
+    assert await state_of(shore) is None
+
+
+async def test_a_pointer_that_its_name_shows_is_bound_and_not_killed() -> None:
+    shore = await Shore.furnished()
+    name = NameRecord(state="new", uuid=UUID, kind="table", namespace_id=f"id of {NAMESPACE}")
+    await shore.server().name(T).create(name)
+    await orphan(shore, age_ms=24 * HOUR_MS)
+
+    await shore.sweep()
+
+    assert await state_of(shore) == "live"
+
+
+async def test_a_pointer_under_a_name_that_is_undecided_is_left() -> None:
+    shore = await Shore.furnished(name_retention="P9D")
+    name = NameRecord(state="pending", uuid=UUID, kind="table", transaction="x", attempt="y")
+    await shore.server().name(T).create(name)
+    await orphan(shore, age_ms=24 * HOUR_MS)
+
+    await shore.sweep()
+
+    assert await state_of(shore) == "condemned"
+
+
+async def test_a_killed_pointer_leaves_no_receipt() -> None:
+    """C5: a receipt is the proof of a commit, and what was killed never happened."""
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    head = (await shore.server().pointer(made.table_uuid).read()).value.head  # type: ignore[union-attr] # It is there.
+    assert head
+    never = replace(head, metadata_location="memory://store/never")
+    await orphan(shore, age_ms=LONG_MS, state="killed", head=never)
+
+    assert (await shore.sweep())["pointers_removed"] == 1
+    assert not await shore.server().receipts.exists(tried_of(never))
+
+
+async def test_a_dropped_pointer_is_kept_as_long_as_a_replay_may_ask_for_it() -> None:
+    shore = await Shore.furnished(idempotency_key_lifetime="PT5H")
+    made = await create(shore.server(), "t")
+    await drop(shore.server(), T)
+    shore.clock.advance(29 * HOUR_MS - 1)
+
+    await shore.sweep()
+
+    assert await shore.server().pointer(made.table_uuid).read()
+    shore.clock.advance(1)
+    assert await shore.sweep() == {"pointers_removed": 1}
+
+
+async def test_the_receipt_of_the_last_head_is_written_before_its_pointer_goes() -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    pointer = await shore.server().pointer(made.table_uuid).read()
+    assert pointer
+    assert pointer.value.head
+    await drop(shore.server(), T)
+    for key in await shore.keys(shore.server().layout.events_folder()):
+        found = await shore.store.get(key)
+        assert found
+        await shore.store.delete(key, expected=found.version)
+    shore.clock.advance(LONG_MS)
+
+    await shore.sweep()
+
+    assert await shore.server().pointer(made.table_uuid).read() is None
+    assert await shore.server().receipts.exists(tried_of(pointer.value.head))
+
+
+async def test_a_dropped_pointer_stays_while_its_files_wait_to_be_deleted() -> None:
+    shore = await Shore.furnished(purge_delay="P9D")
+    made = await create(shore.server(), "t")
+    await drop(shore.server(), T, purge=True)
+    shore.clock.advance(LONG_MS)
+
+    assert await shore.sweep() == {"names_removed": 1}
+    assert await shore.server().pointer(made.table_uuid).read()
+
+
+async def test_a_dropped_pointer_stays_while_its_name_says_dropped() -> None:
+    """Whoever reuses the name drops the pointer of that uuid once more: it must not be that of a new table."""
+    shore = await Shore.furnished(name_retention="P30D")
+    made = await create(shore.server(), "t")
+    gone = await unregister_table(shore.server(), T, request("unregister"))
+    shore.clock.advance(LONG_MS)
+
+    await shore.sweep()
+    location = gone.metadata_location or ""
+    await register_table(shore.server(), ELSEWHERE, "again", location, request=request("register"))
+    await create(shore.server(), "t")
+
+    found = await look(shore.server(), called("again", ELSEWHERE))
+    assert found
+    assert (await load(shore.server(), called("again", ELSEWHERE))).table_uuid == made.table_uuid
+
+
+async def test_a_table_can_be_registered_under_its_old_uuid_when_all_is_swept() -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t")
+    gone = await unregister_table(shore.server(), T, request("unregister"))
+    shore.clock.advance(LONG_MS)
+    await shore.sweep()
+
+    location = gone.metadata_location or ""
+    await register_table(shore.server(), ELSEWHERE, "again", location, request=request("register"))
+
+    found = await look(shore.server(), called("again", ELSEWHERE))
+    assert found
+    assert found.uuid == made.table_uuid

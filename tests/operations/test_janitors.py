@@ -1,0 +1,54 @@
+"""Janitors take away what nobody needs any more, when it is old enough, and nothing else."""
+
+from sandur.catalog.identifiers import Identifier
+from sandur.operations.commit_table import commit_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import (
+    append,
+    called,
+    content,
+    create,
+    load,
+    request,
+)
+from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+
+T, U = called("t"), called("u")
+
+
+async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await workspace.background.drain()
+
+
+async def test_an_object_nobody_understands_is_told_and_does_not_hold_up_the_others() -> None:
+    shore = await Shore.furnished()
+    layout = shore.server().layout
+    await shore.store.put(layout.name(called("aaa")), b"broken", expected=ABSENT)
+    await create(shore.server(), "t")
+    await drop(shore.server(), T)
+    shore.clock.advance(LONG_MS)
+
+    swept = await shore.sweep()
+
+    assert (swept["names_failed"], swept["names_removed"]) == (1, 1)
+    assert any("aaa" in told for told in shore.trouble)
+
+
+async def test_everything_that_lives_survives_years_of_sweeping() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    made = [await create(server, f"t{number}") for number in range(5)]
+    for number in range(5):
+        await commit_table(server, called(f"t{number}"), append(1), request(f"append {number}"))
+    await server.background.drain()
+    for _ in range(20):
+        shore.clock.advance(20 * 24 * HOUR_MS)
+        assert await shore.sweep() == {}
+
+    for number in range(5):
+        loaded = await load(shore.server(), called(f"t{number}"))
+        assert loaded.table_uuid == made[number].table_uuid
+        assert content(loaded)["current-snapshot-id"] == 1
