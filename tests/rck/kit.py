@@ -34,6 +34,26 @@ MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "no table cache": {"rest-table-cache.max-entries": "0"},
 }
 
+# What cannot pass in a mode, by the format's own rules, and what the refusal then says. In format 3 a snapshot says
+# from which row id on its rows are numbered, and may not start behind `next-row-id`. A replace that was prepared beside
+# another one does: the client repeats its commit with the snapshot as it is, so that it fails every time. Iceberg's own
+# reference server refuses the same seven.
+_ROWS_NUMBERED_TWICE: Final = "first-row-id is behind table next-row-id"
+IMPOSSIBLE: Final[Mapping[str, Mapping[str, str]]] = {
+    "format 3": dict.fromkeys(
+        (
+            "testConcurrentReplaceTransactions()",
+            "testConcurrentReplaceTransactionSchema()",
+            "testConcurrentReplaceTransactionSchema2()",
+            "testConcurrentReplaceTransactionPartitionSpec()",
+            "testConcurrentReplaceTransactionPartitionSpec2()",
+            "testConcurrentReplaceTransactionSortOrder()",
+            "testConcurrentReplaceTransactionSortOrderConflict()",
+        ),
+        _ROWS_NUMBERED_TWICE,
+    ),
+}
+
 _RUN_SECONDS_MAX: Final = 900
 
 
@@ -43,6 +63,30 @@ class Case(NamedTuple):
     name: str
     problem: str = ""
     is_skipped: bool = False
+
+
+class Verdict(NamedTuple):
+    """What a run of one class comes to: `impossible` failed as they must, `wrong` is told with the reason."""
+
+    passed: int
+    impossible: int
+    skipped: int
+    wrong: Sequence[Case]
+
+
+def judged(cases: Sequence[Case], mode: str) -> Verdict:
+    """Every case passes, except those that cannot, which fail for the reason that is known."""
+    impossible = IMPOSSIBLE.get(mode, {})
+    as_expected = [case for case in cases if case.name in impossible and impossible[case.name] in case.problem]
+    ran = [case for case in cases if case not in as_expected and not case.is_skipped]
+    failed = [case for case in ran if case.problem]
+    surprises = [
+        Case(case.name, f"it passed, though it should say: {impossible[case.name]}")
+        for case in ran
+        if case.name in impossible and not case.problem
+    ]
+    skipped = sum(case.is_skipped for case in cases)
+    return Verdict(len(ran) - len(failed), len(as_expected), skipped, [*failed, *surprises])
 
 
 def missing() -> str | None:
