@@ -61,8 +61,9 @@ async def around_the_hundredth() -> Cost:
 
 
 def check(cost: Cost, small: Cost) -> None:
+    """Although the hundredth finds everything in memory, and later ones read segments they have not seen yet."""
     assert cost.bytes_written <= GROWTH_MAX * small.bytes_written, (cost, small)
-    assert cost.bytes_read <= GROWTH_MAX * small.bytes_read + small.bytes_written, (cost, small)
+    assert cost.bytes_written + cost.bytes_read <= GROWTH_MAX * (small.bytes_written + small.bytes_read), (cost, small)
     assert cost.rounds <= GROWTH_MAX * small.rounds, (cost, small)
 
 
@@ -85,8 +86,7 @@ async def test_the_hundred_thousandth_create_costs_no_more_than_twice_the_hundre
     await rebuild(source, SCOPE)
     spy = SpyStore(store)
     workspace = make_workspace(spy, FixedClock(seed=1))
-    await cost_of_creates(workspace, spy, 10, 100_000)  # Warm: the manifest is known.
 
-    cost = await cost_of_creates(workspace, spy, 2 * MEASURED, 100_010)
+    cost = await cost_of_creates(workspace, spy, 2 * MEASURED, 100_000)
 
     check(cost, small)

@@ -20,8 +20,8 @@ from sandur.catalog.records import Record
 Collection = Literal["catalogs", "schemas", "tables"]
 
 INLINE_MAX: Final = 256
-SEGMENT_MAX: Final = 192
-PACKED: Final = 128
+SEGMENT_MAX: Final = 128
+PACKED: Final = 96
 """How many entries a segment gets when it is written anew: it is not full at once."""
 
 _SEPARATOR: Final = "\x1f"
