@@ -77,7 +77,7 @@ async def test_a_request_id_comes_back(client: httpx.AsyncClient, given: str) ->
 
 @pytest.mark.parametrize("given", [None, "", "two words", "a" * 129, "é"])
 async def test_without_a_usable_one_a_request_id_is_made(client: httpx.AsyncClient, given: str | None) -> None:
-    headers = {} if given is None else {"X-Request-Id": given.encode()}
+    headers = {} if given is None else {b"X-Request-Id": given.encode()}
 
     made = (await client.get("/v1/config", headers=headers)).headers["x-request-id"]
 

@@ -2,7 +2,7 @@
 
 import itertools
 
-import pyarrow as pa  # type: ignore[import-untyped] # No types are published with it.
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog

@@ -13,7 +13,7 @@ from sandur.storage.object_store import LIST_LIMIT_MAX, Expected, Listed, Object
 
 T = TypeVar("T")
 
-BEHIND_ANSWERS: Final = "background"
+NO_REQUEST: Final = "background"
 
 _AREAS: Final = frozenset(
     {
@@ -54,7 +54,7 @@ class Rounds:
 
 
 current_rounds: Final[ContextVar[Rounds | None]] = ContextVar("current_rounds", default=None)
-"""The request that the running task works for; None behind the answers and at the start."""
+"""The request that the running task works for, also behind its answer; None at the start and for janitors."""
 
 
 class MeasuredStore:
@@ -89,7 +89,7 @@ class MeasuredStore:
     async def _measured(self, call: str, key: str, answer: Awaitable[T]) -> T:
         rounds = current_rounds.get()
         depth = rounds.begin() if rounds else 0
-        operation = rounds.operation if rounds else BEHIND_ANSWERS
+        operation = rounds.operation if rounds else NO_REQUEST
         began = time.perf_counter()
         result = "failed"
         try:

@@ -1,11 +1,8 @@
 """Namespaces over HTTP."""
 
-import asyncio
-
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
 from sandur.operations import namespaces as operations
-from sandur.operations.catalogs import load_catalog
 from sandur.server.iceberg_rest.bodies import (
     CreateNamespaceBody,
     UpdatePropertiesBody,
@@ -20,12 +17,8 @@ from sandur.server.messages import NO_CONTENT, Answer, json_answer
 
 async def list_namespaces(call: Call) -> Answer:
     page = call.page
-    # At the same time: only the catalog itself can say that it does not exist.
-    _, found = await asyncio.gather(
-        load_catalog(call.workspace, call.catalog),
-        operations.list_namespaces(
-            call.workspace, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
-        ),
+    found = await operations.list_namespaces(
+        call.workspace, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
     )
     return json_answer(namespaces_body(found.entries, found.next_token))
 
