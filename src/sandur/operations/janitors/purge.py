@@ -59,7 +59,9 @@ class _Queue:
         folder = self._workspace.layout.purge_orders_folder()
         page = await self._workspace.store.list(folder, after=position or None, limit=ORDERS_MAX)
         targets = [target for listed in page if (target := await self._guarded(listed.key, self._taken_up(listed)))]
-        for target, neighbour in await _with_neighbours(self._workspace, targets):
+        # While a pointer cannot be read, nobody knows whose table it is, and nobody's files are deleted.
+        looked_at = await self._guarded("pointers", _with_neighbours(self._workspace, targets))
+        for target, neighbour in looked_at or ():
             await self._guarded(str(target.order.value.identifier), self._purge(target, neighbour))
         return Swept(self._counts, page[-1].key if len(page) == ORDERS_MAX else "")
 
@@ -201,7 +203,6 @@ def _decoded(key: str, data: bytes) -> Pointer:
     try:
         return msgspec.json.decode(data, type=Pointer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # Whose table this is cannot be told, so nobody's files are deleted.
         raise Unavailable(f"object {key}: is not a Pointer: {error}") from error
 
 

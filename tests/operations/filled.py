@@ -1,0 +1,146 @@
+"""Tables with files: snapshots, manifest lists, manifests in Avro, data, statistics; as engines leave them."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import fastavro
+
+from sandur.catalog.identifiers import Identifier
+from sandur.operations.commit_table import commit_table
+from sandur.operations.workspace import Workspace
+from tests.operations.asking import (
+    at_snapshot,
+    called,
+    commit,
+    content,
+    create,
+    load,
+    request,
+    set_property,
+    snapshot,
+)
+
+_MANIFEST_LIST: Final = {
+    "type": "record",
+    "name": "manifest_file",
+    "fields": [{"name": "manifest_path", "type": "string"}, {"name": "manifest_length", "type": "long"}],
+}
+_MANIFEST: Final = {
+    "type": "record",
+    "name": "manifest_entry",
+    "fields": [
+        {"name": "status", "type": "int"},
+        {
+            "name": "data_file",
+            "type": {"type": "record", "name": "r2", "fields": [{"name": "file_path", "type": "string"}]},
+        },
+    ],
+}
+ADDED, DELETED = 1, 2
+
+
+def avro(schema: dict[str, Any], records: Sequence[dict[str, Any]], codec: str = "deflate") -> bytes:
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), records, codec=codec)
+    return out.getvalue()
+
+
+def manifest_list(*paths: str) -> bytes:
+    return avro(_MANIFEST_LIST, [{"manifest_path": path, "manifest_length": 1} for path in paths])
+
+
+def manifest(*paths: str, status: int = ADDED, codec: str = "deflate") -> bytes:
+    return avro(_MANIFEST, [{"status": status, "data_file": {"file_path": path}} for path in paths], codec)
+
+
+@dataclass
+class Filled:
+    """A table, where it lies, and the files it has beside its metadata files."""
+
+    identifier: Identifier
+    uuid: str
+    location: str
+    files: list[str] = field(default_factory=list)
+
+    def at(self, path: str) -> str:
+        return f"{self.location}/{path}"
+
+    async def write(self, workspace: Workspace, location: str, data: bytes = b"x") -> str:
+        await workspace.locations.create(location, data)
+        self.files.append(location)
+        return location
+
+
+async def filled(workspace: Workspace, name: str = "t", *, snapshots: int = 2, **fields: object) -> Filled:
+    """Each snapshot has a manifest of two files of its own, keeps the manifests before it, and has statistics."""
+    made = await create(workspace, name, NAMESPACE, **fields)
+    table = Filled(called(name), made.table_uuid, content(made)["location"])
+    manifests: list[str] = []
+    for number in range(1, snapshots + 1):
+        data = [table.at(f"data/{number}-{part}.parquet") for part in "ab"]
+        for path in data:
+            await table.write(workspace, path)
+        manifests.append(await table.write(workspace, table.at(f"metadata/m{number}.avro"), manifest(*data)))
+        listed = table.at(f"metadata/snap-{number}.avro")
+        await table.write(workspace, listed, manifest_list(*manifests))
+        await add_snapshot(workspace, table, number, listed)
+        await add_statistics(workspace, table, number)
+    return table
+
+
+async def add_snapshot(workspace: Workspace, table: Filled, number: int, listed: str) -> None:
+    parent = number - 1 or None
+    fields = {**snapshot(number, parent), "manifest-list": listed}
+    change = commit(
+        {"action": "add-snapshot", "snapshot": fields},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number},
+        require=(at_snapshot(parent),),
+    )
+    await commit_table(workspace, table.identifier, change, request(f"snapshot {table.identifier} {number}"))
+    await workspace.background.drain()
+
+
+async def add_statistics(workspace: Workspace, table: Filled, number: int) -> None:
+    puffin = await table.write(workspace, table.at(f"metadata/stats-{number}.puffin"))
+    partitions = await table.write(workspace, table.at(f"metadata/partition-stats-{number}.parquet"))
+    change = commit(
+        {
+            "action": "set-statistics",
+            "statistics": {
+                "snapshot-id": number,
+                "statistics-path": puffin,
+                "file-size-in-bytes": 1,
+                "file-footer-size-in-bytes": 1,
+                "blob-metadata": [],
+            },
+        },
+        {
+            "action": "set-partition-statistics",
+            "partition-statistics": {
+                "snapshot-id": number,
+                "statistics-path": partitions,
+                "file-size-in-bytes": 1,
+            },
+        },
+    )
+    await commit_table(workspace, table.identifier, change, request(f"statistics {table.identifier} {number}"))
+    await workspace.background.drain()
+
+
+async def set_properties(workspace: Workspace, table: Filled, **properties: str) -> None:
+    for key, value in properties.items():
+        change = commit(set_property(key, value))
+        await commit_table(workspace, table.identifier, change, request(f"{table.identifier} {key} {value}"))
+    await workspace.background.drain()
+
+
+async def files_below(workspace: Workspace, table: Filled) -> list[str]:
+    """What is still there of a table, relative to its location."""
+    folder = table.location.removeprefix(f"{workspace.locations.own}/") + "/"
+    return [listed.key.removeprefix(folder) for listed in await workspace.store.list(folder)]
+
+
+async def current_location(workspace: Workspace, table: Filled) -> str:
+    return (await load(workspace, table.identifier)).metadata_location or ""

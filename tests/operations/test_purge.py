@@ -1,0 +1,425 @@
+"""A purge deletes the files that a dropped table's metadata names, all of them, and nobody else's."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from sandur.catalog.records import PurgeOrder
+from sandur.operations.commit_table import commit_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.names import look
+from sandur.operations.purging import queue_purge
+from sandur.operations.rename import rename
+from sandur.operations.views import commit_view, create_view
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import (
+    NAMESPACE,
+    called,
+    commit,
+    keyed,
+    load,
+    request,
+    set_location,
+    view,
+    view_replaced,
+)
+from tests.operations.filled import (
+    DELETED,
+    Filled,
+    add_snapshot,
+    current_location,
+    files_below,
+    filled,
+    manifest,
+    manifest_list,
+    set_properties,
+)
+from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+
+DELAY_MS = 600_000
+
+
+async def drop(workspace: Workspace, table: Filled, *, purge: bool = True) -> None:
+    sent = request(f"drop {table.identifier}")
+    await drop_name(workspace, table.identifier, kind="table", purge=purge, request=sent)
+    await workspace.background.drain()
+
+
+async def purged(shore: Shore, *tables: Filled) -> Mapping[str, int]:
+    for table in tables:
+        await drop(shore.server(), table)
+    shore.clock.advance(DELAY_MS)
+    return await shore.sweep()
+
+
+async def orders(shore: Shore) -> list[PurgeOrder]:
+    server = shore.server()
+    found = []
+    for key in await shore.keys(server.layout.purge_orders_folder()):
+        order = await server.purge_order(*server.layout.read_purge_order(key)).read()
+        assert order
+        found.append(order.value)
+    return found
+
+
+async def test_every_file_that_the_metadata_names_goes_and_then_the_order() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server(), snapshots=3)
+    assert len(await files_below(shore.server(), table)) == 5 * 3 + 3 + 7
+
+    swept = await purged(shore, table)
+
+    assert (swept["purge_removed"], swept["purge_files_removed"]) == (1, 25)
+    assert await files_below(shore.server(), table) == []
+    assert await orders(shore) == []
+
+
+async def test_without_a_purge_every_file_stays() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    before = await files_below(shore.server(), table)
+
+    await drop(shore.server(), table, purge=False)
+    shore.clock.advance(LONG_MS)
+    await shore.sweep()
+
+    assert await files_below(shore.server(), table) == before
+
+
+async def test_files_that_the_metadata_does_not_name_stay() -> None:
+    """Never a directory."""
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    await shore.server().locations.create(table.at("data/of-somebody.parquet"), b"x")
+    await shore.server().locations.create(table.at("notes.txt"), b"x")
+
+    await purged(shore, table)
+
+    assert await files_below(shore.server(), table) == ["data/of-somebody.parquet", "notes.txt"]
+
+
+async def test_nothing_goes_before_the_delay() -> None:
+    shore = await Shore.furnished(purge_delay="PT2H")
+    table = await filled(shore.server())
+    before = await files_below(shore.server(), table)
+    await drop(shore.server(), table)
+    shore.clock.advance(2 * HOUR_MS - 1)
+
+    await shore.sweep()
+
+    assert await files_below(shore.server(), table) == before
+    shore.clock.advance(1)
+    await shore.sweep()
+    assert await files_below(shore.server(), table) == []
+
+
+@pytest.mark.parametrize("value", ["false", "FALSE", "no"])
+async def test_data_files_stay_when_the_table_says_so(value: str) -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    await set_properties(shore.server(), table, **{"gc.enabled": value})
+
+    await purged(shore, table)
+
+    left = await files_below(shore.server(), table)
+    assert left == [f"data/{number}-{part}.parquet" for number in (1, 2) for part in "ab"]
+
+
+async def test_a_file_that_is_gone_already_is_no_trouble() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    for path in ("data/1-a.parquet", "metadata/m1.avro", "metadata/snap-2.avro"):
+        await shore.server().locations.remove(table.at(path))
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_removed"] == 1
+    assert shore.trouble == []
+    # Nothing is left that names these: whoever removed the manifest before its files has to see to them.
+    assert await files_below(shore.server(), table) == [
+        "data/1-b.parquet",
+        "data/2-a.parquet",
+        "data/2-b.parquet",
+        "metadata/m2.avro",
+    ]
+
+
+async def test_entries_that_a_manifest_says_are_deleted_are_not_followed() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server(), snapshots=1)
+    other = await table.write(shore.server(), table.at("data/kept.parquet"))
+    gone = await table.write(shore.server(), table.at("metadata/m2.avro"), manifest(other, status=DELETED))
+    listed = await table.write(shore.server(), table.at("metadata/snap-2.avro"), manifest_list(gone))
+    await add_snapshot(shore.server(), table, 2, listed)
+
+    await purged(shore, table)
+
+    assert await files_below(shore.server(), table) == ["data/kept.parquet"]
+
+
+@pytest.mark.parametrize("codec", ["null", "snappy", "zstandard"])
+async def test_manifests_are_read_however_they_are_compressed(codec: str) -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server(), snapshots=1)
+    data = await table.write(shore.server(), table.at("data/x.parquet"))
+    written = await table.write(shore.server(), table.at("metadata/m2.avro"), manifest(data, codec=codec))
+    listed = await table.write(shore.server(), table.at("metadata/snap-2.avro"), manifest_list(written))
+    await add_snapshot(shore.server(), table, 2, listed)
+
+    await purged(shore, table)
+
+    assert await files_below(shore.server(), table) == []
+
+
+async def test_a_manifest_of_many_files_is_worked_off_in_batches() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server(), snapshots=1)
+    data = [table.at(f"data/many-{number}.parquet") for number in range(1_203)]
+    for path in data:
+        await shore.server().locations.create(path, b"x")
+    written = await table.write(shore.server(), table.at("metadata/m2.avro"), manifest(*data))
+    listed = await table.write(shore.server(), table.at("metadata/snap-2.avro"), manifest_list(written))
+    await add_snapshot(shore.server(), table, 2, listed)
+
+    await purged(shore, table)
+
+    assert await files_below(shore.server(), table) == []
+
+
+async def test_what_is_too_much_for_one_run_is_ended_by_the_next_ones() -> None:
+    shore = await Shore.furnished(janitor_objects_max=10)
+    table = await filled(shore.server(), snapshots=30)
+    count = len(await files_below(shore.server(), table))
+    await drop(shore.server(), table)
+    shore.clock.advance(DELAY_MS)
+
+    runs = 0
+    while await orders(shore):
+        swept = await shore.sweep()
+        assert swept.get("purge_files_removed", 0) <= 10 + 32
+        runs += 1
+        assert runs < count
+
+    assert runs > 1
+    assert await files_below(shore.server(), table) == []
+
+
+async def test_files_outside_of_the_table_are_never_touched() -> None:
+    """Anybody who may commit may write any path into a manifest."""
+    shore = await Shore.furnished()
+    victim = await filled(shore.server(), "victim")
+    server = shore.server()
+    inside = f"{server.area}/main/shared.parquet"
+    outside = "memory://store/outside.parquet"
+    for path in (inside, outside):
+        await server.locations.create(path, b"x")
+    paths = [
+        inside,
+        outside,
+        *victim.files,
+        await current_location(server, victim),
+        f"{victim.location}/../{victim.location.rpartition('/')[2]}/data/1-a.parquet",
+        "memory://elsewhere/x",
+        "s3://other/x",
+        "/etc/passwd",
+        "",
+    ]
+    table = await filled(server, "evil", snapshots=1)
+    lies = await table.write(server, table.at("metadata/lies.avro"), manifest(*paths))
+    listed = await table.write(server, table.at("metadata/snap-2.avro"), manifest_list(lies, *victim.files))
+    await add_snapshot(server, table, 2, listed)
+    before = await files_below(server, victim)
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_files_left"] >= len(paths) - 1
+    assert await files_below(server, table) == []
+    assert await files_below(server, victim) == before
+    assert await server.locations.exists(inside)
+    assert await server.locations.exists(outside)
+
+
+async def test_files_in_the_paths_that_the_table_writes_to_go_as_well() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    data, metadata = f"{server.area}/main/data-of-t", f"{server.area}/main/metadata-of-t"
+    table = await filled(server, snapshots=1, properties={"write.data.path": data, "write.metadata.path": metadata})
+    file = await table.write(server, f"{data}/x.parquet")
+    written = await table.write(server, f"{metadata}/m2.avro", manifest(file))
+    listed = await table.write(server, f"{metadata}/snap-2.avro", manifest_list(written))
+    await add_snapshot(server, table, 2, listed)
+    head = await current_location(server, table)
+    assert head.startswith(metadata)
+
+    await purged(shore, table)
+
+    assert [path for path in (*table.files, head) if await server.locations.exists(path)] == []
+
+
+async def test_files_at_an_earlier_location_of_the_table_stay() -> None:
+    """Where a table once was may be another's by now: what cannot be told apart is left."""
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    moved = commit(set_location(f"{server.area}/main/elsewhere"))
+    await commit_table(server, table.identifier, moved, request("move"))
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_files_left"]
+    assert "data/1-a.parquet" in await files_below(server, table)
+    assert await orders(shore) == []
+
+
+@pytest.mark.parametrize("which", ["list", "manifest"])
+async def test_a_manifest_that_cannot_be_read_blocks_the_purge(which: str) -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server, snapshots=1)
+    broken = await table.write(server, table.at("metadata/broken.avro"), b"Obj\x01 and no more")
+    listed = broken
+    if which == "manifest":
+        listed = await table.write(server, table.at("metadata/snap-2.avro"), manifest_list(broken))
+    await add_snapshot(server, table, 2, listed)
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_blocked"] == 1
+    assert "broken.avro" in (await orders(shore))[0].blocked
+    assert any("is not purged" in told or "are not purged" in told for told in shore.trouble)
+    assert await server.locations.exists(broken)
+    assert "purge_blocked" not in await shore.sweep()
+
+
+async def test_metadata_that_cannot_be_read_blocks_the_purge() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    key = (await current_location(server, table)).removeprefix(f"{server.locations.own}/")
+    found = await shore.store.get(key)
+    assert found
+    await shore.store.put(key, b"{", expected=found.version)
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_blocked"] == 1
+    assert await server.locations.exists(table.files[0])
+
+
+async def test_a_blocked_order_is_kept_for_a_month() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server, snapshots=1)
+    listed = await table.write(server, table.at("metadata/broken.avro"), b"nothing")
+    await add_snapshot(server, table, 2, listed)
+    await purged(shore, table)
+    shore.clock.advance(30 * 24 * HOUR_MS - 1)
+    await shore.sweep()
+    assert await orders(shore)
+
+    shore.clock.advance(1)
+
+    assert (await shore.sweep())["purge_removed"] == 1
+    assert await orders(shore) == []
+
+
+async def test_an_order_counts_only_for_the_drop_it_was_made_for() -> None:
+    """Two drop at once, one of them with a purge: if the other wins, the files stay."""
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    found = await look(server, table.identifier)
+    assert found
+    await queue_purge(server, found, drop="one that loses")
+    before = await files_below(server, table)
+
+    await drop(server, table, purge=False)
+    shore.clock.advance(24 * HOUR_MS - 1)
+    await shore.sweep()
+    assert await orders(shore)
+    shore.clock.advance(1)
+    await shore.sweep()
+
+    assert await orders(shore) == []
+    assert await files_below(server, table) == before
+
+
+async def test_an_order_of_a_drop_that_never_happened_is_void_after_a_day() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    found = await look(server, table.identifier)
+    assert found
+    await queue_purge(server, found, drop="one that never came")
+    shore.clock.advance(24 * HOUR_MS)
+
+    assert (await shore.sweep())["purge_removed"] == 1
+    assert (await load(shore.server(), table.identifier)).table_uuid == table.uuid
+    assert await server.locations.exists(table.files[0])
+
+
+@pytest.mark.parametrize("with_key", [True, False])
+async def test_a_drop_that_dies_right_after_it_happened_is_purged_all_the_same(with_key: bool) -> None:  # noqa: FBT001 - a parameter
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    sent = keyed("drop") if with_key else request("drop")
+
+    async def is_dropped(server: Workspace) -> bool:
+        return await look(server, table.identifier) is None
+
+    await shore.dies_when(
+        lambda server: drop_name(server, table.identifier, kind="table", purge=True, request=sent), is_dropped
+    )
+    shore.clock.advance(DELAY_MS)
+
+    await shore.sweep()
+
+    assert await files_below(shore.server(), table) == []
+
+
+async def test_a_renamed_table_is_purged_like_any_other() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    await rename(server, table.identifier, called("renamed"), kind="table", request=request("rename"))
+    await server.background.drain()
+    table.identifier = called("renamed")
+
+    await purged(shore, table)
+
+    assert await files_below(server, table) == []
+
+
+async def test_of_a_view_the_metadata_files_go_that_are_known() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    identifier = called("v")
+    made = await create_view(server, NAMESPACE, view("v"), request("create"))
+    after = await commit_view(server, identifier, view_replaced("select 2"), request("replace"))
+    await server.background.drain()
+    await drop_name(server, identifier, kind="view", purge=True, request=request("drop"))
+    await server.background.drain()
+    shore.clock.advance(DELAY_MS)
+
+    swept = await shore.sweep()
+
+    assert swept["purge_files_removed"] == 2
+    assert not await server.locations.exists(made.metadata_location)
+    assert not await server.locations.exists(after.metadata_location)
+
+
+async def test_one_order_that_fails_does_not_hold_up_the_others() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    good, bad = await filled(server, "good"), await filled(server, "bad")
+    await drop(server, good)
+    await drop(server, bad)
+    key = server.layout.purge_order("00000000-0000-0000-0000-000000000000", "x")
+    await shore.store.put(key, b"broken", expected=ABSENT)
+    shore.clock.advance(DELAY_MS)
+
+    swept = await shore.sweep()
+
+    assert (swept["purge_failed"], swept["purge_removed"]) == (1, 2)
+    assert any("is not a PurgeOrder" in told for told in shore.trouble)

@@ -1,0 +1,128 @@
+"""A purge deletes no file that another table may need, and nobody begins to need one that is about to go."""
+
+import pytest
+
+from sandur.errors import Busy, NotFound
+from sandur.operations.register import register_table
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import (
+    NAMESPACE,
+    called,
+    create,
+    load,
+    request,
+)
+from tests.operations.filled import (
+    Filled,
+    current_location,
+    files_below,
+    filled,
+)
+from tests.operations.janitoring import LONG_MS, Shore
+from tests.operations.test_purge import DELAY_MS, drop, purged
+
+
+async def test_files_of_a_table_that_is_registered_under_another_name_too_stay_for_good() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    head = await current_location(server, table)
+    await register_table(server, NAMESPACE, "copy", head, request=request("register"))
+    before = await files_below(server, table)
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_blocked"] == 1
+    assert await files_below(server, table) == before
+    copy = Filled(called("copy"), table.uuid, table.location)
+    await drop(shore.server(), copy, purge=False)  # It may live on in another catalog.
+    shore.clock.advance(LONG_MS)
+    await shore.sweep()
+    assert await files_below(server, table) == before
+
+
+async def test_files_of_a_table_whose_place_holds_another_table_stay() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    outer = await filled(server, "outer", location=f"{server.area}/main/outer")
+    inner = await filled(server, "inner", location=f"{server.area}/main/outer/inner")
+
+    assert (await purged(shore, outer))["purge_blocked"] == 1
+    assert await server.locations.exists(outer.files[0])
+    assert (await load(server, inner.identifier)).table_uuid == inner.uuid
+
+
+async def test_files_of_a_table_that_lies_within_another_stay() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    outer = await filled(server, "outer", location=f"{server.area}/main/outer")
+    inner = await filled(server, "inner", location=f"{server.area}/main/outer/inner")
+
+    assert (await purged(shore, inner))["purge_blocked"] == 1
+    assert await server.locations.exists(inner.files[0])
+    assert (await load(server, outer.identifier)).table_uuid == outer.uuid
+
+
+async def test_a_neighbour_whose_name_merely_begins_alike_is_no_reason() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server, "t", location=f"{server.area}/main/t")
+    other = await filled(server, "t2", location=f"{server.area}/main/t2")
+
+    assert (await purged(shore, table))["purge_removed"] == 1
+    assert await files_below(server, table) == []
+    assert await server.locations.exists(other.files[0])
+
+
+async def test_two_tables_in_one_place_are_purged_only_when_both_are_dropped() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    first = await filled(server, "first", location=f"{server.area}/main/same")
+    second = await filled(server, "second", location=f"{server.area}/main/same", snapshots=0)
+
+    swept = await purged(shore, first, second)
+
+    assert swept["purge_removed"] == 2
+    assert await files_below(server, first) == []
+
+
+async def test_a_table_whose_files_are_being_purged_cannot_be_registered_again() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    head = await current_location(shore.server(), table)
+    await drop(shore.server(), table)
+
+    with pytest.raises(Busy, match="being purged"):
+        await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+
+    shore.clock.advance(DELAY_MS)
+    await shore.sweep()
+    with pytest.raises(NotFound):
+        await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+
+
+async def test_a_table_that_was_dropped_without_a_purge_can_be_registered_again() -> None:
+    shore = await Shore.furnished()
+    table = await filled(shore.server())
+    head = await current_location(shore.server(), table)
+    await drop(shore.server(), table, purge=False)
+
+    await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+
+    assert (await load(shore.server(), called("again"))).table_uuid == table.uuid
+
+
+async def test_while_a_pointer_cannot_be_read_nobodys_files_are_deleted() -> None:
+    """It may be that of a table which needs them."""
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server)
+    await create(server, "other")
+    await shore.store.put(server.layout.pointer("broken"), b"{", expected=ABSENT)
+    before = await files_below(server, table)
+
+    swept = await purged(shore, table)
+
+    assert swept["purge_failed"] == 1
+    assert any("is not a Pointer" in told for told in shore.trouble)
+    assert await files_below(server, table) == before
