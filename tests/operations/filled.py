@@ -11,6 +11,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.operations.commit_table import commit_table
 from sandur.operations.workspace import Workspace
 from tests.operations.asking import (
+    NAMESPACE,
     at_snapshot,
     called,
     commit,

@@ -1,0 +1,183 @@
+"""Janitors in a hurry, beside everything that clients do: nothing that lives is ever taken away.
+
+The janitors see a clock that is days ahead, so that no age gate holds them back: what is written this moment is old to
+them. Only marks, looks and conditional deletes are left to protect what others are at.
+"""
+
+import asyncio
+import random  # noqa: TID251 - seeded, so that a run can be repeated
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.sources import Request
+from sandur.errors import SandurError, SwapLost
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.rename import rename
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.workspace import Workspace
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import (
+    NAMESPACE,
+    called,
+    commit,
+    content,
+    created_by_commit,
+    keyed,
+    load,
+    request,
+    set_property,
+    table,
+)
+from tests.operations.janitoring import LONG_MS, Shore, Trouble
+from tests.operations.judging import all_pointers, all_shown
+from tests.operations.making import make_workspace
+
+NAMES = ("t", "u", "w")
+CLIENTS = 4
+STEPS = 5
+
+
+@dataclass
+class Day:
+    """What clients were told in one run."""
+
+    shore: Shore
+    seed: int
+    chance: random.Random
+    created: set[str] = field(default_factory=set)
+    committed: dict[str, set[str]] = field(default_factory=dict)
+    drops: int = 0
+    is_over: bool = False
+
+    def name(self) -> Identifier:
+        return called(self.chance.choice(NAMES))
+
+    async def create(self, server: Workspace, label: str) -> None:
+        made = await create_table(server, NAMESPACE, table(self.name().name), self._sent(label))
+        self.created.add(made.table_uuid)
+
+    async def commit(self, server: Workspace, label: str) -> None:
+        after = await commit_table(server, self.name(), commit(set_property(label, "1")), self._sent(label))
+        self.committed.setdefault(after.table_uuid, set()).add(label)
+
+    async def drop(self, server: Workspace, label: str) -> None:
+        self.drops += 1  # Whatever it is told, it may have happened.
+        purge = self.chance.random() < 0.5
+        await drop_name(server, self.name(), kind="table", purge=purge, request=self._sent(label))
+
+    async def rename(self, server: Workspace, label: str) -> None:
+        await rename(server, self.name(), self.name(), kind="table", request=self._sent(label))
+
+    async def transact(self, server: Workspace, label: str) -> None:
+        """One change and one creation, together; what they are told is asked of the tables themselves."""
+        first, second = self.chance.sample(NAMES, 2)
+        uuid = self.shore.clock.new_uuid()
+        changes = [(called(first), commit(set_property(label, "1"))), (called(second), created_by_commit(uuid))]
+        await commit_transaction(server, "main", changes, self._sent(label))
+        self.created.add(uuid)
+
+    def _sent(self, label: str) -> Request:
+        label = f"{label} of {self.seed}"
+        return keyed(label) if self.chance.random() < 0.5 else request(label)
+
+
+Work = Callable[[Day, Workspace, str], Awaitable[None]]
+
+
+async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
+    server = day.shore.server()
+    for step in range(STEPS):
+        try:
+            await day.chance.choice(works)(day, server, f"{number}.{step}")
+        except SwapLost:
+            raise  # Never told to a client.
+        except SandurError:
+            continue
+    await server.background.drain()
+
+
+async def _hasty_janitors(day: Day) -> None:
+    ahead = FixedClock(day.shore.clock.now_ms() + LONG_MS, seed=day.seed + 1)
+    while not day.is_over:
+        server = make_workspace(day.shore.store, ahead, purge_delay="PT0S")
+        await run_janitors(server, {}, tell=Trouble())
+        await server.background.drain()
+
+
+async def _run(seed: int, works: tuple[Work, ...]) -> Day:
+    shore = await Shore.furnished(seed)
+    day = Day(shore, seed, random.Random(seed))
+    for name in NAMES[:2]:
+        made = await create_table(shore.server(), NAMESPACE, table(name), request(f"first {name}"))
+        day.created.add(made.table_uuid)
+    janitors = asyncio.create_task(_hasty_janitors(day))
+    await asyncio.gather(*(_client(day, number, works) for number in range(CLIENTS)))
+    day.is_over = True
+    await janitors
+    return day
+
+
+async def _judge(day: Day) -> None:
+    server = day.shore.server()
+    shown = await all_shown(server)
+    assert len(set(shown.values())) == len(shown), "a table under two names"
+    for identifier, uuid in shown.items():
+        loaded = await load(server, identifier)
+        properties = set(content(loaded)["properties"])
+        assert day.committed.get(uuid, set()) <= properties, f"{identifier}: acknowledged commits are lost"
+    living = {uuid for uuid, pointer in (await all_pointers(server)).items() if pointer.value.state == "live"}
+    assert living <= set(shown.values()), "a table that lives and has no name"
+    missing = day.created - set(shown.values())
+    assert len(missing) <= day.drops, f"{len(missing)} tables are gone, and {day.drops} drops were asked for"
+
+
+ALL: tuple[Work, ...] = (Day.create, Day.commit, Day.commit, Day.drop, Day.rename, Day.transact)
+MIXES: dict[str, tuple[Work, ...]] = {
+    "create": (Day.create, Day.drop, Day.create),
+    "commit": (Day.commit,),
+    "rename": (Day.rename, Day.commit, Day.create),
+    "drop": (Day.create, Day.drop, Day.commit),
+    "transaction": (Day.transact, Day.commit, Day.drop),
+    "all": ALL,
+}
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+@pytest.mark.parametrize("mix", MIXES)
+async def test_nothing_that_lives_is_taken_away(mix: str, start: int) -> None:
+    for seed in range(start, start + 20):
+        day = await _run(seed, MIXES[mix])
+        try:
+            await _judge(day)
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}: {error}")
+
+
+async def test_what_is_at_rest_ends_in_nothing_but_what_lives() -> None:
+    """After the clients have left, the janitors settle everything: no record of anything under way is left."""
+    for seed in range(20):
+        day = await _run(seed, ALL)
+        shore = day.shore
+        before = await all_shown(shore.server())
+        for _ in range(4):
+            shore.clock.advance(LONG_MS)
+            await shore.sweep()
+
+        layout = shore.server().layout
+        assert await all_shown(shore.server()) == before, f"seed {seed}"
+        for folder in (
+            layout.transactions_folder(),
+            layout.claims_folder(),
+            layout.commit_claims_folder(),
+            layout.marks_folder(),
+            layout.purge_orders_folder(),
+        ):
+            assert await shore.keys(folder) == [], f"seed {seed}"
+        assert len(await shore.keys(layout.all_names_folder())) == len(before), f"seed {seed}"
+        assert len(await shore.keys(layout.pointers_folder())) == len(before), f"seed {seed}"
