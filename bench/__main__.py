@@ -1,20 +1,22 @@
-"""`python -m bench [NAME …]`: run the benchmarks, all of them or those named."""
+"""`python -m bench [NAME …] [OPTION …]`: run the benchmarks, all of them or those named; options go to each of them."""
 
 import importlib
+import itertools
 import sys
 from typing import Final
 
-BENCHMARKS: Final = ("storage", "iceberg_commit")
+BENCHMARKS: Final = ("storage", "iceberg_commit", "server")
 
 
 def main() -> int:
-    chosen = sys.argv[1:] or BENCHMARKS
-    unknown = [name for name in chosen if name not in BENCHMARKS]
+    named = list(itertools.takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
+    options = sys.argv[1 + len(named) :]
+    unknown = [name for name in named if name not in BENCHMARKS]
     if unknown:
         print(f"bench: no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
         return 2
-    sys.argv = sys.argv[:1]
-    for name in chosen:
+    sys.argv = [sys.argv[0], *options]
+    for name in named or BENCHMARKS:
         importlib.import_module(f"bench.{name}").main()
     return 0
 

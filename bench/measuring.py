@@ -80,9 +80,10 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
     Console(width=120).print(table)
 
 
-def save(name: str, result: Mapping[str, object]) -> None:
-    """Write a result beside the others, with what it was measured on."""
+def save(name: str, result: Mapping[str, object], *, file: Path | None = None) -> None:
+    """Write a result beside the others, or to the file that was asked for, with what it was measured on."""
     RESULTS.mkdir(exist_ok=True)
     machine = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
     document = {"machine": machine, **result}
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2, default=msgspec.to_builtins) + "\n")
+    text = json.dumps(document, indent=2, default=msgspec.to_builtins, ensure_ascii=False)
+    (file or RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")

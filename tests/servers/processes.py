@@ -41,8 +41,8 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def running(
     command: Sequence[str | Path], *, answers: str, folder: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[None]:
-    """Run the command until the block ends; the block begins when the address answers, whatever it answers.
+) -> Iterator[int]:
+    """Run the command until the block ends; the block begins when the address answers, with the id of the process.
 
     The output of the server goes to `log` in the folder, which is also where it runs.
     """
@@ -53,7 +53,7 @@ def running(
         )
         try:
             _wait_for(process, answers, log)
-            yield
+            yield process.pid
         finally:
             _stop(process)
 

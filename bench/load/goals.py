@@ -1,0 +1,64 @@
+"""What the server is meant to reach beside its peer, and what it reached. Like with like: unsynced, as the peer."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bench.load.figures import Figure, Figures, rate_ratio, shown
+from bench.load.growth import list_row
+from bench.load.plan import Plan
+
+
+class Goal(NamedTuple):
+    """A goal of one server: what was found against what is asked; `is_met` is None when nothing was found."""
+
+    name: str
+    server: str
+    found: str
+    asked: str
+    is_met: bool | None
+
+
+def goals_of(figures: Figures, plan: Plan, server: str, peer: str) -> list[Goal]:
+    """Every goal, as far as the run looked at it."""
+    connections, writers = plan.connections[-1], plan.writers[0]
+    ratios = (
+        (f"loadTable 1 snap, plain, {connections} conn", 4.0),
+        (f"loadTable 500 snap, plain, {connections} conn", 50.0),
+        (f"commit set-properties, 20 tables, {writers} writers", 3.0),
+        ("hot table, uuid only, 8 writers", 2.5),
+        (list_row(10_000), 40.0),
+    )
+    found = [_ratio(figures, row, server, peer, at_least) for row, at_least in ratios]
+    return [*found, *_promises(figures, server)]
+
+
+def _ratio(figures: Figures, row: str, server: str, peer: str, at_least: float) -> Goal:
+    by_server = figures.get(row, {})
+    ratio = rate_ratio(by_server.get(server), by_server.get(peer))
+    said = "–" if ratio is None else f"{shown(ratio)}×"
+    return Goal(row, server, said, f"≥ {at_least:g}× the peer", None if ratio is None else ratio >= at_least)
+
+
+def _promises(figures: Figures, server: str) -> Iterator[Goal]:
+    hot = figures.get("hot table, uuid only, 8 writers", {}).get(server)
+    if hot:
+        yield Goal("hot table: false conflicts", server, f"{hot.conflict_share:.1%}", "0", not hot.status.get("409"))
+    pairs = figures.get("two-table transaction, one pair, 4 writers", {}).get(server)
+    if pairs:
+        refused = sum(times for code, times in pairs.status.items() if int(code) >= 400)
+        torn = (pairs.torn_looks or 0) + (pairs.torn_at_end or 0)
+        yield Goal("two-table transactions", server, f"{shown(pairs.rate)}/s", "≥ 150/s", pairs.rate >= 150)
+        yield Goal("two-table transactions: refused", server, str(refused), "0", refused == 0)
+        yield Goal("two-table transactions: half seen", server, f"{torn} of {pairs.looks}", "0", torn == 0)
+    storm = figures.get("retry storm, every 5th answer dropped, 4 writers", {}).get(server)
+    if storm:
+        yield Goal("retried: doubled", server, f"{storm.doubled} of {storm.dropped}", "0", storm.doubled == 0)
+    lost = _lost(figures, server)
+    if lost is not None:
+        yield Goal("acknowledged and lost, everywhere", server, str(lost), "0", lost == 0)
+
+
+def _lost(figures: Figures, server: str) -> int | None:
+    mine: list[Figure] = [by_server[server] for by_server in figures.values() if server in by_server]
+    known = [figure.lost for figure in mine if figure.lost is not None]
+    return sum(known) if known else None

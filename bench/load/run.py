@@ -1,0 +1,62 @@
+"""One run over all servers: jobs in short rounds, A B, B A, …, so that a busy machine disturbs all alike."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.load.loader import Loader, Result
+from bench.load.plan import Plan
+from bench.load.target import Target
+
+_LOOK_SECONDS: Final = 0.15
+
+Rows = dict[str, dict[str, list[Result]]]
+
+
+class Run:
+    """What was found so far, by workload and by server. `deadline` is when the present workload should end."""
+
+    def __init__(self, targets: Sequence[Target], plan: Plan, loader: Loader) -> None:
+        self.targets = targets
+        self.plan = plan
+        self.loader = loader
+        self.rows: Rows = {}
+        self.notes: dict[str, list[str]] = {target.name: [] for target in targets}
+        self.skipped: list[str] = []
+        self.busy: list[float] = []
+        self.turn = 0
+        self.deadline = 0.0
+        self._began = time.monotonic()
+
+    def spent(self) -> float:
+        return time.monotonic() - self._began
+
+    def job(self, row: str, target: Target, kind: str, **job: object) -> Result:
+        """Run a job and keep its result under a row."""
+        result = self.loader.run(target, kind, **job)
+        self.rows.setdefault(row, {}).setdefault(target.name, []).append(result)
+        return result
+
+    def in_turns(self) -> Iterator[tuple[int, Target]]:
+        """Rounds over the servers, every second one the other way about, while the workload has time."""
+        for number in range(self.plan.rounds):
+            if number and self.spent() > self.deadline:
+                return
+            self.busy.append(_busy_share(_LOOK_SECONDS))
+            for target in self.targets if number % 2 == 0 else self.targets[::-1]:
+                self.turn += 1
+                yield number, target
+
+
+def _busy_share(seconds: float) -> float:
+    """The share of the machine's CPU that somebody uses while we and the servers rest."""
+    total, idle = _ticks()
+    time.sleep(seconds)
+    total_then, idle_then = _ticks()
+    return 1 - (idle_then - idle) / max(1.0, total_then - total)
+
+
+def _ticks() -> tuple[float, float]:
+    ticks = [float(count) for count in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(ticks), ticks[3] + ticks[4]

@@ -1,0 +1,75 @@
+"""The servers that are compared, each fresh, on free loopback ports and in folders of their own."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.load.target import Target
+from sandur.settings import Settings
+from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
+from tests.servers.seaweedfs import BUCKET, seaweedfs
+
+PEER: Final = "peer"
+"""SeaweedFS's own Iceberg REST server, which keeps tables in its own buckets and does not sync."""
+
+_WAREHOUSE: Final = "warehouse"
+_PARTS: Final = ("master", "volume", "filer", "s3", "admin")
+
+
+@contextlib.contextmanager
+def sandur_on_folder(name: str, folder: Path, *, fsync: str, workers: int) -> Iterator[Target]:
+    with _sandur(name, folder, f"{folder}/data", workers, {"SANDUR_FSYNC": fsync}) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def sandur_on_s3(name: str, folder: Path, *, workers: int) -> Iterator[Target]:
+    """On a bucket of a SeaweedFS that serves nobody else. Its CPU time is not counted as ours."""
+    (folder / "bucket").mkdir()
+    with (
+        seaweedfs(folder / "bucket") as settings,
+        _sandur(name, folder, f"s3://{BUCKET}/bench", workers, _s3_environment(settings)) as target,
+    ):
+        yield target
+
+
+@contextlib.contextmanager
+def peer(folder: Path) -> Iterator[Target]:
+    iceberg, *others = free_ports(len(_PARTS) + 1)
+    ports = dict(zip(_PARTS, others, strict=True))
+    uri = f"http://{LOOPBACK}:{iceberg}"
+    command: list[str | Path] = [Path(sys.executable).parent / "weed", "mini", f"-dir={folder}"]
+    command += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-tableBucket={_WAREHOUSE}", f"-s3.port.iceberg={iceberg}"]
+    for part, port in ports.items():
+        command += [f"-{part}.port={port}", f"-{part}.port.grpc={port + TWIN_OFFSET}"]
+    command += [f"-{part}.localSocket={folder}/{part}.sock" for part in ("s3", "filer")]
+    command += ["-s3.port.lance=0", "-webdav=false", "-admin.ui=false", "-master.telemetry=false"]
+    try:
+        with running(command, answers=f"{uri}/v1/config", folder=folder) as pid:
+            yield Target(PEER, uri, warehouse=f"s3://{_WAREHOUSE}/", pids=[pid])
+    finally:
+        for part, port in ports.items():  # It makes them in a place that no flag changes, and forgets some.
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
+
+
+@contextlib.contextmanager
+def _sandur(name: str, folder: Path, store: str, workers: int, environment: Mapping[str, str]) -> Iterator[Target]:
+    port = free_ports(1)[0]
+    uri = f"http://{LOOPBACK}:{port}"
+    command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "serve", "--store", store]
+    command += ["--host", LOOPBACK, "--port", str(port), "--workers", str(workers)]
+    # What a request leaves in the log costs time too: the level is the default, and the lines go to a file.
+    with running(command, answers=f"{uri}/readyz", folder=folder, environment={**os.environ, **environment}) as pid:
+        yield Target(name, uri, pids=[pid])
+
+
+def _s3_environment(settings: Settings) -> dict[str, str]:
+    return {
+        "SANDUR_S3_ENDPOINT": settings.s3.endpoint,
+        "SANDUR_S3_REGION": settings.s3.region,
+        "SANDUR_S3_ACCESS_KEY_ID": settings.s3.access_key_id,
+        "SANDUR_S3_SECRET_ACCESS_KEY": settings.s3.secret_access_key,
+    }
