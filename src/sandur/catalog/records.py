@@ -90,12 +90,18 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The metadata file that is current, and all that its receipt says, so that a successor can write it (C5)."""
+    """The metadata file that is current, and all that its receipt says, so that a successor can write it (C5).
+
+    A file can be made current by a register more than once; `registration` tells one time from another. It is empty for
+    a file that a commit wrote: that becomes current once.
+    """
 
     metadata_location: str
     last_updated_ms: int
+    registration: str = ""
     metadata_version: int = 0
     previous_metadata_location: str | None = None
+    previous_commit_key: str | None = None
     snapshot_id: int | None = None
     operation: str = ""
     last_sequence_number: int = 0
@@ -158,11 +164,12 @@ class Claim(Record, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class Tried(msgspec.Struct, frozen=True):
-    """A metadata file that an attempt meant to commit, with what its receipt's key is derived from."""
+class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A metadata file that an attempt meant to make current, with what its receipt's key is derived from."""
 
     metadata_location: str
     last_updated_ms: int
+    registration: str = ""
 
 
 class Participant(msgspec.Struct, frozen=True, kw_only=True):

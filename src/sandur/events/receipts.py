@@ -24,6 +24,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """That a metadata file became the head of a table, as the pointer said when it did.
 
     Every field is derived from the head, so that the commit, its successor (C5) and a repair write the same object.
+    `previous_commit_key` is that of the receipt before, absent on the first: the receipts of a table are one chain.
     """
 
     event_type: Literal["iceberg_commit_committed"] = "iceberg_commit_committed"
@@ -33,6 +34,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     table_uuid: str
     metadata_location: str
     previous_metadata_location: str | None
+    previous_commit_key: str | None
     snapshot_id: int | None
     operation: str
     metadata_version: int
@@ -41,8 +43,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
 
-def commit_key(metadata_location: str) -> str:
-    return hashlib.sha256(metadata_location.encode()).hexdigest()
+def commit_key(metadata_location: str, registration: str = "") -> str:
+    """What identifies a receipt: the file that became current, and for one that was registered, which time it was."""
+    named = f"{metadata_location}\n{registration}" if registration else metadata_location
+    return hashlib.sha256(named.encode()).hexdigest()
+
+
+def commit_key_of(head: Head) -> str:
+    return commit_key(head.metadata_location, head.registration)
 
 
 def receipt_key(layout: Layout, tried: Tried) -> str:
@@ -50,17 +58,19 @@ def receipt_key(layout: Layout, tried: Tried) -> str:
     # A file written elsewhere may carry any number as its time.
     day = min(max(tried.last_updated_ms, 0), _LAST_DAY_MS) // _DAY_MS
     date = (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
-    return layout.receipt(date, "iceberg", "committed", commit_key(tried.metadata_location))
+    key = commit_key(tried.metadata_location, tried.registration)
+    return layout.receipt(date, "iceberg", "committed", key)
 
 
 def receipt_of(table_uuid: str, head: Head) -> Receipt:
-    key = commit_key(head.metadata_location)
+    key = commit_key_of(head)
     return Receipt(
         event_id=uuid_v7(head.last_updated_ms, int(key, 16)),
         commit_key=key,
         table_uuid=table_uuid,
         metadata_location=head.metadata_location,
         previous_metadata_location=head.previous_metadata_location,
+        previous_commit_key=head.previous_commit_key,
         snapshot_id=head.snapshot_id,
         operation=head.operation,
         metadata_version=head.metadata_version,
@@ -80,19 +90,18 @@ class Receipts:
 
     async def ensure(self, table_uuid: str, head: Head) -> None:
         """C5 (help): when this returns, the receipt exists; whatever else happens is raised."""
-        if head.metadata_location in self._known:
-            return
         key = receipt_key(self._layout, tried_of(head))
+        if key in self._known:
+            return
         # A lost swap means: written already, by the commit itself or by another successor.
         with contextlib.suppress(SwapLost):
             await self._store.put(key, msgspec.json.encode(receipt_of(table_uuid, head)), expected=ABSENT)
-        self._known[head.metadata_location] = True
+        self._known[key] = True
 
     async def exists(self, tried: Tried) -> bool:
-        if tried.metadata_location in self._known:
-            return True
-        return await self._store.head(receipt_key(self._layout, tried)) is not None
+        key = receipt_key(self._layout, tried)
+        return key in self._known or await self._store.head(key) is not None
 
 
 def tried_of(head: Head) -> Tried:
-    return Tried(head.metadata_location, head.last_updated_ms)
+    return Tried(head.metadata_location, head.last_updated_ms, head.registration)

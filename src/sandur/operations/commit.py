@@ -13,7 +13,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord, Pointer, Tried
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
-from sandur.events.receipts import tried_of
+from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations import transactions_met
@@ -140,6 +140,7 @@ class Commit(Generic[M]):
             self.family.head(document.metadata, self._now_ms(base)),
             metadata_version=version,
             previous_metadata_location=base.head.metadata_location,
+            previous_commit_key=commit_key_of(base.head),
             operation=self.change.operation_on(metadata),
             source=self.request.source,
         )

@@ -187,6 +187,7 @@ class Creation(Generic[M]):
         head = replace(
             self.family.head(document.metadata, self.workspace.clock.now_ms()),
             metadata_version=version_in(document.location),
+            registration=uuid if self.draft.is_written else "",
             operation="register" if self.draft.is_written else "create",
             source=self.request.source,
         )

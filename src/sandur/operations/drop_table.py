@@ -19,6 +19,7 @@ from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 TRIES_MAX: Final = 8
+FOLLOWS_MAX: Final = 4
 
 
 async def drop_name(
@@ -31,7 +32,7 @@ async def drop_name(
 async def unregister_table(workspace: Workspace, identifier: Identifier, request: Request) -> LoadedTable:
     """Let go of a table: no file is deleted. What comes back is its last state; no commit comes to it any more."""
     pointer = await _Drop(workspace, identifier, "table", purge=False, request=request).run()
-    head = pointer.value.head
+    head = pointer.value.head if pointer else None
     if head is None:
         raise TABLES.missing(identifier)
     return loaded(workspace, await load_document(workspace, TABLES, head.metadata_location))
@@ -54,24 +55,40 @@ class _Drop:
             workspace, request, operation, workspace.claim(operation, key_hash) if key_hash else None
         )
 
-    async def run(self) -> Held[Pointer]:
-        """The pointer of what was dropped, as it is from now on."""
+    async def run(self) -> Held[Pointer] | None:
+        """The pointer of what was dropped, as it is from now on; None when a replay comes so late that it is gone."""
         try:
             return await self._run()
         except SandurError:
             await self._claim.let_go()
             raise
+        finally:
+            await self._workspace.background.run("finish drop", self._finish_index())
 
-    async def _run(self) -> Held[Pointer]:
-        for _ in range(TRIES_MAX):
-            _, live = await together([indexing.mark(self._workspace, self._identifier, self._by), self._live()])  # I1
+    async def _run(self) -> Held[Pointer] | None:
+        for _ in range(FOLLOWS_MAX):
             try:
-                live = await self._pinned(live)
+                return await self._attempts()
             except ClaimLost:
-                await self._workspace.background.run("finish drop", self._finish_index())
-                return await self._retried()
-            if dropped := await self._dropped(live):
-                return dropped
+                claim = await self._claim.follow()
+                if claim.state == "done":
+                    return await self._workspace.pointer(claim.uuid).read()
+        raise Busy(f"{self._identifier}: is being dropped")
+
+    async def _attempts(self) -> Held[Pointer]:
+        _, live = await together([indexing.mark(self._workspace, self._identifier, self._by), self._live()])  # I1
+        for _ in range(TRIES_MAX):
+            pinned = self._claim.held.value.uuid if self._claim.held else None
+            if live and pinned in {None, live.uuid}:
+                await self._claim.take(uuid=live.uuid)  # D2: the table of the claim, and no other that has the name.
+                if pointer := await self._dropped(live):
+                    return pointer
+            elif pinned and (before := await self._dropped_before(pinned)):
+                return before
+            else:
+                await self._claim.done(error=self._missing())  # G3
+                raise self._missing()
+            live = await self._live()
         raise Busy(f"{self._identifier}: the name keeps changing")
 
     async def _live(self) -> Found | None:
@@ -79,34 +96,13 @@ class _Drop:
         live = (await settle(self._workspace, self._identifier)).live
         return live if live and live.name.value.kind == self._kind else None
 
-    async def _pinned(self, live: Found | None) -> Found:
-        """D2: the claim names the table before anything happens to it; a refusal is kept before it is answered (G3)."""
-        if live is None:
-            await self._claim.done(error=self._missing())
-            await self._workspace.background.run("finish drop", self._finish())
-            raise self._missing()
-        await self._claim.take(uuid=live.uuid)
-        return live
-
-    async def _retried(self) -> Held[Pointer]:
-        """D2: a retry acts on the table of the claim, and on no other that has the name by now."""
-        claim = await self._claim.follow()
-        live = await self._live()
-        if claim.state == "open" and live and live.uuid == claim.uuid:
-            for _ in range(TRIES_MAX):
-                if dropped := await self._dropped(live):
-                    return dropped
-                live = await self._live()
-                if live is None or live.uuid != claim.uuid:
-                    break
-        pointer = await self._workspace.pointer(claim.uuid).read()
-        if pointer and pointer.value.state == "dropped" and (claim.state == "done" or pointer.value.by == self._by):
-            await self._finish_claim()
-            return pointer
-        if claim.state == "done" and pointer:
-            return pointer
-        await self._claim.done(error=self._missing())
-        raise self._missing()
+    async def _dropped_before(self, uuid: str) -> Held[Pointer] | None:
+        """What an attempt of this request dropped: whoever reuses the name first says so at the pointer (G6)."""
+        pointer = await self._workspace.pointer(uuid).read()
+        if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self._by):
+            return None
+        await self._workspace.background.run("finish drop", self._finish_claim())
+        return pointer
 
     async def _dropped(self, live: Found) -> Held[Pointer] | None:
         """D3, D4: the drop happens at the name. None when the swap was lost."""
@@ -125,10 +121,12 @@ class _Drop:
         try:
             await cell.swap(dropped, expected=live.name.version)  # The drop happens here.
         except SwapLost as lost:
-            if lost.is_definite or not await self._is_ours():
+            if lost.is_definite:
                 return None
+            if not await self._is_ours():
+                return await self._dropped_before(live.uuid)
         pointer = await self._drop_pointer(live, dropped)
-        await self._workspace.background.run("finish drop", self._finish())
+        await self._workspace.background.run("finish drop", self._finish_claim())
         return pointer
 
     async def _is_ours(self) -> bool:
@@ -147,9 +145,6 @@ class _Drop:
         if found is None:
             raise Busy(f"{self._identifier}: its pointer is gone")
         return found
-
-    async def _finish(self) -> None:
-        await together([self._finish_index(), self._finish_claim()])
 
     async def _finish_index(self) -> None:
         await indexing.finish(self._workspace, self._identifier, self._by)

@@ -10,6 +10,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord, Participant, Pending, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
+from sandur.events.receipts import commit_key_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations import indexing, transactions_met
@@ -183,6 +184,7 @@ class Changed(Generic[M]):
             self.family.head(document.metadata, before.last_updated_ms),
             metadata_version=version,
             previous_metadata_location=before.metadata_location,
+            previous_commit_key=commit_key_of(before),
             operation=self.change.operation_on(metadata),
             source=self.request.source,
         )

@@ -1,5 +1,6 @@
 """Register a metadata file that is there already as a table or view; with overwrite, as what a name stands for."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -7,8 +8,10 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location
+from sandur.catalog.records import Head, Tried
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
+from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
@@ -16,17 +19,19 @@ from sandur.iceberg.view_validation import decode_foreign_view_metadata
 from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.creation import Creation
-from sandur.operations.documents import TABLES, VIEWS, Document, keep, load_document, missing_file, version_in
+from sandur.operations.documents import TABLES, VIEWS, Document, keep, missing_file, version_in
 from sandur.operations.load_table import loaded
-from sandur.operations.names import Found, look
+from sandur.operations.names import Found, is_alive, look
 from sandur.operations.placing import allowed_roots
 from sandur.operations.purging import check_not_purged
+from sandur.operations.replays import answered_document
 from sandur.operations.results import LoadedTable, LoadedView
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
+REGISTER: Final = "register-table"
 TRIES_MAX: Final = 8
 FILE_BYTES_MAX: Final = 512 << 20
 
@@ -52,7 +57,7 @@ async def register_table(
     if overwrite and (replaced := await _Overwrite(workspace, identifier, document, request).run()):
         return loaded(workspace, replaced)
     draft = _Registered(document, metadata.table_uuid)
-    created = await Creation(workspace, TABLES, identifier, draft, request, "register-table").run()
+    created = await Creation(workspace, TABLES, identifier, draft, request, REGISTER).run()
     return loaded(workspace, created)
 
 
@@ -100,77 +105,111 @@ class _Registered(Generic[M]):
 
 
 class _Overwrite:
-    """One request to let a table's name stand for another metadata file. The pointer is swapped, as in a commit."""
+    """One request to let a table's name stand for another metadata file. The pointer is swapped, as in a commit.
+
+    The file may have been current before, so that neither the log nor the file's own receipt tells whether this request
+    was carried out: every attempt has a registration of its own, which the head keeps and its receipt after it (C5).
+    """
 
     def __init__(
         self, workspace: Workspace, identifier: Identifier, document: Document[TableMetadata], request: Request
     ) -> None:
         key_hash = request.key_hash
-        operation = "register-table-overwrite"
         self._workspace = workspace
         self._identifier = identifier
         self._document = document
         self._request = request
-        self._claim = KeyClaim(
-            workspace, request, operation, workspace.claim(operation, key_hash) if key_hash else None
-        )
+        self._claim = KeyClaim(workspace, request, REGISTER, workspace.claim(REGISTER, key_hash) if key_hash else None)
+        self._tried: list[Tried] = []
 
     async def run(self) -> Document[TableMetadata] | None:
         """The document that is current from now on; None when there is no such table, so that one is created."""
         try:
-            for _ in range(TRIES_MAX):
-                found = await look(self._workspace, self._identifier)
-                if found is None or found.name.value.kind != "table":
-                    return None
-                if await self._swapped(found):
-                    return keep(self._workspace, TABLES, self._document)
-        except ClaimLost:
-            claim = await self._claim.follow()
-            if claim.state == "done":
-                return await load_document(self._workspace, TABLES, claim.location)
-            return await self.run()
+            return await self._run()
         except SandurError:
             await self._claim.let_go()
             raise
+
+    async def _run(self) -> Document[TableMetadata] | None:
+        for _ in range(TRIES_MAX):
+            try:
+                return await self._attempts()
+            except ClaimLost:
+                found = await self._claim.read()
+                if found and found.value.namespace_id:
+                    return None  # An earlier attempt of this request found no table, and creates one.
+                claim = await self._claim.follow()
+                if claim.state == "done":
+                    return await answered_document(self._workspace, TABLES, claim.location, claim.uuid)
+                self._tried = list(claim.locations)
+        raise Busy(f"{self._identifier}: is being registered")
+
+    async def _attempts(self) -> Document[TableMetadata] | None:
+        for _ in range(TRIES_MAX):
+            held = self._claim.held.value if self._claim.held else None
+            if held and await self._is_made(held.uuid):
+                await self._claim.done(location=self._document.location)
+                return self._document
+            found = await look(self._workspace, self._identifier)
+            is_there = found is not None and found.name.value.kind == "table"
+            if held and (not found or not is_there or found.uuid != held.uuid):
+                await self._claim.done(error=TABLES.missing(self._identifier))  # G3
+                raise TABLES.missing(self._identifier)
+            if not found or not is_there:
+                if await self._claim.read():
+                    raise ClaimLost
+                return None
+            if await self._swapped(found):
+                return keep(self._workspace, TABLES, self._document)
         raise Busy(f"{self._identifier}: too many commits at once")
+
+    async def _is_made(self, uuid: str) -> bool:
+        """C5: whether one of our registrations is the head, or has a receipt; asked in this order."""
+        pointer = await self._workspace.pointer(uuid).read()
+        head = (await transactions_met.effective(self._workspace, pointer)).value.head if pointer else None
+        if head and head.registration in {tried.registration for tried in self._tried}:
+            return True
+        return any(await together(self._workspace.receipts.exists(tried) for tried in self._tried))
 
     async def _swapped(self, found: Found) -> bool:
         pointer = await transactions_met.pushed_aside(self._workspace, found.pointer)
         before = pointer.value.head
         metadata = self._document.metadata
-        if before is None:
+        if before is None or not is_alive(pointer):
             return False
-        if before.metadata_location == self._document.location:  # A replay, or nothing to do.
+        if before.metadata_location == self._document.location:  # Nothing to do.
             await self._claim.done(uuid=found.uuid, location=self._document.location)
             return True
         head = replace(
             TABLES.head(metadata, self._workspace.clock.now_ms()),
             metadata_version=max(version_in(self._document.location), before.metadata_version + 1),
             previous_metadata_location=before.metadata_location,
+            previous_commit_key=commit_key_of(before),
+            registration=self._workspace.clock.new_id(),
             operation="register",
             source=self._request.source,
         )
         await together(
             [
                 self._workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
-                self._claim.take(uuid=found.uuid),
-                indexing.mark(self._workspace, self._identifier, self._document.location),
+                self._claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
+                indexing.mark(self._workspace, self._identifier, head.registration),
             ]
         )
-        moved = replace(
-            pointer.value, state="live", head=head, pending=None, table_uuid=metadata.table_uuid or found.uuid
-        )
+        self._tried.append(tried_of(head))
+        table_uuid = metadata.table_uuid or found.uuid
+        moved = replace(pointer.value, state="live", head=head, pending=None, table_uuid=table_uuid)
         try:
-            await self._workspace.pointer(found.uuid).swap(moved, expected=pointer.version)
-        except SwapLost:
-            return False
-        await self._workspace.background.run("finish register", self._finish(found, moved.table_uuid))
+            await self._workspace.pointer(found.uuid).swap(moved, expected=pointer.version)  # It happens here.
+        except SwapLost as lost:
+            if lost.is_definite or not await self._is_made(found.uuid):
+                return False
+        await self._workspace.background.run("finish register", self._finish(table_uuid, head))
         return True
 
-    async def _finish(self, found: Found, table_uuid: str) -> None:
-        pointer = await self._workspace.pointer(found.uuid).read()
-        if pointer and pointer.value.head and pointer.value.head.metadata_location == self._document.location:
-            await self._workspace.receipts.ensure(table_uuid, pointer.value.head)
-        await indexing.finish(self._workspace, self._identifier, self._document.location)
+    async def _finish(self, table_uuid: str, head: Head) -> None:
+        await self._workspace.receipts.ensure(table_uuid, head)
+        await indexing.finish(self._workspace, self._identifier, head.registration)
         if self._claim.is_open:
-            await self._claim.done(location=self._document.location)
+            with contextlib.suppress(ClaimLost):
+                await self._claim.done(location=self._document.location)

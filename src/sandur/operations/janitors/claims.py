@@ -54,11 +54,16 @@ async def _committed(workspace: Workspace, claim: Claim) -> Tried | None:
         return None
     pointer = await workspace.pointer(claim.uuid).read()
     known: set[str] = set()
+    registration = ""
     # N7: the head of a pointer that is not bound is that of a create that did not happen, or not yet.
     if pointer and pointer.value.state in _HAPPENED:
-        known = await _known(workspace, (await transactions_met.effective(workspace, pointer)).value)
+        effective = (await transactions_met.effective(workspace, pointer)).value
+        known = await _known(workspace, effective)
+        registration = effective.head.registration if effective.head else ""
     for tried in claim.locations:
-        if tried.metadata_location in known or await workspace.receipts.exists(tried):
+        # A file that was registered may have been current before; only its registration tells (see `Head`).
+        is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
+        if is_known or await workspace.receipts.exists(tried):
             return tried
     return None
 
