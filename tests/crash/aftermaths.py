@@ -1,0 +1,114 @@
+"""What others do between a death and the retry, and the retry itself."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.names import look
+from sandur.operations.rename import rename
+from sandur.operations.views import commit_view
+from tests.crash.mutations import NEIGHBOUR, NEW, SHORT_LOG, TABLE, TARGET, VIEW, Mutation, World
+from tests.operations.asking import NAMESPACE, called, commit, request, set_property, table, view_replaced
+
+RETRIES_MAX: Final = 5
+OK: Final = "ok"
+UNDECIDED: Final = (Busy.__name__, OutcomeUnknown.__name__)
+_SUBJECTS: Final = (TABLE, NEIGHBOUR, VIEW, NEW, TARGET)
+
+
+async def at_once(world: World) -> None:
+    del world
+
+
+async def time_passed(world: World) -> None:
+    world.clock.advance(world.server().settings.claim_timeout_ms + 1)
+
+
+async def _commit_to_all(world: World, times: int) -> None:
+    """Foreign commits on whatever is there by now. The first one may have to wait for a transaction to be stale."""
+    for number in range(times):
+        world.clock.advance(60_000)
+        server = world.server()
+        for identifier in _SUBJECTS:
+            found = await look(server, identifier)
+            sent = request(f"foreign {number} {identifier} {world.clock.now_ms()}")
+            if found is None:
+                continue
+            if found.name.value.kind == "view":
+                await commit_view(server, identifier, view_replaced(f"select {sent.hash}"), sent)
+            else:
+                await commit_table(server, identifier, commit(set_property(f"foreign{number}", "1")), sent)
+        await server.background.drain()
+
+
+async def foreign_commit(world: World) -> None:
+    await _commit_to_all(world, 1)
+
+
+async def truncated_log(world: World) -> None:
+    """Enough commits on top that no log knows anything of ours any more."""
+    await _commit_to_all(world, 3)
+
+
+async def dropped(world: World) -> None:
+    world.clock.advance(60_000)
+    server = world.server()
+    for identifier in _SUBJECTS:
+        if found := await look(server, identifier):
+            kind = found.name.value.kind
+            await drop_name(server, identifier, kind=kind, request=request(f"foreign drop {identifier}"))
+    await server.background.drain()
+
+
+async def renamed(world: World) -> None:
+    world.clock.advance(60_000)
+    server = world.server()
+    for identifier in _SUBJECTS:
+        if found := await look(server, identifier):
+            away = called(f"{identifier.name}-away")
+            kind = found.name.value.kind
+            await rename(server, identifier, away, kind=kind, request=request(f"foreign rename {identifier}"))
+    await server.background.drain()
+
+
+async def recreated(world: World) -> None:
+    """Other tables under the names we knew."""
+    await dropped(world)
+    server = world.server()
+    for identifier in (TABLE, NEIGHBOUR, NEW, TARGET):
+        sent = request(f"foreign create {identifier}")
+        await create_table(server, NAMESPACE, table(identifier.name, properties=SHORT_LOG), sent)
+    await server.background.drain()
+
+
+AFTERMATHS: Final = (at_once, time_passed, foreign_commit, truncated_log, dropped, renamed, recreated)
+
+
+async def answer(asked: Awaitable[object]) -> str:
+    """How a request ended, as the caller sees it. A bug in our own code is not an answer."""
+    try:
+        await asked
+    except SwapLost:
+        raise  # Never told to a client.
+    except SandurError as error:
+        return type(error).__name__
+    return OK
+
+
+async def definite_answer(mutation: Mutation, world: World) -> str:
+    """Sent again by a client that waits as it is told, each time to a server that has just started."""
+    said = ""
+    for _ in range(RETRIES_MAX):
+        server = world.server()
+        said = await answer(mutation.ask(world, server))
+        await server.background.drain()
+        if said not in UNDECIDED:
+            return said
+        await time_passed(world)
+    raise AssertionError(f"{mutation.name}: stuck at {said}")
+
+
+Aftermath = Callable[[World], Awaitable[None]]

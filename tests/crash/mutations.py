@@ -1,0 +1,239 @@
+"""Every mutation of names, tables and views, as a request that can be sent again, and how to tell that it happened."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandur.catalog.sources import Request
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.register import register_table
+from sandur.operations.rename import rename
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.views import commit_view, create_view
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import (
+    NAMESPACE,
+    append,
+    called,
+    commit,
+    copied,
+    create,
+    created_by_commit,
+    furnish,
+    keyed,
+    request,
+    set_property,
+    table,
+    view,
+    view_replaced,
+)
+from tests.operations.judging import all_pointers, all_shown, judge, times_applied
+from tests.operations.making import make_workspace
+
+STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
+OTHER_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000002"
+SHORT_LOG: Final = {"write.metadata.previous-versions-max": "1"}
+TABLE, NEIGHBOUR, VIEW, NEW, TARGET = (called(name) for name in ("t", "u", "v", "new", "target"))
+
+
+@dataclass
+class World:
+    """A store, the time, and what the tables in it are."""
+
+    store: MemoryStore
+    clock: FixedClock
+    uuids: dict[str, str] = field(default_factory=dict)
+    registrable: str = ""
+
+    def server(self, store: ObjectStore | None = None) -> Workspace:
+        """A server that has just started: it remembers nothing."""
+        return make_workspace(store or self.store, self.clock)
+
+    def copy(self) -> "World":
+        return World(*copied(self.store, self.clock), self.uuids, self.registrable)
+
+
+async def make_world() -> World:
+    """Two tables with one commit each and the shortest of logs, a view, and the file of a table that was dropped."""
+    clock = FixedClock()
+    world = World(MemoryStore(clock=clock), clock)
+    server = world.server()
+    await furnish(server)
+    for name in ("t", "u", "r"):
+        made = await create(server, name, properties=SHORT_LOG)
+        world.uuids[name] = made.table_uuid
+        clock.advance(1)
+        after = await commit_table(server, called(name), append(1), request(f"first commit of {name}"))
+        world.registrable = after.metadata_location or ""
+    world.uuids["v"] = (await create_view(server, NAMESPACE, view("v"), request("create v"))).view_uuid
+    await drop_name(server, called("r"), kind="table", request=request("drop r"))
+    await server.background.drain()
+    clock.advance(1_000)
+    return world
+
+
+Send = Callable[[World, Workspace, Request], Awaitable[object]]
+Times = Callable[[World, Request], Awaitable[int]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A request. `is_recognised`: sent again after it was applied, it must be answered as if for the first time."""
+
+    name: str
+    send: Send
+    times: Times
+    request: Request
+    is_recognised: bool
+
+    async def ask(self, world: World, server: Workspace) -> object:
+        return await self.send(world, server, self.request)
+
+    async def applied(self, world: World) -> int:
+        return await self.times(world, self.request)
+
+
+async def _times_committed(world: World, sent: Request) -> int:
+    return times_applied(await judge(world.server()), sent.key_hash or sent.hash)
+
+
+async def _times_committed_together(world: World, sent: Request) -> int:
+    """A transaction of two: both or none."""
+    times = await _times_committed(world, sent)
+    assert times % 2 == 0, "half of a transaction"
+    return times // 2
+
+
+async def _times_created(world: World, sent: Request) -> int:
+    server = world.server()
+    whole = await judge(server)
+    made_by = sent.key_hash or sent.hash
+    return sum(chain.pointer.made_by == made_by for chain in whole.values())
+
+
+async def _times_dropped(world: World, sent: Request) -> int:
+    """By its key; a request without one is known only by what is gone."""
+    server = world.server()
+    await judge(server)
+    if sent.key:
+        name = await server.name(TABLE).read()
+        by_name = (
+            {name.value.uuid} if name and (name.value.state, name.value.by) == ("dropped", sent.key_hash) else set()
+        )
+        pointers = await all_pointers(server)
+        return len(by_name | {uuid for uuid, pointer in pointers.items() if pointer.value.by == sent.key_hash})
+    return int(world.uuids["t"] not in (await all_shown(server)).values())
+
+
+async def _times_renamed(world: World, sent: Request) -> int:
+    del sent
+    server = world.server()
+    await judge(server)
+    return int((await all_shown(server)).get(TARGET) == world.uuids["t"])
+
+
+async def _times_staged(world: World, sent: Request) -> int:
+    del sent
+    server = world.server()
+    await judge(server)
+    return len(await server.store.list(server.layout.stages_folder()))
+
+
+async def _times_registered_over(world: World, sent: Request) -> int:
+    del sent
+    whole = await judge(world.server())
+    # The file was committed once before, to the table that it was taken from.
+    return sum(chain.locations.count(world.registrable) for chain in whole.values()) - 1
+
+
+async def _create(world: World, server: Workspace, sent: Request) -> object:
+    del world
+    return await create_table(server, NAMESPACE, table("new", properties=SHORT_LOG), sent)
+
+
+async def _stage(world: World, server: Workspace, sent: Request) -> object:
+    del world
+    return await create_table(server, NAMESPACE, table("new", stage_create=True), sent)
+
+
+async def _create_by_commit(world: World, server: Workspace, sent: Request) -> object:
+    del world
+    asked = created_by_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
+    return await commit_table(server, NEW, asked, sent)
+
+
+async def _append(world: World, server: Workspace, sent: Request) -> object:
+    return await commit_table(server, TABLE, append(2, 1, uuid=world.uuids["t"]), sent)
+
+
+async def _set_property(world: World, server: Workspace, sent: Request) -> object:
+    """Nothing is required: only the key tells a retry from another request."""
+    del world
+    return await commit_table(server, TABLE, commit(set_property("ours", "1")), sent)
+
+
+async def _drop(world: World, server: Workspace, sent: Request) -> None:
+    del world
+    await drop_name(server, TABLE, kind="table", purge=True, request=sent)
+
+
+async def _rename(world: World, server: Workspace, sent: Request) -> None:
+    del world
+    await rename(server, TABLE, TARGET, kind="table", request=sent)
+
+
+async def _register(world: World, server: Workspace, sent: Request) -> object:
+    return await register_table(server, NAMESPACE, "new", world.registrable, request=sent)
+
+
+async def _register_over(world: World, server: Workspace, sent: Request) -> object:
+    return await register_table(server, NAMESPACE, "t", world.registrable, overwrite=True, request=sent)
+
+
+async def _transact(world: World, server: Workspace, sent: Request) -> None:
+    commits = [(one, append(2, 1, uuid=world.uuids[one.name])) for one in (TABLE, NEIGHBOUR)]
+    await commit_transaction(server, "main", commits, sent)
+
+
+async def _transact_creating(world: World, server: Workspace, sent: Request) -> None:
+    commits = [(TABLE, append(2, 1, uuid=world.uuids["t"])), (NEW, created_by_commit(OTHER_UUID))]
+    await commit_transaction(server, "main", commits, sent)
+
+
+async def _create_view(world: World, server: Workspace, sent: Request) -> object:
+    del world
+    return await create_view(server, NAMESPACE, view("new"), sent)
+
+
+async def _commit_view(world: World, server: Workspace, sent: Request) -> object:
+    return await commit_view(server, VIEW, view_replaced("select 2", uuid=world.uuids["v"]), sent)
+
+
+def _both(name: str, send: Send, times: Times, *, is_natural: bool) -> list[Mutation]:
+    """The mutation with a key, and without one; `is_natural`: it is recognised without a key as well."""
+    return [
+        Mutation(f"{name}, keyed", send, times, keyed(name), is_recognised=True),
+        Mutation(name, send, times, request(name), is_recognised=is_natural),
+    ]
+
+
+MUTATIONS: Final = (
+    *_both("create", _create, _times_created, is_natural=False),
+    *_both("stage", _stage, _times_staged, is_natural=False),
+    *_both("create by commit", _create_by_commit, _times_created, is_natural=True),
+    *_both("append", _append, _times_committed, is_natural=True),
+    _both("set property", _set_property, _times_committed, is_natural=False)[0],
+    *_both("drop", _drop, _times_dropped, is_natural=False),
+    *_both("rename", _rename, _times_renamed, is_natural=False),
+    *_both("register", _register, _times_created, is_natural=False),
+    _both("register over", _register_over, _times_registered_over, is_natural=False)[0],
+    *_both("transaction", _transact, _times_committed_together, is_natural=True),
+    *_both("transaction that creates", _transact_creating, _times_committed_together, is_natural=True),
+    *_both("create view", _create_view, _times_created, is_natural=False),
+    _both("commit view", _commit_view, _times_committed, is_natural=False)[0],
+)

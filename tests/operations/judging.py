@@ -1,0 +1,109 @@
+"""What must be true of a store when everybody has stopped, whoever died before: the invariants of the protocols."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Head, Pointer
+from sandur.events.receipts import Receipt, receipt_of
+from sandur.operations import transactions_met
+from sandur.operations.documents import HASH_LENGTH, request_hash_of
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+
+class Chain(NamedTuple):
+    """The metadata files that were ever the head of a table, the newest first, and its pointer as readers take it."""
+
+    pointer: Pointer
+    locations: Sequence[str]
+
+    def times(self, request_hash: str) -> int:
+        """How often the request was applied: every file carries the hash of the request that made it (C3)."""
+        return sum(request_hash_of(location) == request_hash[:HASH_LENGTH] for location in self.locations)
+
+
+async def all_pointers(workspace: Workspace) -> Mapping[str, Held[Pointer]]:
+    found = {}
+    for listed in await workspace.store.list(workspace.layout.pointers_folder()):
+        uuid = workspace.layout.read_pointer(listed.key)
+        pointer = await workspace.pointer(uuid).read()
+        assert pointer is not None
+        found[uuid] = await transactions_met.effective(workspace, pointer)
+    return found
+
+
+async def all_receipts(workspace: Workspace) -> Mapping[str, Receipt]:
+    """Every receipt by its commit key."""
+    receipts: dict[str, Receipt] = {}
+    for listed in await workspace.store.list(workspace.layout.events_folder()):
+        found = await workspace.store.get(listed.key)
+        assert found is not None
+        receipt = msgspec.json.decode(found.data, type=Receipt)
+        receipts[receipt.commit_key] = receipt
+    return receipts
+
+
+async def all_shown(workspace: Workspace) -> Mapping[Identifier, str]:
+    """What readers see: every name that exists, with the uuid it refers to."""
+    shown = {}
+    for listed in await workspace.store.list(f"{workspace.layout.root}names/"):
+        identifier = workspace.layout.read_name(listed.key)
+        if found := await look(workspace, identifier):
+            shown[identifier] = found.uuid
+    return shown
+
+
+async def chains(workspace: Workspace) -> Mapping[str, Chain]:
+    """The chain of every table that happened, by the uuid its name refers to; asserts that each is whole.
+
+    One unbroken chain per table: only the head may still lack its receipt, each receipt names its predecessor, and no
+    receipt of a table lies beside its chain.
+    """
+    receipts = dict(await all_receipts(workspace))
+    found: dict[str, Chain] = {}
+    used: Counter[str] = Counter()
+    shown = await all_shown(workspace)
+    for uuid, pointer in (await all_pointers(workspace)).items():
+        has_happened = pointer.value.state in {"live", "dropped"} or uuid in shown.values()
+        if not has_happened or pointer.value.head is None:
+            continue
+        chain = _chain_of(pointer.value.head, receipts)
+        used.update(receipt.commit_key for receipt in chain)
+        found[uuid] = Chain(pointer.value, [receipt.metadata_location for receipt in chain])
+    beside = [receipt.metadata_location for key, receipt in receipts.items() if key not in used]
+    assert not beside, f"receipts of files that were never a head: {beside}"
+    return found
+
+
+def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
+    own = receipt_of("", head)
+    if written := receipts.get(own.commit_key):
+        assert msgspec.structs.replace(written, table_uuid="") == own, f"the receipt of {head} is another one"
+    chain = [own]
+    while (previous := chain[-1].previous_commit_key) is not None:
+        assert previous in receipts, f"the chain has a hole: no receipt of {chain[-1].previous_metadata_location}"
+        assert receipts[previous].metadata_location == chain[-1].previous_metadata_location
+        chain.append(receipts[previous])
+    return chain
+
+
+async def judge(workspace: Workspace, *, files_may_be_gone: bool = False) -> Mapping[str, Chain]:
+    """Everything that must be true at rest; the chains, for whoever wants to know more."""
+    whole = await chains(workspace)
+    for uuid, chain in whole.items():
+        kept = chain.locations[:1] if files_may_be_gone else chain.locations
+        for location in kept if chain.pointer.state == "live" else ():
+            assert await workspace.locations.exists(location), f"table {uuid}: {location} was deleted"
+    doubled = [uuid for uuid, times in Counter((await all_shown(workspace)).values()).items() if times > 1]
+    assert not doubled, f"tables under two names: {doubled}"
+    return whole
+
+
+def times_applied(whole: Mapping[str, Chain], request_hash: str) -> int:
+    """How often a request was applied, whatever its tables are called by now."""
+    return sum(chain.times(request_hash) for chain in whole.values())
