@@ -1,0 +1,182 @@
+"""What is in the store when everything is over: the history of every table, from its head back to its birth."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Mark, names_of
+from sandur.catalog.records import Pointer
+from sandur.events.receipts import Receipt
+from sandur.operations import transactions_met
+from sandur.operations.documents import request_hash_of
+from sandur.operations.index_truth import keys_below, truth_about, written_names
+from sandur.operations.indexing import put_right
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+from tests.chaos.asking import PAIR
+from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
+
+T = TypeVar("T")
+
+_READS_AT_ONCE = 32
+
+
+class _Snapshot(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+    summary: dict[str, str]
+
+
+class _Metadata(msgspec.Struct, rename="kebab"):
+    table_uuid: str
+    properties: dict[str, str] = {}
+    snapshots: list[_Snapshot] = []
+
+
+@dataclass(frozen=True)
+class Step:
+    """A metadata file that was the head of a table, and the requests whose traces are new in it.
+
+    `request_hash` is equal for two files if the same request made both.
+    """
+
+    location: str
+    request_hash: str
+    markers: frozenset[str]
+    pair: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All that a table ever was, oldest first. `is_whole`: the head has its receipt too, so that none is missing."""
+
+    uuid: str
+    is_live: bool
+    dropped_by: str
+    made_by: str
+    steps: Sequence[Step]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the judge goes by. `names` are those that show something, with its uuid."""
+
+    histories: Sequence[History]
+    names: Mapping[Identifier, str]
+    wrong: Sequence[str]
+
+
+async def gather_evidence(workspace: Workspace, namespaces: Sequence[Namespace]) -> Evidence:
+    receipts = await _receipts(workspace)
+    wrong: list[str] = []
+    histories = []
+    async for pointer in _pointers(workspace):
+        known = receipts.pop(pointer.value.table_uuid, {})
+        if pointer.value.state in {"live", "dropped"}:
+            histories.append(await _history(workspace, pointer.value, known, wrong))
+        elif known:
+            wrong.append(f"{pointer.value.uuid}: {pointer.value.state}, and has {len(known)} receipts")
+    wrong += [f"{uuid}: receipts without a pointer" for uuid in receipts]
+    return Evidence(histories, await _names(workspace, namespaces), wrong)
+
+
+async def work_off_marks(workspace: Workspace) -> None:
+    """What the janitor does with the marks of operations that died (I1), without waiting until they are old."""
+    keys = [key async for key in keys_below(workspace, workspace.layout.marks_folder())]
+    for key in keys:
+        stored = await workspace.store.get(key)
+        assert stored is not None
+        await put_right(workspace, msgspec.json.decode(stored.data, type=Mark).place)
+
+
+async def _receipts(workspace: Workspace) -> dict[str, dict[str, Receipt]]:
+    """All receipts, by table and metadata file. A second one of a file would have to lie under another date."""
+    found: dict[str, dict[str, Receipt]] = {}
+    keys = [key async for key in keys_below(workspace, workspace.layout.events_folder())]
+    for key in keys:
+        stored = await workspace.store.get(key)
+        assert stored is not None
+        receipt = msgspec.json.decode(stored.data, type=Receipt)
+        of_table = found.setdefault(receipt.table_uuid, {})
+        assert receipt.metadata_location not in of_table, f"{receipt.metadata_location} has two receipts"
+        of_table[receipt.metadata_location] = receipt
+    return found
+
+
+async def _pointers(workspace: Workspace) -> AsyncIterator[Held[Pointer]]:
+    keys = [key async for key in keys_below(workspace, workspace.layout.pointers_folder())]
+    for key in keys:
+        pointer = await workspace.pointer(workspace.layout.read_pointer(key)).read()
+        assert pointer is not None
+        yield await transactions_met.effective(workspace, pointer)
+
+
+async def _history(workspace: Workspace, pointer: Pointer, receipts: dict[str, Receipt], wrong: list[str]) -> History:
+    """C5: from the head back, receipt by receipt; what is left over was never the head, or stands beside the chain."""
+    head = pointer.head
+    assert head is not None, pointer
+    is_whole = head.metadata_location in receipts
+    locations = [head.metadata_location]
+    receipts.pop(head.metadata_location, None)
+    before = head.previous_metadata_location
+    while before is not None:
+        locations.append(before)
+        receipt = receipts.pop(before, None)
+        if receipt is None:
+            wrong.append(f"{pointer.uuid}: {before} was the head and has no receipt")
+            break
+        before = receipt.previous_metadata_location
+    wrong += [f"{pointer.uuid}: {location} has a receipt and is not in the chain" for location in receipts]
+    steps, made_by = await _steps(workspace, locations[::-1], wrong)
+    return History(
+        uuid=pointer.uuid,
+        is_live=pointer.state == "live",
+        dropped_by=pointer.by if pointer.state == "dropped" else "",
+        made_by=made_by,
+        steps=steps,
+        is_whole=is_whole,
+    )
+
+
+async def _steps(workspace: Workspace, locations: Sequence[str], wrong: list[str]) -> tuple[Sequence[Step], str]:
+    steps: list[Step] = []
+    before = _Metadata(table_uuid="")
+    made_by = ""
+    for some in _batches(locations):
+        for location, data in zip(some, await together(map(workspace.locations.read, some)), strict=True):
+            if data is None:
+                wrong.append(f"{location} was the head, and the file is gone")
+                continue
+            metadata = msgspec.json.decode(data, type=_Metadata)
+            made_by = made_by or metadata.properties.get(MADE_BY, "")
+            pair = metadata.properties.get(PAIR, "")
+            steps.append(Step(location, request_hash_of(location), _new_in(metadata, before), pair))
+            before = metadata
+    return steps, made_by
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _READS_AT_ONCE):
+        yield items[start : start + _READS_AT_ONCE]
+
+
+def _new_in(metadata: _Metadata, before: _Metadata) -> frozenset[str]:
+    """The requests of which this is the first trace, or a trace that has come back."""
+    snapshots = {snapshot.snapshot_id for snapshot in before.snapshots}
+    added = {one.summary[MARKER] for one in metadata.snapshots if one.snapshot_id not in snapshots}
+    changed = {name: value for name, value in metadata.properties.items() if before.properties.get(name) != value}
+    written = {value for name, value in changed.items() if name in {LAST, MADE_BY, PAIR}}
+    return frozenset(added | written | {name.removeprefix(OWN) for name in changed if name.startswith(OWN)})
+
+
+async def _names(workspace: Workspace, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
+    shown: dict[Identifier, str] = {}
+    for namespace in namespaces:
+        scope = names_of(namespace)
+        truth = await truth_about(workspace, scope, await written_names(workspace, scope))
+        shown |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
+    return shown

@@ -1,0 +1,221 @@
+"""Four real servers on one store, killed all the time, and 32 clients who lose every fifth answer."""
+
+import asyncio
+import os
+import random  # noqa: TID251 - seeded, and the seed is printed
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import httpx
+import pytest
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.clock import SystemClock
+from sandur.operations.catalogs_of import Sandur
+from sandur.settings import Settings, load_settings
+from sandur.storage.opening import connect
+from tests.chaos.asking import Client, Diary, http_client
+from tests.chaos.committing import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
+from tests.chaos.evidence import Evidence, gather_evidence, work_off_marks
+from tests.chaos.fleet import Fleet, fleet_of
+from tests.chaos.judging import judge
+from tests.chaos.lossy_proxy import lossy_proxies
+from tests.chaos.naming import (
+    create_shared,
+    drop_shared,
+    keep_a_house,
+    list_tables,
+    live_a_life,
+    load_shared,
+    rename_shared,
+)
+from tests.chaos.world import NAMESPACES, make_world
+
+SERVERS: Final = 4
+CLIENTS: Final = 32
+SEED: Final = "CHAOS_SEED"
+
+# What a request leaves open when its server dies is taken over soon: the clients want an answer today.
+IMPATIENT: Final = {"claim_timeout_ms": "1000", "transaction_timeout_ms": "700", "janitor_interval": "PT1S"}
+
+DEEDS: Final[Mapping[Callable[[Client], Awaitable[None]], int]] = {
+    add_snapshot: 6,
+    set_last: 4,
+    set_own: 3,
+    add_column: 2,
+    change_pair: 5,
+    read_pair: 4,
+    create_shared: 3,
+    drop_shared: 2,
+    rename_shared: 3,
+    load_shared: 1,
+    list_tables: 1,
+    live_a_life: 1,
+    keep_a_house: 1,
+}
+
+
+class Plan(NamedTuple):
+    """How long: until both are reached."""
+
+    seconds: float
+    kills_min: int
+
+
+SHORT: Final = Plan(seconds=6, kills_min=4)
+LONG: Final = Plan(seconds=90, kills_min=60)
+
+
+class Chaos:
+    """One run on one store."""
+
+    def __init__(self, settings: Mapping[str, str], folder: Path, plan: Plan) -> None:
+        self.diary = Diary()
+        self.lost = 0
+        self.kills = 0
+        self._settings = {**settings, **IMPATIENT, "log_level": "warning"}
+        self._folder = folder
+        self._plan = plan
+        seed = int(os.environ.get(SEED) or int.from_bytes(os.urandom(4)))
+        sys.stdout.write(f"seed {seed}: repeat with {SEED}={seed}\n")
+        self._chance = random.Random(seed)
+
+    async def run(self) -> Evidence:
+        async with fleet_of(SERVERS, self._folder, self._settings) as fleet, http_client(CLIENTS) as http:
+            calm = self._client([fleet.servers[0].url], http)
+            await make_world(calm)
+            await self._rage(fleet, http)
+            fleet.kill_all()
+            await self._work_off_marks()
+            await self._settle(fleet, http)
+            self._look_for_tracebacks(fleet)
+        return await self._evidence()
+
+    def _client(self, urls: list[str], http: httpx.AsyncClient) -> Client:
+        return Client(urls, http, self.diary, self._chance.getrandbits(32))
+
+    async def _rage(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
+        enough = asyncio.Event()
+        async with lossy_proxies([server.port for server in fleet.servers]) as proxies:
+            urls = [proxy.url for proxy in proxies]
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(CLIENTS):
+                    tasks.create_task(_live(self._client(urls, http), enough))
+                try:
+                    await fleet.kill_for(self._plan.seconds, self._chance, kills_min=self._plan.kills_min)
+                finally:
+                    enough.set()
+            self.lost = sum(proxy.lost for proxy in proxies)
+        self.kills = fleet.kills
+
+    async def _settle(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
+        """One server without any trouble: whatever lives can be loaded and changed, and lists say what lives."""
+        server = fleet.servers[0]
+        server.start()
+        await server.wait_until_ready()
+        client = self._client([server.url], http)
+        names = (await self._evidence()).names
+        for namespace in NAMESPACES:
+            _, answer = await client.ask("GET", f"/v1/namespaces/{namespace}/tables", kind="list")
+            listed = {one["name"] for one in answer["identifiers"]}
+            living = {name.name for name in names if name.levels == (namespace,)}
+            if listed != living:
+                self.diary.wrong.append(f"{namespace}: lists {sorted(listed)}, but {sorted(living)} live")
+        for name in names:
+            await self._touch(client, name, names[name])
+        assert await server.end() == 0
+
+    async def _touch(self, client: Client, name: Identifier, uuid: str) -> None:
+        """Load and change a table; the change makes sure that the receipt of the head before it is there."""
+        table = f"{name.levels[0]}/{name.name}"
+        loaded = await client.load(table)
+        changed = await commit_last(client, table)
+        if loaded is None or loaded[0].uuid != uuid or not changed.is_done:
+            self.diary.wrong.append(f"{table}: found {loaded and loaded[0]} instead of {uuid}, changed: {changed}")
+
+    def _look_for_tracebacks(self, fleet: Fleet) -> None:
+        for server in fleet.servers:
+            if "Traceback" in server.log:
+                self.diary.wrong.append(f"server {server.port} said: {server.log[-4_000:]}")
+
+    async def _work_off_marks(self) -> None:
+        async with _Opened(self._settings) as opened:
+            await work_off_marks(opened.workspace("default", "default"))
+
+    async def _evidence(self) -> Evidence:
+        namespaces = [Namespace("main", (name,)) for name in NAMESPACES]
+        async with _Opened(self._settings) as opened:
+            return await gather_evidence(opened.workspace("default", "default"), namespaces)
+
+
+class _Opened:
+    """The store as this process sees it."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        environment = {f"SANDUR_{name.upper()}": value for name, value in settings.items()}
+        read = load_settings(environment=environment)
+        clock = SystemClock()
+        self._sandur = Sandur(read, clock, connect(read, clock))
+
+    async def __aenter__(self) -> Sandur:
+        return self._sandur
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._sandur.close()
+
+
+async def _live(client: Client, enough: asyncio.Event) -> None:
+    deeds, weights = list(DEEDS), list(DEEDS.values())
+    while not enough.is_set():
+        [deed] = client.chance.choices(deeds, weights)
+        await deed(client)
+
+
+async def run_and_judge(settings: Mapping[str, str], folder: Path, plan: Plan) -> None:
+    chaos = Chaos(settings, folder, plan)
+
+    evidence = await chaos.run()
+
+    counts = Counter(f"{asked.kind} {asked.status}" for asked in chaos.diary.asked)
+    sys.stdout.write(f"{chaos.kills} kills, {chaos.lost} answers lost, {len(evidence.histories)} tables\n{counts}\n")
+    if wrong := judge(chaos.diary, evidence):
+        pytest.fail("\n".join(wrong), pytrace=False)
+    assert chaos.kills >= plan.kills_min
+    assert chaos.lost > 0
+
+
+def s3_settings(settings: Settings, tmp_path: Path) -> dict[str, str]:
+    return {
+        "store": f"s3://sandur/{tmp_path.name}",
+        "s3_endpoint": settings.s3.endpoint,
+        "s3_region": settings.s3.region,
+        "s3_access_key_id": settings.s3.access_key_id,
+        "s3_secret_access_key": settings.s3.secret_access_key,
+    }
+
+
+@pytest.mark.parametrize("fsync", ["never", "always"])
+async def test_on_a_folder_nothing_is_lost_doubled_or_torn(fsync: str, tmp_path: Path) -> None:
+    await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, SHORT)
+
+
+async def test_on_s3_nothing_is_lost_doubled_or_torn(seaweedfs_settings: Settings, tmp_path: Path) -> None:
+    await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, SHORT)
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("fsync", ["never", "always"])
+async def test_on_a_folder_nothing_is_lost_doubled_or_torn_for_long(fsync: str, tmp_path: Path) -> None:
+    await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, LONG)
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+async def test_on_s3_nothing_is_lost_doubled_or_torn_for_long(seaweedfs_settings: Settings, tmp_path: Path) -> None:
+    await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, LONG)
