@@ -10,12 +10,13 @@ from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.clock import Clock
+from sandur.operations.janitors import marks
 from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, ObjectStore
+from sandur.storage.object_store import ABSENT, ObjectStore, list_all
 from tests.fakes.fixed_clock import FixedClock
 
 OWN_ADDRESS = "memory://store"
@@ -60,3 +61,9 @@ async def take_name_away(workspace: Workspace, identifier: Identifier) -> None:
     before = await cell.read()
     if before:
         await cell.swap(replace(before.value, state="dropped"), expected=before.version)
+
+
+async def work_off_marks(workspace: Workspace) -> None:
+    """What the janitor does for every mark, whatever its age; who is young is left for its operation to take away."""
+    for listed in await list_all(workspace.store, workspace.layout.marks_folder()):
+        await marks.visit(workspace, listed)

@@ -123,25 +123,6 @@ async def test_another_process_may_finish_what_one_marked() -> None:
     assert await marks(workspace) == []
 
 
-async def test_the_janitor_puts_right_what_old_marks_point_to() -> None:
-    clock = FixedClock()
-    workspace = make_workspace(MemoryStore(clock=clock), clock)
-    await create(workspace, "old")
-    await indexing.mark(workspace, table("new"), "creation")
-    await put_name(workspace, table("new"))
-    await indexing.mark(workspace, table("old"), "drop")
-    await take_name_away(workspace, table("old"))
-    await workspace.store.put(workspace.layout.mark("scope", "damaged"), b"{", expected=ABSENT)
-
-    janitor = make_workspace(workspace.store, clock)
-    assert await indexing.work_off_marks(janitor, older_than_ms=1) == 0
-    clock.advance(1)
-    assert await indexing.work_off_marks(janitor, older_than_ms=1) == 3
-
-    assert await indexed(workspace) == ["new"]
-    assert await marks(workspace) == []
-
-
 async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> None:
     """I3: the slow creator has read index and name; the drop finds nothing to change; the creator must not win."""
     clock = FixedClock()

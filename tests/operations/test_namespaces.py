@@ -17,7 +17,6 @@ from sandur.errors import (
     OutcomeUnknown,
     Unprocessable,
 )
-from sandur.operations.drop_namespace import sweep_namespaces
 from sandur.operations.namespaces import (
     PropertiesUpdate,
     create_namespace,
@@ -478,20 +477,3 @@ async def test_a_busy_key_is_not_taken_over_before_its_time() -> None:
 
     found = (await workspace.namespace(A).read()) or pytest.fail("it is not there")
     assert found.value.id == "pinned"
-
-
-async def test_what_was_dropped_long_ago_is_swept() -> None:
-    clock = FixedClock()
-    workspace = make_workspace(None, clock)
-    for namespace in (A, B):
-        await create(workspace, namespace)
-    await drop(workspace, B, key="k")
-    await workspace.background.drain()
-
-    assert await sweep_namespaces(workspace, "main", older_than_ms=1_000) == 0
-    clock.advance(1_000)
-    assert await sweep_namespaces(workspace, "main", older_than_ms=1_000) == 1
-
-    assert await workspace.store.head(workspace.layout.namespace(B)) is None
-    assert await children(workspace, None) == ["a"]
-    await create(workspace, B)

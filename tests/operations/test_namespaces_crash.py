@@ -7,13 +7,12 @@ import pytest
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotEmpty, NotFound
-from sandur.operations.indexing import work_off_marks
 from sandur.operations.namespaces import load_namespace, namespace_exists
 from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.making import make_workspace
+from tests.operations.making import make_workspace, work_off_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
 Work = Callable[[Workspace], Awaitable[object]]
@@ -55,7 +54,7 @@ class World:
 
     async def listed(self, namespace: Namespace) -> bool:
         """Whether the namespace is in the list, once the janitor has been there; and the list is the truth."""
-        await self.whole(lambda workspace: work_off_marks(workspace, older_than_ms=0))
+        await self.whole(work_off_marks)
         there = await namespace_exists(self.fresh(), namespace)
         shown = str(namespace) in await children(self.fresh(), namespace.parent)
         assert shown == there

@@ -5,17 +5,21 @@ from collections.abc import Awaitable
 
 import pytest
 
-from sandur.catalog.identifiers import Namespace
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import NotFound, SandurError
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.listing import list_names
 from sandur.operations.namespaces import load_namespace, namespace_exists
 from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_workspace
+from tests.operations.asking import table
+from tests.operations.making import make_request, make_workspace
 from tests.operations.test_namespaces import A, B, C, children, create, drop, update
 
-SEEDS = range(100)
+SEEDS = range(60)
 
 
 class Arena:
@@ -197,3 +201,37 @@ async def test_an_update_and_a_drop_agree(seed: int) -> None:
     assert dropped == "ok"
     assert not await exists(arena, A)
     await arena.check_lists()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_table_is_created_or_its_namespace_dropped_never_both_and_never_neither(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+
+    created, dropped = await arena.race(
+        create_table(arena.racer(), A, table("t"), make_request("t", "k")), drop(arena.racer(), A, key="d")
+    )
+
+    assert (created, dropped) in {("ok", "NotEmpty"), ("NotFound", "ok")}
+    assert await exists(arena, A) == (created == "ok")
+    if created == "ok":
+        page = await list_names(arena.quiet(), A, kind="table", page_token=None, page_size=None)
+        assert [identifier.name for identifier in page.entries] == ["t"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_table_dropped_beside_its_namespace_leaves_an_empty_one_or_none(seed: int) -> None:
+    arena = Arena(seed)
+    await create(arena.quiet(), A)
+    await create_table(arena.quiet(), A, table("t"), make_request("t"))
+
+    gone, dropped = await arena.race(
+        drop_name(arena.racer(), Identifier(*A, "t"), kind="table", purge=False, request=make_request("drop t", "k")),
+        drop(arena.racer(), A, key="d"),
+    )
+
+    assert gone == "ok"
+    assert dropped in {"ok", "NotEmpty"}
+    assert await exists(arena, A) == (dropped != "ok")
+    if dropped != "ok":
+        await drop(arena.quiet(), A)

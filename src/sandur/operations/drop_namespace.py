@@ -173,24 +173,3 @@ async def _in_groups(items: AsyncIterator[T]) -> AsyncIterator[list[T]]:
             group = []
     if group:
         yield group
-
-
-async def sweep_namespaces(workspace: Workspace, catalog: str, *, older_than_ms: int) -> int:
-    """The janitor's part of N9: take away what was dropped so long ago that no request can still expect it absent.
-
-    How many there were. Whoever dropped it is told first (G6).
-    """
-    swept = 0
-    layout = workspace.layout
-    async for key in keys_below(workspace, layout.namespaces_folder(catalog)):
-        cell = workspace.namespace(layout.read_namespace(key))
-        found = await cell.read()
-        if found is None or found.value.state != "dropped":
-            continue
-        if found.value.updated_ms + older_than_ms > workspace.clock.now_ms():
-            continue
-        await help_predecessor(workspace, found.value)
-        with contextlib.suppress(SwapLost):
-            await cell.empty(expected=found.version)
-            swept += 1
-    return swept

@@ -1,6 +1,7 @@
-"""Keeping the list index in step with what it lists (I1–I4): marks, updates and the work of the janitor.
+"""Keeping the list index in step with what it lists (I1–I3): marks and updates.
 
-An operation calls `mark` before it changes a name and `finish` afterwards, behind its answer.
+An operation calls `mark` before it changes a name and `finish` afterwards, behind its answer. What it leaves when it
+dies in between is put right by the janitor of marks.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ from sandur.operations.index_truth import truth_about
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, Listed
+from sandur.storage.object_store import ABSENT
 
 TRIES_MAX: Final = 12
 _BACKOFF_SECONDS: Final = 0.005
@@ -221,28 +222,3 @@ async def _without_segment(workspace: Workspace, scope: Scope, manifest: Manifes
         await rebuild(workspace, scope)
         return True
     return False
-
-
-async def work_off_marks(workspace: Workspace, *, older_than_ms: int) -> int:
-    """The janitor's part of I1: put right what marks point to that are older than that; how many there were."""
-    done = 0
-    after: str | None = None
-    while True:
-        page = await workspace.store.list(workspace.layout.marks_folder(), after=after)
-        for listed in page:
-            if listed.modified_ms + older_than_ms <= workspace.clock.now_ms():
-                done += await _work_off(workspace, listed)
-        if len(page) < LIST_LIMIT_MAX:
-            return done
-        after = page[-1].key
-
-
-async def _work_off(workspace: Workspace, listed: Listed) -> int:
-    found = await workspace.store.get(listed.key)
-    if found is None:
-        return 0
-    with contextlib.suppress(msgspec.DecodeError):  # One that says nothing can only be taken away.
-        await put_right(workspace, msgspec.json.decode(found.data, type=Mark).place)
-    with contextlib.suppress(SwapLost):
-        await workspace.store.delete(listed.key, expected=found.version)
-    return 1
