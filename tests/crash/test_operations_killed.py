@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+from typing import Literal, get_args
 
 import pytest
 
+from sandur.storage.object_store import ObjectStore
 from tests.crash.aftermaths import AFTERMATHS, OK, Aftermath, at_once, definite_answer, recreated, time_passed
 from tests.crash.mutations import MUTATIONS, Mutation, World, make_world
+from tests.crash.straggling_store import StragglingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
+
+Death = Literal["before", "after", "alone"]
+"""Before or after the call takes effect, or before, while the calls made beside it do."""
 
 _CALLS_MAX = 80
 
@@ -29,10 +35,14 @@ async def _calls(mutation: Mutation, origin: World) -> int:
     return len(spy.calls)
 
 
-async def _killed(mutation: Mutation, origin: World, *, dies_at: int, after: bool) -> tuple[World, bool]:
+async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> tuple[World, bool]:
     """What a death leaves, and whether it came after the answer."""
     world = origin.copy()
-    store = DyingStore(world.store, dies_at=dies_at, after=after)
+    store: ObjectStore
+    if death == "alone":
+        store = StragglingStore(world.store, loses_at=dies_at)
+    else:
+        store = DyingStore(world.store, dies_at=dies_at, after=death == "after")
     server = world.server(store)
     is_answered = False
     with contextlib.suppress(Died):
@@ -44,8 +54,8 @@ async def _killed(mutation: Mutation, origin: World, *, dies_at: int, after: boo
     return world, is_answered
 
 
-async def _judge_death(mutation: Mutation, aftermath: Aftermath, origin: World, *, dies_at: int, after: bool) -> None:
-    world, is_answered = await _killed(mutation, origin, dies_at=dies_at, after=after)
+async def _judge_death(mutation: Mutation, aftermath: Aftermath, origin: World, *, dies_at: int, death: Death) -> None:
+    world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
     before = await mutation.applied(world)
     assert before <= 1
     assert before == 1 or not is_answered, "acknowledged and not applied"
@@ -68,8 +78,8 @@ async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_tells_which(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
-        for after in (False, True):
-            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, after=after)
+        for death in get_args(Death):
+            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
 
 
 # A commit that names no uuid means whatever has the name: made to a table that was made again since, it is another
@@ -88,5 +98,5 @@ async def test_a_killed_mutation_is_told_right_whatever_others_did_since(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
-        for after in (False, True):
-            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, after=after)
+        for death in get_args(Death):
+            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, death=death)

@@ -1,0 +1,33 @@
+"""A store whose process dies while one of several calls made at once is still on its way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.dying_store import Died
+from tests.fakes.wrapping_store import Call, WrappingStore
+
+T = TypeVar("T")
+
+_YIELDS = 12
+
+
+class StragglingStore(WrappingStore):
+    """The `loses_at`th call (the first is 1) never arrives; those made beside it do, and then the process is gone."""
+
+    def __init__(self, inner: ObjectStore, *, loses_at: int) -> None:
+        super().__init__(inner)
+        self._loses_at = loses_at
+        self._begun = 0
+        self._has_died = False
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        self._begun += 1
+        if self._begun == self._loses_at:
+            for _ in range(_YIELDS):
+                await asyncio.sleep(0)
+            self._has_died = True
+        if self._has_died:
+            raise Died(f"at {call.name} {call.key}")
+        return await perform()
