@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
 from sandur.storage.keys import checked_key
 from sandur.storage.layout import Layout, ReceiptKey
@@ -118,6 +119,8 @@ def test_the_keys_are_those_of_the_design() -> None:
         LAYOUT.catalogs_index(): "index/catalogs.v1.json",
         LAYOUT.schemas_index("main"): "index/schemas/main.v1.json",
         LAYOUT.tables_index(Namespace("main", ("a", "b"))): "index/tables/main/a%1Fb.v1.json",
+        LAYOUT.namespaces_index(Namespace("main", ("a", "b"))): "index/namespaces/main/a%1Fb.v1.json",
+        LAYOUT.index_segment(Scope("catalogs"), "i"): f"index/segments/{Scope('catalogs').hash}/i.json",
         LAYOUT.mark("s", "o"): "index/marks/s/o",
         LAYOUT.core_manifest(): "core/manifest.json",
         LAYOUT.core_snapshot("a", "tables.parquet"): "core/snapshots/a/tables.parquet",
@@ -125,6 +128,25 @@ def test_the_keys_are_those_of_the_design() -> None:
     }
 
     assert {key: root + path for key, path in spelled.items()} == {key: key for key in spelled}
+
+
+@given(catalog=TEXTS, levels=LEVELS, child=TEXTS)
+def test_the_keys_below_a_namespace_begin_alike_and_no_others_do(
+    catalog: str, levels: tuple[str, ...], child: str
+) -> None:
+    parent, below = Namespace(catalog, levels), Namespace(catalog, (*levels, child))
+    beginning = LAYOUT.namespaces_below(parent)
+
+    assert LAYOUT.namespace(below).startswith(beginning)
+    assert not LAYOUT.namespace(parent).startswith(beginning)
+    assert not LAYOUT.namespace(Namespace(catalog, (*levels[:-1], levels[-1] + child + "y"))).startswith(beginning)
+
+
+def test_segments_can_be_read_back() -> None:
+    scope = Scope("tables", "main", ("a",))
+
+    assert LAYOUT.read_index_segment(LAYOUT.index_segment(scope, "i")) == (scope.hash, "i")
+    assert LAYOUT.index_segment(scope, "i").startswith(LAYOUT.index_segments_folder(scope))
 
 
 def test_tenants_and_workspaces_do_not_share_keys() -> None:

@@ -76,7 +76,7 @@ def test_a_split_sends_every_name_to_the_half_in_which_it_is_looked_for(names: s
     split = Split(cut_of(entries), "left", "right")
     segments = after_split((SegmentRef("", "full"),), "full", split)
 
-    left, right = halves(Segment(updated_at_epoch_ms=0, entries=entries, split=split), split)
+    left, right = halves(Segment(scope=Scope("catalogs"), updated_at_epoch_ms=0, entries=entries, split=split), split)
 
     assert (*left, *right) == entries
     assert left

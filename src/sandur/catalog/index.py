@@ -127,8 +127,12 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Segment(Record, frozen=True, kw_only=True):
-    """A part of an index. Once it is sealed (`split`) it never changes: anyone may finish the split (see `halves`)."""
+    """A part of an index. Once it is sealed (`split`) it never changes: anyone may finish the split (see `halves`).
 
+    `scope` says of which index, for whoever finds only the segment.
+    """
+
+    scope: Scope
     updated_at_epoch_ms: int
     entries: tuple[Entry, ...]
     split: Split | None = None

@@ -70,10 +70,10 @@ def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], no
     return Manifest(version=1, updated_at_epoch_ms=now_ms, entries=entries, segments=segments)
 
 
-def segment_of(workspace: Workspace, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
+def segment_of(workspace: Workspace, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
     """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
     split = Split(cut_of(entries), _new_id(workspace), _new_id(workspace)) if is_full else None
-    return Segment(updated_at_epoch_ms=workspace.clock.now_ms(), entries=entries, split=split)
+    return Segment(scope=scope, updated_at_epoch_ms=workspace.clock.now_ms(), entries=entries, split=split)
 
 
 async def write_segments(workspace: Workspace, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
@@ -81,7 +81,7 @@ async def write_segments(workspace: Workspace, scope: Scope, entries: Sequence[E
     parts = packed(entries)
     refs = tuple(SegmentRef(first, _new_id(workspace)) for first, _ in parts)
     await together(
-        workspace.index_segment(scope, ref.id).create(segment_of(workspace, part, is_full=False))
+        workspace.index_segment(scope, ref.id).create(segment_of(workspace, scope, part, is_full=False))
         for ref, (_, part) in zip(refs, parts, strict=True)
     )
     return refs
@@ -121,7 +121,7 @@ async def finish_split(workspace: Workspace, scope: Scope, sealed_id: str, seale
 
 async def _put_successor(workspace: Workspace, scope: Scope, segment_id: str, entries: tuple[Entry, ...]) -> None:
     with contextlib.suppress(SwapLost):
-        await workspace.index_segment(scope, segment_id).create(segment_of(workspace, entries, is_full=False))
+        await workspace.index_segment(scope, segment_id).create(segment_of(workspace, scope, entries, is_full=False))
 
 
 async def _remove(workspace: Workspace, scope: Scope, segment_id: str) -> None:

@@ -94,7 +94,7 @@ async def _replace_segments(
     async def is_replaced(position: int, expected: Expected) -> bool:
         truth = await truth_about(workspace, scope, names.get(position, ()))
         entries = tuple(entry for entry in truth.values() if entry)
-        segment = segment_of(workspace, entries, is_full=len(entries) > SEGMENT_MAX)
+        segment = segment_of(workspace, scope, entries, is_full=len(entries) > SEGMENT_MAX)
         try:
             held = await workspace.index_segment(scope, refs[position].id).swap(segment, expected=expected)
         except SwapLost:

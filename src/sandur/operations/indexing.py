@@ -206,7 +206,7 @@ async def _update_segment(
         return False
     truth = await truth_about(workspace, scope, names)
     entries = merged(found.value.entries, truth)
-    segment = segment_of(workspace, entries, is_full=len(entries) > SEGMENT_MAX)
+    segment = segment_of(workspace, scope, entries, is_full=len(entries) > SEGMENT_MAX)
     try:
         held = await workspace.index_segment(scope, segment_id).swap(segment, expected=found.version)
     except SwapLost:

@@ -1,5 +1,6 @@
 """Where everything lies: every key of the catalog is spelled here, and only here."""
 
+import functools
 from typing import Literal, NamedTuple, assert_never
 
 from sandur.catalog.identifiers import Identifier, Namespace
@@ -12,6 +13,7 @@ EventFamily = Literal["iceberg", "delta", "catalog"]
 
 _JSON = ".json"
 _INDEX_JSON = ".v1.json"
+_ROOTS_MAX = 4_096  # Every key of a request begins with the same one.
 
 
 class ReceiptKey(NamedTuple):
@@ -52,16 +54,12 @@ class Layout(NamedTuple):
 
     @property
     def root(self) -> str:
-        return f"{self._folder}/_catalog/"
+        return _root(self.tenant, self.workspace)
 
     @property
     def end(self) -> str:
         """What comes after every key of this workspace and before those of the next."""
-        return f"{self._folder}0"  # In the order of bytes, `0` follows `/`.
-
-    @property
-    def _folder(self) -> str:
-        return f"tenant={encoded(self.tenant)}/workspace={encoded(self.workspace)}"
+        return f"{_folder(self.tenant, self.workspace)}0"  # In the order of bytes, `0` follows `/`.
 
     def tables_folder(self) -> str:
         """Where the workspace's tables lie by default. Without `=`, which engines take for Hive partitions."""
@@ -206,11 +204,19 @@ class Layout(NamedTuple):
             case _:
                 assert_never(scope.collection)
 
+    def all_index_segments_folder(self) -> str:
+        return f"{self.root}index/segments/"
+
     def index_segments_folder(self, scope: Scope) -> str:
-        return f"{self.root}index/segments/{encoded(scope.hash)}/"
+        return f"{self.all_index_segments_folder()}{encoded(scope.hash)}/"
 
     def index_segment(self, scope: Scope, segment_id: str) -> str:
         return f"{self.index_segments_folder(scope)}{encoded(segment_id)}{_JSON}"
+
+    def read_index_segment(self, key: str) -> tuple[str, str]:
+        """The hash of the scope, and the id of the segment."""
+        scope_hash, segment_id = self._parts(key, self.all_index_segments_folder(), _JSON, count=2)
+        return decoded(scope_hash), decoded(segment_id)
 
     def marks_folder(self, scope: str | None = None) -> str:
         return f"{self.root}index/marks/{encoded(scope)}/" if scope is not None else f"{self.root}index/marks/"
@@ -258,6 +264,15 @@ class Layout(NamedTuple):
         if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
             raise BadRequest(f"key {key}: is not of the form {folder}{'/'.join(['…'] * count)}{suffix}")
         return parts
+
+
+def _folder(tenant: str, workspace: str) -> str:
+    return f"tenant={encoded(tenant)}/workspace={encoded(workspace)}"
+
+
+@functools.lru_cache(_ROOTS_MAX)
+def _root(tenant: str, workspace: str) -> str:
+    return f"{_folder(tenant, workspace)}/_catalog/"
 
 
 def _sharded(key_hash: str) -> str:

@@ -15,6 +15,7 @@ from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.marks import MARKS
 from sandur.operations.janitors.names import NAMES, NAMESPACES
 from sandur.operations.janitors.pointers import POINTERS
+from sandur.operations.janitors.segments import SEGMENTS
 from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
 from sandur.operations.janitors.transactions import TRANSACTIONS
@@ -28,7 +29,7 @@ CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
 # What others lean on comes first: transactions before names, names before pointers, pointers before claims.
-JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS)
+JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS, SEGMENTS)
 PURGE: Final = "purge"
 
 Counts = Mapping[str, int]

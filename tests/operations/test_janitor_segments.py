@@ -1,0 +1,52 @@
+"""Segments that no index names go; those that are in use stay."""
+
+from sandur.catalog.index import INLINE_MAX
+from sandur.operations.index_objects import write_segments
+from sandur.operations.index_rebuild import rebuild
+from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.storage.object_store import ABSENT
+from tests.operations.janitoring import Shore
+from tests.operations.making import put_name
+from tests.operations.test_indexing import SCOPE, indexed, segments_of, table
+
+
+async def grown() -> Shore:
+    shore = await Shore.furnished()
+    server = shore.server()
+    for number in range(INLINE_MAX + 1):
+        await put_name(server, table(f"t{number:05d}"))
+    await rebuild(server, SCOPE)
+    return shore
+
+
+async def test_segments_of_a_writer_that_died_go_after_a_day() -> None:
+    shore = await grown()
+    server = shore.server()
+    used = await segments_of(server)
+    await write_segments(server, SCOPE, used[0].value.entries)
+    shore.clock.advance(DAY_MS - 1)
+    assert await shore.sweep() == {}
+    shore.clock.advance(1)
+
+    assert (await shore.sweep())["segments_removed"] == 1
+
+    assert await segments_of(shore.server()) == used
+    assert len(await indexed(shore.server())) == INLINE_MAX + 1
+    assert len(await shore.store.list(server.layout.index_segments_folder(SCOPE))) == len(used)
+
+
+async def test_segments_stay_while_it_is_not_known_whether_they_are_needed() -> None:
+    """The index is damaged, or the segment is: whoever meets them makes them anew."""
+    shore = await grown()
+    server = shore.server()
+    key = server.layout.list_index(SCOPE)
+    found = await shore.store.get(key)
+    assert found is not None
+    await shore.store.put(key, b"{", expected=found.version)
+    await shore.store.put(server.layout.index_segment(SCOPE, "damaged"), b"{", expected=ABSENT)
+    before = len(await shore.store.list(server.layout.index_segments_folder(SCOPE)))
+    shore.clock.advance(DAY_MS)
+
+    await shore.sweep()
+
+    assert len(await shore.store.list(server.layout.index_segments_folder(SCOPE))) == before
