@@ -56,3 +56,22 @@ def test_settings_hide_secrets(tmp_path: Path) -> None:
 
     assert json.loads(done.stdout)["s3.secret_access_key"] == "(hidden)"
     assert "hush" not in done.stdout
+
+
+def test_a_catalog_is_made_and_listed(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+
+    made = sandur("catalog", "create", "lake", "--store", store, "--json")
+    again = sandur("catalog", "create", "lake", "--store", store)
+    listed = sandur("catalog", "list", "--store", store, "--json")
+
+    assert json.loads(made.stdout)["root"] == f"file://{store}/tables/default/default/lake"
+    assert (again.returncode, again.stderr.strip()) == (1, "sandur: Catalog already exists: lake")
+    assert [catalog["name"] for catalog in json.loads(listed.stdout)] == ["lake", "main"]
+
+
+def test_a_catalog_outside_of_what_is_allowed_is_refused(tmp_path: Path) -> None:
+    done = sandur("catalog", "create", "lake", "--root", "s3://elsewhere/lake", "--store", str(tmp_path / "store"))
+
+    assert done.returncode == 1
+    assert "s3://elsewhere/lake" in done.stderr

@@ -15,6 +15,9 @@ app = typer.Typer(
     help="One catalog for Iceberg and Delta tables that needs nothing but object storage.",
 )
 
+catalogs = typer.Typer(no_args_is_help=True, help="Make and list catalogs, straight on the store.")
+app.add_typer(catalogs, name="catalog")
+
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
@@ -82,3 +85,26 @@ def serve(
         "allow_unauthenticated": allow_unauthenticated or None,
     }
     run_server(config=config, flags=flags)
+
+
+@catalogs.command("create")
+def create_catalog(
+    name: str,
+    *,
+    root: Annotated[str | None, typer.Option("--root", metavar="URL", help="Where its tables lie")] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a catalog. Without --root its tables lie in the store itself."""
+    from sandur.cli.catalogs import make_catalog  # noqa: PLC0415 - starts fast
+
+    make_catalog(name, root=root, store=store, config=config, as_json=as_json)
+
+
+@catalogs.command("list")
+def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the catalogs."""
+    from sandur.cli.catalogs import show_catalogs  # noqa: PLC0415 - starts fast
+
+    show_catalogs(store=store, config=config, as_json=as_json)
