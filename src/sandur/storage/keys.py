@@ -1,5 +1,6 @@
 """Which strings are keys: what every store accepts and no store can be tricked with."""
 
+import re
 from typing import Final
 
 from sandur.errors import BadRequest
@@ -12,9 +13,15 @@ PREFIX_BYTES_MAX: Final = 120
 SEGMENT_BYTES_MAX: Final = 255
 """What a file system allows for one name."""
 
+# Nearly every key: what `_key_problem` accepts, found in a third of the time. Every other key is looked at in full.
+_SEGMENT: Final = r"[A-Za-z0-9_=%~-][A-Za-z0-9_=%~.-]{0,254}+"
+_PLAIN_KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+\Z")
+
 
 def checked_key(key: str) -> str:
     """The key itself, or BadRequest with the reason why it is none."""
+    if len(key) <= KEY_BYTES_MAX and _PLAIN_KEY.match(key):
+        return key
     if problem := _key_problem(key):
         raise BadRequest(f"key {key[:200]!r}: {problem}")
     return key
