@@ -77,6 +77,21 @@ async def test_an_open_claim_whose_file_was_committed_is_done() -> None:
     assert claim.value.location == pointer.value.head.metadata_location
 
 
+async def test_an_open_claim_is_recognised_by_its_receipt_when_no_log_knows_its_file_any_more() -> None:
+    shore = await Shore.furnished()
+    made = await create(shore.server(), "t", properties={"write.metadata.previous-versions-max": "1"})
+    pointer = await shore.server().pointer(made.table_uuid).read()
+    assert pointer
+    assert pointer.value.head
+    await open_claim(shore, made.table_uuid, tried_of(pointer.value.head))
+    server = shore.server()
+    for number in range(3):
+        await commit_table(server, T, commit(set_property("a", str(number))), request(f"on top {number}"))
+    await server.background.drain()
+
+    assert (await shore.sweep())["commit_claims_settled"] == 1
+
+
 async def test_an_open_claim_of_what_never_happened_goes() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")

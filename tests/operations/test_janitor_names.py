@@ -162,3 +162,22 @@ async def test_a_dropped_namespace_goes_after_a_day_and_can_be_made_again() -> N
     assert swept["namespaces_removed"] == 1
     assert await shore.server().namespace(namespace).read() is None
     await create_namespace(shore.server(), namespace, {}, request("make again"))
+
+
+async def test_whoever_dropped_a_namespace_is_told_before_its_record_goes() -> None:
+    """G6: the record is the only proof that a drop which died happened."""
+    shore = await Shore.furnished()
+    namespace = Namespace("main", ("gone",))
+    await create_namespace(shore.server(), namespace, {}, request("make"))
+    sent = keyed("drop")
+
+    async def is_dropped(server: Workspace) -> bool:
+        found = await server.namespace(namespace).read()
+        return found is not None and found.value.state == "dropped"
+
+    await shore.dies_when(lambda server: drop_namespace(server, namespace, sent), is_dropped)
+    shore.clock.advance(24 * HOUR_MS)
+    await shore.sweep()
+
+    assert await shore.server().namespace(namespace).read() is None
+    await drop_namespace(shore.server(), namespace, sent)

@@ -1,23 +1,37 @@
 """Pointers without a name are killed, and the dead go when nobody can ask for them any more."""
 
+import asyncio
+import contextlib
+
 import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import NameRecord, Pointer
+from sandur.errors import Busy
 from sandur.events.receipts import tried_of
+from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name, unregister_table
+from sandur.operations.janitors.pointers import POINTERS
+from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.load_table import table_exists
 from sandur.operations.names import look
 from sandur.operations.register import register_table
+from sandur.operations.results import LoadedTable
 from sandur.operations.workspace import Workspace
+from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import (
     ELSEWHERE,
     NAMESPACE,
     called,
+    copied,
     create,
+    keyed,
     load,
     request,
+    table,
 )
+from tests.operations.hooked_store import HookedStore
 from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 
 T, U = called("t"), called("u")
@@ -161,3 +175,37 @@ async def test_a_table_can_be_registered_under_its_old_uuid_when_all_is_swept() 
     found = await look(shore.server(), called("again", ELSEWHERE))
     assert found
     assert found.uuid == made.table_uuid
+
+
+async def test_a_creator_that_comes_between_the_look_and_the_kill_keeps_its_table() -> None:
+    """GC2, N5: the janitor has seen no name; the creator writes it, sees its pointer, answers, and dies anywhere."""
+    shore = await Shore.furnished()
+    sent = keyed("create")
+
+    async def is_orphan(server: Workspace) -> bool:
+        return bool(await server.store.list(server.layout.pointers_folder()))
+
+    await shore.dies_when(lambda server: create_table(server, NAMESPACE, table("t"), sent), is_orphan)
+    shore.clock.advance(24 * HOUR_MS)
+    origin = shore.store, shore.clock
+    (pointer_key,) = await shore.keys(shore.server().layout.pointers_folder())
+    answers = 0
+    for calls in range(1, 60):
+        shore.store, shore.clock = copied(*origin)
+        answered: list[LoadedTable] = []
+
+        async def retry(dies_at: int = calls, answered: list[LoadedTable] = answered) -> None:
+            server = shore.server(DyingStore(shore.store, dies_at=dies_at, after=True))
+            with contextlib.suppress(Died, Busy):
+                answered.append(await create_table(server, NAMESPACE, table("t"), sent))
+            await server.background.drain()
+
+        hooked = HookedStore(shore.store)
+        hooked.before("get", shore.server().layout.name(T), lambda: asyncio.sleep(0))  # The look.
+        hooked.before("put", pointer_key, retry)
+        await sweep(shore.server(hooked), POINTERS, position="", tell=shore.trouble)
+
+        answers += len(answered)
+        assert not hooked.hooks
+        assert not answered or await table_exists(shore.server(), T), f"answered, died at {calls}, and swept away"
+    assert answers

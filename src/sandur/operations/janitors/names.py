@@ -33,8 +33,6 @@ async def visit_name(workspace: Workspace, listed: Listed) -> Outcome:
         if spot.live.name.value.state in _UNCONFIRMED:  # Confirmed and bound: nothing is left to confirm.
             await cell.swap(activated(spot.live.name.value), expected=spot.live.name.version)
         return "settled"
-    if spot.expected != found.version:
-        return "changed"
     if found.value.state in _OVER:
         await cell.empty(expected=found.version)
         return "removed"
