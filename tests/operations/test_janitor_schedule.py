@@ -1,0 +1,370 @@
+"""One server at a time sweeps a workspace, in all workspaces, a bounded part at a time, every now and then."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import pytest
+
+from sandur.catalog.records import Stage
+from sandur.errors import SandurError, Unavailable
+from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS
+from sandur.operations.janitors.lease import LEASE_MS, Lease
+from sandur.operations.janitors.schedule import Janitors, run_janitors, workspaces
+from sandur.operations.janitors.stages import STAGES
+from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.local import LocalStore
+from sandur.storage.locations import Locations
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ABSENT, ObjectStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.operations.asking import called
+from tests.operations.janitoring import HOUR_MS, Shore
+from tests.operations.making import make_workspace
+
+T = TypeVar("T")
+
+INTERVAL_MS = 900_000
+
+
+async def stage(workspace: Workspace, number: int) -> None:
+    """Something that a janitor takes away at once."""
+    identifier = called(f"t{number:04d}")
+    record = Stage(table_uuid="u", identifier=identifier, location="memory://store/x", created_ms=0, expires_ms=0)
+    await workspace.stage(identifier, "u").create(record)
+
+
+class House:
+    """A store with several workspaces, and processes that have janitors."""
+
+    def __init__(self, store: ObjectStore | None = None, **settings: object) -> None:
+        self.clock = FixedClock()
+        self.store = store or MemoryStore(clock=self.clock)
+        self.settings = Settings(store="memory:", stage_ttl="PT0S", **settings)  # type: ignore[arg-type] # By name.
+        self.ran: list[tuple[Layout, Mapping[str, int]]] = []
+        self.failed: list[tuple[Layout, str, Exception]] = []
+
+    def workspace(self, layout: Layout) -> Workspace:
+        locations = Locations("memory://store", self.store, open_store=lambda _: self.store)
+        return Workspace(store=self.store, layout=layout, clock=self.clock, settings=self.settings, locations=locations)
+
+    def janitors(self) -> Janitors:
+        return Janitors(
+            self.settings,
+            self.clock,
+            self.store,
+            self.workspace,
+            on_run=lambda layout, counts: self.ran.append((layout, counts)),
+            on_failure=lambda layout, what, error: self.failed.append((layout, what, error)),
+        )
+
+
+async def test_a_run_tells_what_it_did_and_counts_it() -> None:
+    house = House()
+    await stage(house.workspace(Layout()), 1)
+    janitors = house.janitors()
+
+    counts = await janitors.run_once(house.workspace(Layout()))
+
+    assert counts is not None
+    assert counts["stages_removed"] == 1
+    assert house.ran == [(Layout(), counts)]
+    assert janitors.counters.times(JANITOR_OBJECTS, "stages_removed") == 1
+    assert janitors.counters.times(JANITOR_RUNS, "done") == 1
+
+
+async def test_of_many_servers_one_runs_in_an_interval() -> None:
+    house = House()
+    servers = [house.janitors() for _ in range(5)]
+
+    runs = await asyncio.gather(*(server.run_once(house.workspace(Layout())) for server in servers))
+
+    assert sum(run is not None for run in runs) == 1
+    house.clock.advance(INTERVAL_MS - 1)
+    assert await servers[0].run_once(house.workspace(Layout())) is None
+    house.clock.advance(1)
+    assert await servers[0].run_once(house.workspace(Layout())) is not None
+
+
+async def test_when_a_server_dies_at_it_another_takes_over() -> None:
+    house = House()
+    await stage(house.workspace(Layout()), 1)
+    alive, house.store = house.store, DyingStore(house.store, dies_at=4, after=True)
+    with pytest.raises(Died):
+        await house.janitors().run_once(house.workspace(Layout()))
+    house.store = alive
+
+    assert await house.janitors().run_once(house.workspace(Layout())) is None
+    house.clock.advance(LEASE_MS)
+    run = await house.janitors().run_once(house.workspace(Layout()))
+
+    assert run is not None
+    assert await alive.list(Layout().stages_folder()) == []
+
+
+async def test_a_server_whose_time_is_up_stops_when_another_has_taken_over() -> None:
+    house = House()
+    slow, fast = Lease(house.workspace(Layout())), Lease(house.workspace(Layout()))
+    assert await slow.take()
+    assert not await fast.take()
+    house.clock.advance(LEASE_MS)
+    assert await fast.take()
+
+    assert not await slow.keep({"names": "late"})
+    assert await fast.keep({"names": "x"})
+    await slow.release({}, due_ms=0)
+    house.clock.advance(LEASE_MS - 1)
+    assert not await slow.take()
+
+
+async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
+    house = House()
+    workspace = house.workspace(Layout())
+
+    async def lost(_: Mapping[str, str]) -> bool:
+        return False
+
+    await stage(workspace, 1)
+    mark = Layout().mark("scope", "operation")
+    await house.store.put(mark, b"", expected=ABSENT)
+    house.clock.advance(2 * HOUR_MS)
+
+    run = await run_janitors(workspace, {}, tell=lambda *_: None, keep=lost)
+
+    assert run.counts == {"stages_removed": 1}
+    assert await house.store.head(mark)
+
+
+async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> None:
+    house = House(janitor_objects_max=10)
+    workspace = house.workspace(Layout())
+    for number in range(25):
+        await stage(workspace, number)
+
+    first = await sweep(workspace, STAGES, position="", tell=lambda *_: None)
+    second = await sweep(workspace, STAGES, position=first.position, tell=lambda *_: None)
+    third = await sweep(workspace, STAGES, position=second.position, tell=lambda *_: None)
+
+    assert [swept.counts["removed"] for swept in (first, second, third)] == [10, 10, 5]
+    assert [bool(swept.position) for swept in (first, second, third)] == [True, True, False]
+
+
+async def test_where_a_sweep_stopped_is_known_to_the_next_server() -> None:
+    """What is needed and lies at the front does not keep the janitors from ever coming to the rest."""
+    house = House(janitor_objects_max=10)
+    workspace = house.workspace(Layout())
+    for number in range(30):
+        await stage(workspace, number)
+    for number in range(20):
+        cell = workspace.stage(called(f"t{number:04d}"), "u")
+        found = await cell.read()
+        assert found
+        later = Stage(
+            table_uuid="u", identifier=called("t"), location="x", created_ms=0, expires_ms=house.clock.now_ms() * 2
+        )
+        await cell.swap(later, expected=found.version)
+    removed = []
+    for _ in range(4):
+        counts = await house.janitors().run_once(workspace)
+        assert counts is not None
+        removed.append(counts.get("stages_removed", 0))
+        house.clock.advance(INTERVAL_MS)
+
+    assert removed == [0, 0, 10, 0]
+
+
+async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
+    house = House()
+    workspace = house.workspace(Layout())
+    for number in range(1_234):
+        await stage(workspace, number)
+
+    swept = await sweep(workspace, STAGES, position="", tell=lambda *_: None)
+
+    assert swept.counts == {"removed": 1_234}
+    assert swept.position == ""
+
+
+async def test_when_there_is_more_to_do_the_next_run_comes_soon() -> None:
+    house = House(janitor_objects_max=10)
+    workspace = house.workspace(Layout())
+    for number in range(25):
+        await stage(workspace, number)
+    janitors = house.janitors()
+
+    assert await janitors.run_everywhere()
+    house.clock.advance(5_000)
+    assert await janitors.run_everywhere()
+    house.clock.advance(5_000)
+    assert await janitors.run_everywhere()
+    house.clock.advance(5_000)
+    assert not await janitors.run_everywhere()
+    assert await house.store.list(Layout().stages_folder()) == []
+
+
+async def many_workspaces(store: ObjectStore) -> list[Layout]:
+    layouts = [
+        Layout(tenant, workspace)
+        for tenant in ("a", "a-b", "a/b", "default", "ä" * 90, "z0")
+        for workspace in ("0", "default", "w", "w-1", "w0", "w=")
+    ]
+    for layout in layouts:
+        for name in ("x", "y"):
+            await store.put(layout.catalog(name), b"{}", expected=ABSENT)
+    for key in ("_probe/x", "tables/a/b/c", "tenanz", "tenant", "tenants/x/y", "tenant=q/other=w/x", "zzz"):
+        await store.put(key, b"x", expected=ABSENT)
+    return layouts
+
+
+async def test_every_workspace_is_found_by_one_listing_each() -> None:
+    store = MemoryStore()
+    layouts = await many_workspaces(store)
+
+    found = [layout async for layout in workspaces(store, Settings())]
+
+    assert sorted(found) == sorted(layouts)
+
+
+async def test_every_workspace_in_a_folder_is_found(tmp_path: object) -> None:
+    store = LocalStore(str(tmp_path), fsync="never")
+    layouts = await many_workspaces(store)
+
+    found = [layout async for layout in workspaces(store, Settings())]
+    await store.close()
+
+    assert sorted(found) == sorted(layouts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Settings(tenant="a", workspace="w"), [Layout("a", "w")]),
+        (Settings(tenant="a", workspace="new"), [Layout("a", "new")]),
+        (Settings(tenant="a"), [Layout("a", name) for name in ("0", "default", "w", "w-1", "w0", "w=")]),
+    ],
+)
+async def test_a_server_sweeps_only_where_it_serves(settings: Settings, expected: list[Layout]) -> None:
+    store = MemoryStore()
+    await many_workspaces(store)
+
+    found = [layout async for layout in workspaces(store, settings)]
+
+    assert sorted(found) == sorted(expected)
+
+
+async def test_a_workspace_that_fails_does_not_hold_up_the_others() -> None:
+    house = House()
+    bad, good = Layout("a", "bad"), Layout("b", "good")
+    for layout in (bad, good):
+        await stage(house.workspace(layout), 1)
+    turn = bad.operational("janitors", "turn")
+    await house.store.put(turn, b"nonsense", expected=ABSENT)
+    janitors = house.janitors()
+
+    await janitors.run_everywhere()
+
+    assert [layout for layout, _ in house.ran] == [good]
+    assert [layout for layout, *_ in house.failed] == [bad]
+    assert isinstance(house.failed[0][2], SandurError)
+    assert janitors.counters.times(JANITOR_RUNS, "failed") == 1
+
+
+async def test_what_one_tenant_leaves_is_swept_without_touching_another() -> None:
+    house = House()
+    one, two = Layout("one", "w"), Layout("two", "w")
+    await stage(house.workspace(one), 1)
+    before = await house.store.list("")
+
+    await house.janitors().run_once(house.workspace(two))
+
+    assert [listed.key for listed in before] == [listed.key for listed in await house.store.list(one.root)]
+
+
+class _Waking(FixedClock):
+    """A clock whose sleeper is woken by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+        self.woken = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await self.woken.acquire()
+        self.advance(round(seconds * 1_000))
+
+
+async def test_they_run_every_now_and_then_until_they_are_stopped() -> None:
+    house = House()
+    house.clock = _Waking()
+    await stage(house.workspace(Layout()), 1)
+    janitors = house.janitors()
+    janitors.start()
+    janitors.start()
+    for _ in range(6):
+        house.clock.woken.release()
+        for _ in range(400):
+            await asyncio.sleep(0)
+
+    await janitors.stop()
+    asked = len(house.clock.asked)
+    house.clock.woken.release()
+    await asyncio.sleep(0)
+
+    assert len(house.ran) >= 1
+    assert len(house.clock.asked) == asked == 7
+    assert len(set(house.clock.asked)) == asked
+    assert all(INTERVAL_MS / 8_000 <= seconds <= INTERVAL_MS * 3 / 8_000 for seconds in house.clock.asked)
+    await janitors.stop()
+
+
+class _Down(WrappingStore):
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if call.name == "list":
+            raise Unavailable("the store is down")
+        return await perform()
+
+
+async def test_a_store_that_cannot_be_listed_does_not_end_them() -> None:
+    house = House()
+    clock = house.clock = _Waking()
+
+    house.store = _Down(house.store)
+    janitors = house.janitors()
+    janitors.start()
+    for _ in range(3):
+        clock.woken.release()
+        for _ in range(50):
+            await asyncio.sleep(0)
+    await janitors.stop()
+
+    assert len(house.failed) == 3
+
+
+async def test_they_can_be_switched_off() -> None:
+    house = House(janitors=False)
+    house.clock = _Waking()
+    janitors = house.janitors()
+
+    janitors.start()
+    await asyncio.sleep(0)
+    await janitors.stop()
+
+    assert house.clock.asked == []
+
+
+async def test_a_run_leaves_the_caches_of_requests_alone() -> None:
+    shore = await Shore.furnished()
+    server = make_workspace(shore.store, shore.clock)
+    await server.catalog("main").read()
+    before = dict(server._seen)
+    shore.clock.advance(HOUR_MS)
+
+    await shore.sweep()
+
+    assert dict(server._seen) == before
