@@ -1,10 +1,9 @@
 """Load a table: one round when it is warm, and never an answer that the store has not confirmed."""
 
-import asyncio
 from typing import Final
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head
+from sandur.catalog.records import Head, NameRecord
 from sandur.errors import NotFound
 from sandur.iceberg.representation import with_referenced_snapshots_only
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
@@ -12,7 +11,9 @@ from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, Document, hinted, load_document, missing_file
 from sandur.operations.names import Found, look
 from sandur.operations.results import LoadedTable, NotModified, Snapshots, etag_of
+from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
 
@@ -35,25 +36,25 @@ async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
 
 async def current_document(workspace: Workspace, identifier: Identifier) -> Document[TableMetadata]:
     """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
-    was_cold = workspace.name(identifier).last_seen is None  # Then whatever is read is read now.
-    found, confirmed = await asyncio.gather(
-        look(workspace, identifier, beside=hinted(workspace, TABLES)), _remembered_file_exists(workspace, identifier)
+    seen = workspace.name(identifier).last_seen
+    found, confirmed = await both(
+        look(workspace, identifier, beside=hinted(workspace, TABLES)), _remembered_file_exists(workspace, seen)
     )
     if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
         raise TABLES.missing(identifier)
     location = (await effective_head(workspace, found)).metadata_location
+    was_cold = seen is None  # Then whatever is read is read now.
     is_confirmed = location == confirmed or was_cold or ("table", location) not in workspace.documents
     if not is_confirmed and not await workspace.locations.exists(location):
         raise missing_file(location)
     return await load_document(workspace, TABLES, location)
 
 
-async def _remembered_file_exists(workspace: Workspace, identifier: Identifier) -> str | None:
+async def _remembered_file_exists(workspace: Workspace, name: Held[NameRecord] | None) -> str | None:
     """The location this server saw last, if the file is there.
 
     Asked in the same round as name and pointer: a cached table whose file was taken away is not served.
     """
-    name = workspace.name(identifier).last_seen
     pointer = workspace.pointer(name.value.uuid).last_seen if name else None
     if pointer is None or pointer.value.head is None:
         return None

@@ -1,6 +1,5 @@
 """What a name means, for those who read it and for those who will change it (protocol sections 3.1 and 3.5)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -11,8 +10,9 @@ from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy, SwapLost
 from sandur.operations import transactions_met
 from sandur.operations.homes import confirm_namespace
+from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
-from sandur.storage.cell import Held
+from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT, Expected
 
 TRIES_MAX: Final = 8
@@ -52,7 +52,7 @@ async def look(
     """
     cell = workspace.name(identifier)
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(workspace, identifier)
+        name, pointer = await _name_and_pointer(workspace, cell)
         if name is None:
             return None
         if await _is_shown(workspace, identifier, name):
@@ -83,17 +83,16 @@ async def _is_shown(workspace: Workspace, identifier: Identifier, name: Held[Nam
 
 
 async def _name_and_pointer(
-    workspace: Workspace, identifier: Identifier
+    workspace: Workspace, cell: Cell[NameRecord]
 ) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
     """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
 
     A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
     """
-    cell = workspace.name(identifier)
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await asyncio.gather(cell.read(), workspace.pointer(before.value.uuid).read())
+    name, pointer = await both(cell.read(), workspace.pointer(before.value.uuid).read())
     return name, pointer if name and name.version == before.version else None
 
 
@@ -103,7 +102,7 @@ async def _pointer_of(
     cell = workspace.pointer(name.uuid)
     if beside is None:
         return await cell.read()
-    pointer, _ = await asyncio.gather(cell.read(), beside(name))
+    pointer, _ = await both(cell.read(), beside(name))
     return pointer
 
 
@@ -130,7 +129,7 @@ async def settle(workspace: Workspace, identifier: Identifier, *, dropping: str 
     Raises Busy when somebody else keeps changing the name.
     """
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(workspace, identifier)
+        name, pointer = await _name_and_pointer(workspace, workspace.name(identifier))
         if name is None:
             return Spot(ABSENT, None)
         try:
