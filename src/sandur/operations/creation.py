@@ -20,6 +20,7 @@ from sandur.operations.after_commit import activate
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import Document, Family, keep, load_document, version_in, write_document
 from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.index_riding import Ride, board, ride, still_counts
 from sandur.operations.names import Found, Spot, bound_pointer, settle
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
@@ -67,6 +68,8 @@ class Creation(Generic[M]):
     # What to say when the name belongs to another; see `taken`.
     refusal: Callable[[Identifier, NameRecord, Family[M]], SandurError] | None = None
     _aside: tuple[str, Document[M]] | None = None
+    _ride: Ride | None = None
+    _is_listed: bool = False
     # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
     _is_retry: bool = False
 
@@ -201,12 +204,12 @@ class Creation(Generic[M]):
             head=head,
             updated_ms=self.workspace.clock.now_ms(),
         )
-        _, is_made, *_ = await together(
+        _, is_made, _, _ = await together(
             [
                 self._write(document),
                 self._create_pointer(pointer),
                 self.claim.take(uuid=uuid, namespace_id=home, tried=tried_of(head)),
-                indexing.mark(self.workspace, self.identifier, uuid),  # I1
+                self._board(uuid),  # I1
             ]
         )
         if not is_made:
@@ -216,6 +219,9 @@ class Creation(Generic[M]):
             document = outcome
         self._aside = (uuid, keep(self.workspace, self.family, document))
         return document
+
+    async def _board(self, uuid: str) -> None:
+        self._ride = await board(self.workspace, self.identifier, uuid)
 
     async def _write(self, document: Document[M]) -> None:
         if not self.draft.is_written:
@@ -259,18 +265,25 @@ class Creation(Generic[M]):
 
     async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> Document[M] | None:
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
-        is_there, pointer = await asyncio.gather(
+        is_there, pointer, self._is_listed = await asyncio.gather(
             confirm_namespace(self.workspace, self.identifier.namespace, home),
             bound_pointer(self.workspace, uuid, binds=False),
+            self._listed(name.value),
         )
         if is_there and pointer:
             return await self._done(Found(self.identifier, name, pointer))
         if happened := await self._happened(uuid):
             return await self._answered(happened)
         await self._give_back(name)
+        unlisted = indexing.finish(self.workspace, self.identifier, uuid)
+        await self.workspace.background.run("take an entry back", unlisted)
         if not is_there:
             raise await self._refused(self._no_namespace(), uuid)
         raise Busy(f"{self.identifier}: what was to be created was swept away")
+
+    async def _listed(self, name: NameRecord) -> bool:
+        """Whether the index shows the name already; if what is confirmed beside it fails, `finish` takes it back."""
+        return self._ride is not None and await ride(self.workspace, self._ride, name)
 
     async def _happened(self, uuid: str) -> Held[Pointer] | None:
         """N7: a pointer that is live or dropped proves that the creation happened, wherever the name is by now."""
@@ -320,7 +333,7 @@ class Creation(Generic[M]):
         await together(
             [
                 self._finish_name(found, pointer),
-                indexing.finish(self.workspace, self.identifier, found.uuid),
+                self._finish_index(found.uuid),
                 self._finish_claim(found.uuid, document.location),
             ]
         )
@@ -335,6 +348,10 @@ class Creation(Generic[M]):
                     self.workspace.receipts.ensure(pointer.value.table_uuid, head),
                 ]
             )
+
+    async def _finish_index(self, uuid: str) -> None:
+        is_right = self._is_listed and self._ride is not None and await still_counts(self.workspace, self._ride)
+        await indexing.finish(self.workspace, self.identifier, uuid, is_right=is_right)
 
     async def _finish_claim(self, uuid: str, location: str) -> None:
         with contextlib.suppress(ClaimLost):

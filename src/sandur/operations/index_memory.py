@@ -65,6 +65,10 @@ class IndexMemory:
         self._rebuilt_ms[scope] = now_ms
         return True
 
+    def is_being_put_right(self, scope: Scope) -> bool:
+        """Whether somebody in this process is at the index: whoever comes now joins them."""
+        return scope in self._batches
+
     @contextlib.asynccontextmanager
     async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
         """The batch of a scope, for as long as somebody uses it."""

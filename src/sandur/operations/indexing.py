@@ -58,9 +58,11 @@ async def mark(workspace: Workspace, identifier: Identifier | Namespace, operati
     await mark_place(workspace, place_of(identifier), operation_id)
 
 
-async def finish(workspace: Workspace, identifier: Identifier | Namespace, operation_id: str) -> None:
-    """Put the entry right, then take the mark of the operation away. What fails here is left to the janitor."""
-    await finish_place(workspace, place_of(identifier), operation_id)
+async def finish(
+    workspace: Workspace, identifier: Identifier | Namespace, operation_id: str, *, is_right: bool = False
+) -> None:
+    """Put the entry right unless it is, then take the mark away. What fails here is left to the janitor."""
+    await finish_place(workspace, place_of(identifier), operation_id, is_right=is_right)
 
 
 async def mark_place(workspace: Workspace, place: Place, operation_id: str) -> None:
@@ -74,9 +76,10 @@ async def mark_place(workspace: Workspace, place: Place, operation_id: str) -> N
         memory.mark_versions[key] = await workspace.store.put(key, msgspec.json.encode(body), expected=ABSENT)
 
 
-async def finish_place(workspace: Workspace, place: Place, operation_id: str) -> None:
+async def finish_place(workspace: Workspace, place: Place, operation_id: str, *, is_right: bool = False) -> None:
     """As `finish`, for any entry of any index."""
-    await put_right(workspace, place)
+    if not is_right:
+        await put_right(workspace, place)
     workspace.index_memory.end(place, operation_id)
     await _remove_mark(workspace, workspace.layout.mark(place.scope.hash, operation_id))
 

@@ -1,0 +1,98 @@
+"""Index entries that ride along with the creation of a name, so that every server lists it when the answer goes out.
+
+Nothing depends on it: a ride that is lost, or cannot be taken without another round, leaves the entry to `finish`,
+which comes behind the answer.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Manifest, Place, Segment, merged, place_of, segment_at
+from sandur.catalog.records import NameRecord
+from sandur.errors import SandurError
+from sandur.operations.index_objects import Damaged, manifest_of, read_manifest, read_segment, segment_of
+from sandur.operations.indexing import mark_place
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+
+class Ride(NamedTuple):
+    """The part of the index that has or will have the entry, as it was before the name was written (I2)."""
+
+    place: Place
+    part: Held[Manifest] | Held[Segment] | None
+    segment_id: str | None = None
+
+
+async def board(workspace: Workspace, identifier: Identifier, operation_id: str) -> Ride:
+    """I1, and the first half of I2, in one round: the mark, and the index."""
+    place = place_of(identifier)
+    before = workspace.index(place.scope).last_seen
+    guessed = _segment_id(before.value, place) if before else None
+    _, manifest, segment = await asyncio.gather(
+        mark_place(workspace, place, operation_id),
+        read_manifest(workspace, place.scope),
+        read_segment(workspace, place.scope, guessed) if guessed else _nothing(),
+    )
+    if not isinstance(manifest, Held):
+        return Ride(place, None)
+    segment_id = _segment_id(manifest.value, place)
+    if segment_id is None:
+        return Ride(place, manifest)
+    # A segment that was not guessed would cost a round of its own.
+    is_known = segment_id == guessed and isinstance(segment, Held)
+    return Ride(place, segment if is_known and isinstance(segment, Held) else None, segment_id)
+
+
+async def ride(workspace: Workspace, boarded: Ride, record: NameRecord) -> bool:
+    """The second half of I2, for whoever wrote the name after it boarded: whether the index says so now."""
+    if boarded.part is None or workspace.index_memory.is_being_put_right(boarded.place.scope):
+        return False
+    entry = Entry(
+        name=boarded.place.name,
+        kind=record.kind,
+        format=record.format,
+        uuid=record.uuid,
+        created_ms=record.updated_ms,
+        updated_ms=record.updated_ms,
+    )
+    try:
+        return await _swapped(workspace, boarded, entry)
+    except SandurError:  # Lost, or worse: the mark is there, and `finish` puts it right.
+        return False
+
+
+async def _swapped(workspace: Workspace, boarded: Ride, entry: Entry) -> bool:
+    scope, part = boarded.place.scope, boarded.part
+    if part is None:
+        return False
+    entries = merged(part.value.entries, {entry.name: entry})
+    if isinstance(part.value, Segment):
+        if part.value.split or len(entries) > SEGMENT_MAX or boarded.segment_id is None:
+            return False
+        segment = segment_of(workspace, scope, entries, is_full=False)
+        await workspace.index_segment(scope, boarded.segment_id).swap(segment, expected=part.version)
+    else:
+        if len(entries) > INLINE_MAX:
+            return False
+        manifest = manifest_of(entries, (), workspace.clock.now_ms())
+        await workspace.index(scope).swap(manifest, expected=part.version)
+    return True
+
+
+async def still_counts(workspace: Workspace, boarded: Ride) -> bool:
+    """Whether the segment that was swapped is still part of the index: one made anew does not have it."""
+    if boarded.segment_id is None:
+        return True
+    manifest: Held[Manifest] | Damaged | None = await read_manifest(workspace, boarded.place.scope)
+    return isinstance(manifest, Held) and any(ref.id == boarded.segment_id for ref in manifest.value.segments)
+
+
+def _segment_id(manifest: Manifest, place: Place) -> str | None:
+    segments = manifest.segments
+    return segments[segment_at(segments, place.name)].id if segments else None
+
+
+async def _nothing() -> None:
+    return None
