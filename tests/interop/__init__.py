@@ -1,0 +1,1 @@
+"""Real engines and clients, unmodified, against a real server."""

@@ -1,0 +1,34 @@
+"""A process that appends to a table, one row at a time, and begins again whenever somebody was faster."""
+
+import sys
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+TRIES_MAX: Final = 200
+
+
+def append_once(table: Table, number: int) -> None:
+    rows = pa.table({"id": pa.array([number], pa.int64())})
+    for _ in range(TRIES_MAX):
+        try:
+            table.append(rows)
+        except CommitFailedException:
+            table.refresh()
+        else:
+            return
+    raise RuntimeError(f"row {number}: {TRIES_MAX} times somebody was faster")
+
+
+def main() -> None:
+    url, namespace, name, first, count = sys.argv[1:]
+    table = load_catalog("sandur", type="rest", uri=url).load_table((namespace, name))
+    for number in range(int(first), int(first) + int(count)):
+        append_once(table, number)
+
+
+if __name__ == "__main__":
+    main()
