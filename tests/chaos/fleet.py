@@ -6,7 +6,7 @@ import os
 import random  # noqa: TID251 - seeded, and the seed is printed
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -71,19 +71,20 @@ class Server:
 
 
 class Fleet:
-    """Servers side by side, and how often one of them was killed."""
+    """Servers side by side; how many were killed, in how many rounds."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
+        self.rounds = 0
         self.kills = 0
 
-    async def kill_for(self, seconds: float, chance: random.Random, *, kills_min: int) -> None:
-        """Kill one, sometimes more, start them again, wait until they serve; so long, and so often.
+    async def kill_until(self, is_enough: Callable[[], bool], chance: random.Random) -> None:
+        """Kill one, sometimes more, start them again, wait until they serve; over and over.
 
         How fast this goes is left to the machine: the next kill waits for the servers, not for a time.
         """
-        ends = asyncio.get_running_loop().time() + seconds
-        while self.kills < kills_min or asyncio.get_running_loop().time() < ends:
+        while not is_enough():
+            self.rounds += 1
             victims = chance.sample(self.servers, chance.choice((1, 1, 1, 1, 2, len(self.servers))))
             for victim in victims:
                 victim.kill()
