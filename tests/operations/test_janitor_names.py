@@ -19,6 +19,7 @@ from tests.operations.asking import (
     load,
     request,
 )
+from tests.operations.hooked_store import HookedStore
 from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 
 T, U = called("t"), called("u")
@@ -181,3 +182,18 @@ async def test_whoever_dropped_a_namespace_is_told_before_its_record_goes() -> N
 
     assert await shore.server().namespace(namespace).read() is None
     await drop_namespace(shore.server(), namespace, sent)
+
+
+async def test_a_name_that_is_reused_this_very_moment_is_not_deleted() -> None:
+    shore = await Shore.furnished()
+    await create(shore.server(), "t")
+    await drop(shore.server(), T)
+    shore.clock.advance(24 * HOUR_MS)
+    hooked = HookedStore(shore.store)
+    key = shore.server().layout.name(T)
+    hooked.before("delete", key, lambda: create(shore.server(), "t"))
+
+    await shore.sweep(hooked)
+
+    assert not hooked.hooks
+    assert await table_exists(shore.server(), T)

@@ -8,7 +8,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
 from sandur.storage.keys import checked_key
-from sandur.storage.layout import Layout, ReceiptKey
+from sandur.storage.layout import BEFORE_TENANTS, Layout, ReceiptKey, layout_of
 from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
 
 TEXTS = st.text(st.characters(exclude_characters="\x1f"), max_size=60)
@@ -90,6 +90,8 @@ def test_keys_by_id_can_be_read_back(text: str) -> None:
     assert LAYOUT.read_transaction(LAYOUT.transaction(text)) == text
     receipt = LAYOUT.receipt("2026-01-02", "iceberg", "committed", text)
     assert LAYOUT.read_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
+    assert LAYOUT.read_purge_order(LAYOUT.purge_order(text, "drop")) == (text, "drop")
+    assert LAYOUT.purge_order("u", text).startswith(LAYOUT.purge_orders_of("u"))
 
 
 @given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
@@ -152,6 +154,26 @@ def test_segments_can_be_read_back() -> None:
 def test_tenants_and_workspaces_do_not_share_keys() -> None:
     assert Layout("a", "b").root == "tenant=a/workspace=b/_catalog/"
     assert Layout("a/workspace=b", "c").root != Layout("a", "b/c").root
+
+
+@given(tenant=TEXTS, workspace=TEXTS, other=TEXTS)
+@example(tenant="a", workspace="w", other="w0")
+@example(tenant="a", workspace="w", other="w-")
+@example(tenant=LONG, workspace="", other=LONG)
+def test_every_key_tells_its_workspace_and_lies_before_its_end(tenant: str, workspace: str, other: str) -> None:
+    layout, beside = Layout(tenant, workspace), Layout(tenant, other)
+    key, beyond = layout.catalog("x"), beside.catalog("x")
+
+    assert layout_of(key) == layout
+    assert BEFORE_TENANTS < key < layout.end
+    assert layout == beside or not key < beyond < layout.end
+
+
+@pytest.mark.parametrize(
+    "key", ["", "x", "tenant", "tenant=a", "tenant=a/x", "tables/a/b", "_probe/tenant=a/workspace=b"]
+)
+def test_a_key_of_no_tenant_belongs_to_no_workspace(key: str) -> None:
+    assert layout_of(key) is None
 
 
 @pytest.mark.parametrize(
