@@ -1,6 +1,7 @@
 """Logs as lines: for people by default, as JSON for machines."""
 
 import logging
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Literal
@@ -11,6 +12,7 @@ import structlog
 LogFormat = Literal["text", "json"]
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_PLAIN: Final = re.compile(r"[!#-<>-~]+\Z")  # Nearly every value: printable ASCII but space, quotation mark and `=`.
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -19,7 +21,6 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
     render = _as_json if log_format == "json" else _as_text
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -46,11 +47,13 @@ def _as_text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> 
 
 
 def _pairs(event: Mapping[str, object]) -> str:
-    return "".join(f" {key}={_shown(value)}" for key, value in event.items())
+    return "".join([f" {key}={_shown(value)}" for key, value in event.items()])
 
 
 def _shown(value: object) -> str:
     text = str(value)
+    if _PLAIN.match(text):
+        return text
     # A quoted value can neither forge another pair nor another line.
     return text if text.isprintable() and text and not set(text) & {" ", '"', "="} else repr(text)
 
