@@ -53,7 +53,7 @@ bench: $(READY) ## Measure, beside raw calls and peers, as ratios; results go to
 	@$(BIN)/python -m bench
 
 crash: $(READY) ## Run the full crash matrix
-	@$(BIN)/python -m pytest -m crash tests/crash tests/operations tests/statemachine
+	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/statemachine
 
 interop: $(READY) ## Run real engines against a running server
 	@$(BIN)/python -m pytest -m interop tests/interop

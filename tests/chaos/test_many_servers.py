@@ -218,7 +218,6 @@ async def test_on_s3_nothing_is_lost_doubled_or_torn(seaweedfs_settings: Setting
 
 
 @pytest.mark.crash
-@pytest.mark.slow
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("fsync", ["never", "always"])
 async def test_on_a_folder_nothing_is_lost_doubled_or_torn_for_long(fsync: str, tmp_path: Path) -> None:
@@ -226,7 +225,6 @@ async def test_on_a_folder_nothing_is_lost_doubled_or_torn_for_long(fsync: str, 
 
 
 @pytest.mark.crash
-@pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_on_s3_nothing_is_lost_doubled_or_torn_for_long(seaweedfs_settings: Settings, tmp_path: Path) -> None:
     await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, LONG)
