@@ -81,7 +81,7 @@ async def gather_evidence(workspace: Workspace, namespaces: Sequence[Namespace])
         elif known:
             wrong.append(f"{pointer.value.uuid}: {pointer.value.state}, and has {len(known)} receipts")
     wrong += [f"{uuid}: receipts without a pointer" for uuid in receipts]
-    return Evidence(histories, await _names(workspace, namespaces), wrong)
+    return Evidence(histories, await shown_names(workspace, namespaces), wrong)
 
 
 async def work_off_marks(workspace: Workspace) -> None:
@@ -97,13 +97,13 @@ async def _receipts(workspace: Workspace) -> dict[str, dict[str, Receipt]]:
     """All receipts, by table and metadata file. A second one of a file would have to lie under another date."""
     found: dict[str, dict[str, Receipt]] = {}
     keys = [key async for key in keys_below(workspace, workspace.layout.events_folder())]
-    for key in keys:
-        stored = await workspace.store.get(key)
-        assert stored is not None
-        receipt = msgspec.json.decode(stored.data, type=Receipt)
-        of_table = found.setdefault(receipt.table_uuid, {})
-        assert receipt.metadata_location not in of_table, f"{receipt.metadata_location} has two receipts"
-        of_table[receipt.metadata_location] = receipt
+    for some in _batches(keys):
+        for stored in await together(map(workspace.store.get, some)):
+            assert stored is not None
+            receipt = msgspec.json.decode(stored.data, type=Receipt)
+            of_table = found.setdefault(receipt.table_uuid, {})
+            assert receipt.metadata_location not in of_table, f"{receipt.metadata_location} has two receipts"
+            of_table[receipt.metadata_location] = receipt
     return found
 
 
@@ -173,7 +173,8 @@ def _new_in(metadata: _Metadata, before: _Metadata) -> frozenset[str]:
     return frozenset(added | written | {name.removeprefix(OWN) for name in changed if name.startswith(OWN)})
 
 
-async def _names(workspace: Workspace, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
+async def shown_names(workspace: Workspace, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
+    """The names that show something, each looked up by itself, and the uuid of what they show."""
     shown: dict[Identifier, str] = {}
     for namespace in namespaces:
         scope = names_of(namespace)

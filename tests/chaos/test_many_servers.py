@@ -19,7 +19,7 @@ from sandur.settings import Settings, load_settings
 from sandur.storage.opening import connect
 from tests.chaos.asking import Client, Diary, http_client
 from tests.chaos.committing import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
-from tests.chaos.evidence import Evidence, gather_evidence, work_off_marks
+from tests.chaos.evidence import Evidence, gather_evidence, shown_names, work_off_marks
 from tests.chaos.fleet import Fleet, fleet_of
 from tests.chaos.judging import judge
 from tests.chaos.lossy_proxy import lossy_proxies
@@ -37,6 +37,7 @@ from tests.chaos.world import NAMESPACES, make_world
 SERVERS: Final = 4
 CLIENTS: Final = 32
 SEED: Final = "CHAOS_SEED"
+SHOWN: Final = tuple(Namespace("main", (name,)) for name in NAMESPACES)
 
 # What a request leaves open when its server dies is taken over soon: the clients want an answer today.
 IMPATIENT: Final = {"claim_timeout_ms": "1000", "transaction_timeout_ms": "700", "janitor_interval": "PT1S"}
@@ -128,7 +129,7 @@ class Chaos:
         server.start()
         await server.wait_until_ready()
         client = self._client([server.url], http)
-        names = (await self._evidence()).names
+        names = await self._names()
         for namespace in NAMESPACES:
             _, answer = await client.ask("GET", f"/v1/namespaces/{namespace}/tables", kind="list")
             listed = {one["name"] for one in answer["identifiers"]}
@@ -156,10 +157,13 @@ class Chaos:
         async with _Opened(self._settings) as opened:
             await work_off_marks(opened.workspace("default", "default"))
 
-    async def _evidence(self) -> Evidence:
-        namespaces = [Namespace("main", (name,)) for name in NAMESPACES]
+    async def _names(self) -> Mapping[Identifier, str]:
         async with _Opened(self._settings) as opened:
-            return await gather_evidence(opened.workspace("default", "default"), namespaces)
+            return await shown_names(opened.workspace("default", "default"), SHOWN)
+
+    async def _evidence(self) -> Evidence:
+        async with _Opened(self._settings) as opened:
+            return await gather_evidence(opened.workspace("default", "default"), SHOWN)
 
 
 class _Opened:
