@@ -64,7 +64,7 @@ def _commits(diary: Diary, evidence: Evidence) -> Iterator[str]:
             yield f"{_told(asked)}, but found {found} times: applied twice"
         if asked.is_refused and found:
             yield f"{_told(asked)}, but found {found} times: refused and applied"
-        if found not in {0, once}:
+        if 0 < found < once:
             yield f"{_told(asked)}: half of it is there"
 
 
