@@ -84,7 +84,17 @@ async def recreated(world: World) -> None:
     await server.background.drain()
 
 
-AFTERMATHS: Final = (at_once, time_passed, foreign_commit, truncated_log, dropped, renamed, recreated)
+async def names_taken(world: World) -> None:
+    """Others use every name that is free by now, while what has a name keeps it."""
+    world.clock.advance(60_000)
+    server = world.server()
+    for identifier in (TABLE, NEW, TARGET):
+        if await look(server, identifier) is None:
+            await create_table(server, NAMESPACE, table(identifier.name), request(f"foreign create {identifier}"))
+    await server.background.drain()
+
+
+AFTERMATHS: Final = (at_once, time_passed, names_taken, foreign_commit, truncated_log, dropped, renamed, recreated)
 
 
 async def answer(asked: Awaitable[object]) -> str:

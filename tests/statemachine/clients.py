@@ -1,0 +1,186 @@
+"""Clients that act at the same time through several servers, some of which die, and what they were told."""
+
+import asyncio
+import itertools
+import random  # noqa: TID251 - seeded, so that a history can be repeated
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from sandur.catalog.sources import Request
+from sandur.errors import SandurError, SwapLost
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.rename import rename
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import NAMESPACE, called, commit, content, furnish, load, request, set_property, table
+from tests.operations.judging import judge, times_applied
+from tests.operations.making import make_workspace
+from tests.statemachine.specification import (
+    OK,
+    UNSURE,
+    Commit,
+    Create,
+    Drop,
+    Load,
+    Operation,
+    Recorded,
+    Rename,
+    Result,
+    Transact,
+    World,
+    explanations,
+)
+from tests.statemachine.stalling_store import StallingStore
+
+NAMES: Final = ("t", "u", "w")
+SENDS_MAX: Final = 4
+LATE_MAX: Final = 40
+_LABEL: Final = "label."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client does. With a key it sends again what was not decided; `dies_at`: its first server dies there."""
+
+    operation: Operation
+    number: int
+    is_keyed: bool = False
+    dies_at: int | None = None
+
+    @property
+    def request(self) -> Request:
+        return request(f"{self.number} {self.operation}", key=f"key {self.number}" if self.is_keyed else None)
+
+
+@dataclass
+class Catalog:
+    """A store under several servers, and every world that it may be in by what was seen so far."""
+
+    seed: int
+    clock: FixedClock = field(default_factory=FixedClock)
+    worlds: set[World] = field(default_factory=lambda: {World()})
+    sent: list[Asked] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.kept = MemoryStore(clock=self.clock)
+        self.store: ObjectStore = StallingStore(self.kept, seed=self.seed)
+        self.servers: list[Workspace] = []
+        self._moments = itertools.count()
+
+    async def open(self, servers: int) -> None:
+        await furnish(make_workspace(self.kept, self.clock))
+        self.servers = [self.server() for _ in range(servers)]
+
+    def server(self, store: ObjectStore | None = None) -> Workspace:
+        return make_workspace(store or self.store, self.clock)
+
+    def restart(self, index: int) -> None:
+        """The server forgets everything."""
+        self.servers[index % len(self.servers)] = self.server()
+
+    async def act(self, asked: Sequence[Asked]) -> None:
+        """Everything at the same time; then, at rest, what is there is looked at, and all of it must be explained."""
+        self.sent += asked
+        history = list(await asyncio.gather(*(self._recorded(one) for one in asked)))
+        await self.rest()
+        history += [await self._recorded(Asked(Load(name), -1)) for name in NAMES]
+        explained = explanations(history, self.worlds)
+        assert explained, f"seed {self.seed}: nothing explains {history}"
+        self.worlds = explained
+        await self.judge()
+
+    async def rest(self) -> None:
+        """Nothing is under way any more."""
+        for server in self.servers:
+            await server.background.drain()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def judge(self) -> None:
+        """No commit was applied twice, and everything that must be true at rest is so."""
+        whole = await judge(make_workspace(self.kept, self.clock))
+        for one in self.sent:
+            if isinstance(one.operation, Commit | Transact):
+                parts = len(one.operation.names) if isinstance(one.operation, Transact) else 1
+                times = times_applied(whole, one.request.key_hash or one.request.hash)
+                assert times in {0, parts}, f"seed {self.seed}: {one} was applied {times} times"
+
+    async def _recorded(self, asked: Asked) -> Recorded:
+        for _ in range(self.chance.randint(0, LATE_MAX)):
+            await asyncio.sleep(0)
+        began = next(self._moments)
+        result = await self._answer(asked)
+        return Recorded(asked.operation, began, next(self._moments), result)
+
+    async def _answer(self, asked: Asked) -> Result:
+        """What the client is told in the end. Without a key it does not send twice: that would be another request."""
+        result: Result = ""
+        for sends in range(SENDS_MAX if asked.is_keyed else 1):
+            server = self.chance.choice(self.servers)
+            if asked.dies_at and not sends:
+                server = self.server(DyingStore(self.store, dies_at=asked.dies_at, after=bool(asked.number % 2)))
+            result = await _told(_perform(server, asked))
+            if asked.dies_at and not sends:
+                await server.background.drain()
+            if result not in UNSURE:
+                return result
+            self.clock.advance(server.settings.claim_timeout_ms // 2)  # Others may take over, or may not yet.
+        return result
+
+
+async def _told(answer: Awaitable[Result]) -> Result:
+    try:
+        return await answer
+    except Died:
+        return "died"
+    except SwapLost:
+        raise  # Never told to a client.
+    except SandurError as error:
+        return type(error).__name__
+
+
+async def _perform(server: Workspace, asked: Asked) -> Result:
+    sent = asked.request
+    match asked.operation:
+        case Create(name, label):
+            await create_table(server, NAMESPACE, table(name, properties={_LABEL + label: "1"}), sent)
+        case Load(name):
+            return _labels(content(await load(server, called(name)))["properties"])
+        case Commit(name, label):
+            await commit_table(server, called(name), commit(set_property(_LABEL + label, "1")), sent)
+        case Drop(name):
+            await drop_name(server, called(name), kind="table", request=sent)
+        case Rename(name, to):
+            await rename(server, called(name), called(to), kind="table", request=sent)
+        case Transact(names, label):
+            change = commit(set_property(_LABEL + label, "1"))
+            await commit_transaction(server, "main", [(called(name), change) for name in names], sent)
+        case _:
+            assert_never(asked.operation)
+    return OK
+
+
+def _labels(properties: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(key.removeprefix(_LABEL) for key in properties if key.startswith(_LABEL))
+
+
+def random_operation(chance: random.Random, number: int, names: Sequence[str] = NAMES) -> Operation:
+    name, other = chance.sample(names, 2)
+    kinds: list[Operation] = [
+        Create(name, f"new{number}"),
+        Load(name),
+        Commit(name, f"c{number}"),
+        Commit(name, f"c{number}"),
+        Drop(name),
+        Rename(name, other),
+        Transact((name, other), f"x{number}"),
+    ]
+    return chance.choice(kinds)

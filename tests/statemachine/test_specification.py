@@ -1,0 +1,90 @@
+"""The checker itself: it explains what can be, and nothing else."""
+
+from tests.statemachine.specification import (
+    MISSING,
+    OK,
+    Commit,
+    Create,
+    Drop,
+    Load,
+    Recorded,
+    Rename,
+    Transact,
+    World,
+    explanations,
+)
+
+EMPTY = World()
+NOTHING = frozenset[str]()
+
+
+def table(name: str, label: str, *labels: str) -> World:
+    return EMPTY.named(name, label).showing(label, frozenset({label, *labels}))
+
+
+def test_an_operation_that_was_answered_is_seen_by_every_later_one() -> None:
+    stale = [Recorded(Commit("t", "c"), 1, 2, OK), Recorded(Load("t"), 3, 4, frozenset({"a"}))]
+    fresh = [Recorded(Commit("t", "c"), 1, 2, OK), Recorded(Load("t"), 3, 4, frozenset({"a", "c"}))]
+
+    assert not explanations(stale, [table("t", "a")])
+    assert explanations(fresh, [table("t", "a")]) == {table("t", "a", "c")}
+
+
+def test_operations_that_overlap_may_happen_in_any_order() -> None:
+    for seen in (frozenset({"a"}), frozenset({"a", "c"})):
+        overlapping = [Recorded(Commit("t", "c"), 1, 4, OK), Recorded(Load("t"), 2, 3, seen)]
+        assert explanations(overlapping, [table("t", "a")])
+
+
+def test_a_reader_never_sees_new_and_then_old() -> None:
+    new_then_old = [
+        Recorded(Commit("t", "c"), 1, 9, OK),
+        Recorded(Load("t"), 2, 3, frozenset({"a", "c"})),
+        Recorded(Load("t"), 4, 5, frozenset({"a"})),
+    ]
+
+    assert not explanations(new_then_old, [table("t", "a")])
+
+
+def test_half_a_transaction_is_not_explained() -> None:
+    both = table("t", "a").named("u", "b").showing("b", frozenset({"b"}))
+    torn = [
+        Recorded(Transact(("t", "u"), "x"), 1, 9, OK),
+        Recorded(Load("t"), 2, 3, frozenset({"a", "x"})),
+        Recorded(Load("u"), 4, 5, frozenset({"b"})),
+    ]
+
+    assert not explanations(torn, [both])
+
+
+def test_one_of_two_creators_of_a_name_is_refused() -> None:
+    both = [Recorded(Create("t", "a"), 1, 4, OK), Recorded(Create("t", "b"), 2, 3, OK)]
+
+    assert not explanations(both, [EMPTY])
+
+
+def test_what_is_unsure_may_have_happened_or_not() -> None:
+    unsure = [Recorded(Drop("t"), 1, 2, "Busy")]
+
+    assert explanations(unsure, [table("t", "a")]) == {table("t", "a"), table("t", "a").named("t", None)}
+
+
+def test_a_table_is_under_one_of_its_two_names_at_every_moment() -> None:
+    nowhere = [
+        Recorded(Rename("t", "u"), 1, 9, OK),
+        Recorded(Load("t"), 2, 3, MISSING),
+        Recorded(Load("u"), 4, 5, MISSING),
+    ]
+
+    assert not explanations(nowhere, [table("t", "a")])
+
+
+def test_a_commit_that_looked_its_table_up_before_a_rename_may_land_after_it() -> None:
+    by_identity = [
+        Recorded(Commit("t", "c"), 1, 9, OK),
+        Recorded(Rename("t", "u"), 2, 3, OK),
+        Recorded(Load("u"), 4, 5, frozenset({"a"})),
+    ]
+
+    assert explanations(by_identity, [table("t", "a")])
+    assert not explanations(by_identity, [EMPTY])
