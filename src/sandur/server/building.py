@@ -33,7 +33,7 @@ log = structlog.get_logger()
 class OpenCatalog:
     """The catalog of one process, from its start to its end."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: MeasuredStore) -> None:
         self.is_started = False
         self.sandur = Sandur(settings, clock, store)
         self._store = store
@@ -64,6 +64,7 @@ class OpenCatalog:
         await self._store.head(_LOOKED_FOR)
 
     def show_counts(self) -> None:
+        self._store.show()
         self._grown.show([*_counts(self.sandur.workspaces), *self._janitors.counters])
 
     async def _show_counts_often(self) -> None:

@@ -1,5 +1,6 @@
 """What Prometheus is told; the numbers of several workers add up when they share a folder."""
 
+import bisect
 import os
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -19,14 +20,38 @@ from sandur.operations.counters import Count
 
 SHARED_FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROUNDS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
+
+
+class ManyAtOnce(Histogram):
+    """A histogram that is told of many observations in one go."""
+
+    def add(self, seconds: "Seconds") -> None:
+        self._sum.inc(seconds.total)
+        for bucket, times in zip(self._buckets, seconds.counts, strict=True):
+            bucket.inc(times)
+
+
+class Seconds:
+    """How long calls took, kept in plain numbers until Prometheus is told."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_SECONDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect.bisect_left(BUCKETS_SECONDS, seconds)] += 1
+        self.total += seconds
+
 
 REQUEST_SECONDS: Final = Histogram(
     "sandur_request_seconds",
     "How long requests took, from the head of the request to the end of the answer.",
     ("dialect", "operation", "method", "route", "status"),
-    buckets=_SECONDS,
+    buckets=BUCKETS_SECONDS,
 )
 REQUESTS_UNDER_WAY: Final = Gauge(
     "sandur_requests_under_way", "Requests that are being worked on.", multiprocess_mode="livesum"
@@ -39,8 +64,8 @@ STORAGE_CALLS: Final = Counter(
     "Calls to the store, by the operation that made them, what they touched, and how they ended.",
     ("operation", "area", "call", "result"),
 )
-STORAGE_SECONDS: Final = Histogram(
-    "sandur_storage_seconds", "How long calls to the store took.", ("call",), buckets=_SECONDS
+STORAGE_SECONDS: Final = ManyAtOnce(
+    "sandur_storage_seconds", "How long calls to the store took.", ("call",), buckets=BUCKETS_SECONDS
 )
 STORAGE_ROUNDS: Final = Histogram(
     "sandur_storage_rounds", "Storage rounds one behind the other before an answer.", ("operation",), buckets=_ROUNDS
