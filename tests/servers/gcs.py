@@ -7,6 +7,7 @@ a hash of the bytes, and a listing is in the byte order of the names.
 
 import bisect
 import contextlib
+import datetime as dt
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from sandur.clock import SystemClock
 from sandur.settings import GcsSettings, Settings
 from tests.servers.processes import LOOPBACK
 
@@ -23,7 +25,6 @@ BUCKET: Final = "sandur"
 TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known to nobody but the double
 
 _PAGE_MAX: Final = 1_000
-_MODIFIED: Final = "2026-01-01T00:00:00.000Z"
 
 
 class Blob(NamedTuple):
@@ -31,6 +32,7 @@ class Blob(NamedTuple):
 
     data: bytes
     generation: int
+    modified_ms: int
 
     @property
     def etag(self) -> str:
@@ -53,7 +55,7 @@ class Bucket:
         self._generation += 1
         if name not in self._blobs:
             bisect.insort(self._names, name)
-        self._blobs[name] = Blob(data, self._generation)
+        self._blobs[name] = Blob(data, self._generation, SystemClock().now_ms())
         return self._blobs[name]
 
     def remove(self, name: str) -> None:
@@ -177,5 +179,9 @@ def _described(name: str, blob: Blob | None) -> str:
         return ""
     return (
         f"<Contents><Key>{escape(name)}</Key><Generation>{blob.generation}</Generation><Size>{len(blob.data)}</Size>"
-        f"<LastModified>{_MODIFIED}</LastModified><ETag>{escape(blob.etag)}</ETag></Contents>"
+        f"<LastModified>{_time(blob.modified_ms)}</LastModified><ETag>{escape(blob.etag)}</ETag></Contents>"
     )
+
+
+def _time(milliseconds: int) -> str:
+    return dt.datetime.fromtimestamp(milliseconds / 1_000, dt.UTC).isoformat(timespec="milliseconds")

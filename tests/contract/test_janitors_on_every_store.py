@@ -1,0 +1,59 @@
+"""Janitors on every store: what a listing says of an object is what a read says of it, and every workspace is found."""
+
+from sandur.clock import SystemClock
+from sandur.operations.drop_table import drop_name
+from sandur.operations.janitors.schedule import run_janitors, workspaces
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.locations import Locations
+from sandur.storage.object_store import ABSENT, ObjectStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import called, create, furnish, load, request
+from tests.operations.filled import files_below, filled
+from tests.operations.janitoring import LONG_MS, Trouble
+
+
+def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Workspace:
+    """A server whose clock is so far ahead of the store's, and then stands."""
+    return Workspace(
+        store=store,
+        layout=Layout(),
+        clock=FixedClock(SystemClock().now_ms() + ahead_ms),
+        settings=Settings(),
+        locations=Locations("memory://store", store, open_store=lambda _: store),
+    )
+
+
+async def test_what_is_over_is_swept_and_what_lives_stays(store: ObjectStore) -> None:
+    server = _server(store)
+    await furnish(server)
+    purged = await filled(server, "purged", snapshots=1)
+    kept = await create(server, "kept")
+    await drop_name(server, purged.identifier, kind="table", purge=True, request=request("drop"))
+    await server.background.drain()
+    trouble = Trouble()
+
+    young = await run_janitors(_server(store), {}, tell=trouble)
+    old = await run_janitors(_server(store, ahead_ms=LONG_MS), {}, tell=trouble)
+    later = await run_janitors(_server(store, ahead_ms=2 * LONG_MS), {}, tell=trouble)
+
+    assert trouble == []
+    assert not any(outcome.endswith("removed") and times for outcome, times in young.counts.items())
+    assert (old.counts["names_removed"], old.counts["purge_removed"]) == (1, 1)
+    assert later.counts["pointers_removed"] == 1
+    assert await files_below(server, purged) == []
+    assert (await load(_server(store), called("kept"))).table_uuid == kept.table_uuid
+
+
+async def test_every_workspace_is_found(store: ObjectStore) -> None:
+    layouts = [Layout(tenant, workspace) for tenant in ("a", "a-b", "a0") for workspace in ("w", "w-1", "w0")]
+    for layout in layouts:
+        for name in ("x", "y"):
+            await store.put(layout.catalog(name), b"{}", expected=ABSENT)
+    for key in ("_probe/x", "tables/a/b/c", "zzz"):
+        await store.put(key, b"x", expected=ABSENT)
+
+    found = [layout async for layout in workspaces(store, Settings())]
+
+    assert sorted(found) == sorted(layouts)
