@@ -161,7 +161,9 @@ def _pairs(diary: Diary, evidence: Evidence) -> Iterator[str]:
         first, second = orders.get(earlier.uuid, []), orders.get(later.uuid, [])
         if first != second:
             yield f"{earlier.table} and {later.table}: their transactions are in another order"
-        elif first.index(earlier.pair) > second.index(later.pair):
+        elif earlier.pair not in first or later.pair not in first:
+            yield f"{earlier.table} or {later.table} showed a transaction that never was: {earlier.pair}, {later.pair}"
+        elif first.index(earlier.pair) > first.index(later.pair):
             yield f"{earlier.table} showed {earlier.pair}, and {later.table} then still {later.pair}"
 
 

@@ -155,6 +155,14 @@ def test_a_pair_in_two_orders_is_found() -> None:
     assert any("in another order" in problem for problem in problems)
 
 
+def test_a_pair_that_shows_what_never_was_is_found() -> None:
+    diary = Diary(pairs=[(seen("l/0", began=0, ended=1, pair="never"), seen("r/0", began=2, ended=3))])
+
+    problems = verdict(diary, pair_history("l", "one"), pair_history("r", "one"))
+
+    assert any("never was" in problem for problem in problems)
+
+
 async def test_the_proxy_hands_on_every_request_and_loses_every_fifth_answer() -> None:
     bodies: list[bytes] = []
 

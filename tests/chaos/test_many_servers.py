@@ -212,11 +212,13 @@ def s3_settings(settings: Settings, tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fsync", ["never", "always"])
 async def test_on_a_folder_nothing_is_lost_doubled_or_torn(fsync: str, tmp_path: Path) -> None:
     await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, SHORT)
 
 
+@pytest.mark.timeout(600)
 async def test_on_s3_nothing_is_lost_doubled_or_torn(seaweedfs_settings: Settings, tmp_path: Path) -> None:
     await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, SHORT)
 
