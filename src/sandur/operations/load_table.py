@@ -26,7 +26,7 @@ async def load_table(
     etag = etag_of(document.location, snapshots)
     if if_none_match == etag:
         return NotModified(etag)
-    return loaded(workspace, document, snapshots=snapshots)
+    return _loaded(workspace, document, snapshots, etag)
 
 
 async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
@@ -70,17 +70,22 @@ async def effective_head(workspace: Workspace, found: Found) -> Head:
 
 
 def loaded(workspace: Workspace, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:
-    """The answer made of a document. A representation that is not the file itself is made once and kept."""
+    """The answer made of a document."""
+    return _loaded(workspace, document, snapshots, etag_of(document.location, snapshots))
+
+
+def _loaded(workspace: Workspace, document: Document[TableMetadata], snapshots: Snapshots, etag: str) -> LoadedTable:
     return LoadedTable(
         metadata=document.body if snapshots == "all" else _refs_body(workspace, document),
         table_uuid=document.metadata.table_uuid or "",
         metadata_location=document.location,
-        etag=etag_of(document.location, snapshots),
+        etag=etag,
         config={},
     )
 
 
 def _refs_body(workspace: Workspace, document: Document[TableMetadata]) -> bytes:
+    """A representation that is not the file itself is made once and kept."""
     cached: bytes | None = workspace.documents.get(("refs", document.location))
     if cached is not None:
         return cached

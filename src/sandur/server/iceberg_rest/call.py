@@ -1,7 +1,6 @@
 """One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier, Namespace
@@ -45,18 +44,19 @@ class Call:
         self.http = http
         self.identity = identity
         self._values = values
+        self._query: Mapping[str, str] | None = None
 
-    @cached_property
+    @property
     def workspace(self) -> Workspace:
         return self.service.sandur.workspace(self.identity.tenant, self.identity.workspace)
 
-    @cached_property
+    @property
     def catalog(self) -> str:
         """The prefix selects the catalog; without one it is the default."""
         prefix = self._values.get("prefix")
         return self.service.settings.default_catalog if prefix is None else decoded_segment(prefix)
 
-    @cached_property
+    @property
     def namespace(self) -> Namespace:
         return Namespace(self.catalog, decoded_levels(self._values["namespace"]))
 
@@ -64,9 +64,11 @@ class Call:
         catalog, levels = self.namespace
         return Identifier(catalog, levels, decoded_segment(self._values[parameter]))
 
-    @cached_property
+    @property
     def query(self) -> Mapping[str, str]:
-        return decoded_query(self.http.query)
+        if self._query is None:
+            self._query = decoded_query(self.http.query)
+        return self._query
 
     @property
     def page(self) -> PageAsked:
