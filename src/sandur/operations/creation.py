@@ -144,7 +144,7 @@ class Creation(Generic[M]):
 
     async def _found_live(self, uuid: str, live: Found) -> Document[M] | None:
         """The name is taken: by what this request made, or by another. None to settle the name again."""
-        if live.uuid == uuid or self._is_replay(live):
+        if (live.uuid == uuid and self._is_ours(live.pointer)) or self._is_replay(live):
             return await self._done(live)
         error = (self.refusal or taken)(self.identifier, live.name.value, self.family)
         if self.claim.held:
@@ -286,16 +286,20 @@ class Creation(Generic[M]):
         return self._ride is not None and await ride(self.workspace, self._ride, name)
 
     async def _happened(self, uuid: str) -> Held[Pointer] | None:
-        """N7: a pointer that is live or dropped proves that the creation happened, wherever the name is by now."""
+        """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
         pointer = await self.workspace.pointer(uuid).read()
-        return pointer if pointer and pointer.value.state in {"live", "dropped"} else None
+        if pointer is None or not self._is_ours(pointer):
+            return None
+        return pointer if pointer.value.state in {"live", "dropped"} else None
 
     async def _kill(self, uuid: str, error: SandurError) -> Document[M] | None:
         """N8: before a refusal is answered, no attempt under the key may still succeed. None to settle again."""
-        if happened := await self._happened(uuid):
-            return await self._answered(happened)
         cell = self.workspace.pointer(uuid)
         found = await cell.read()
+        if found and not self._is_ours(found):  # S2: another request with this uuid; ours cannot happen with it.
+            raise await self._refused(error, uuid)
+        if found and found.value.state in {"live", "dropped"}:  # N7
+            return await self._answered(found)
         try:
             if found is None:
                 await cell.create(Pointer(uuid=uuid, table_uuid=uuid, state="killed", kind=self.family.kind))

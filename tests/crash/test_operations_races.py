@@ -1,0 +1,266 @@
+"""Several servers at once on one store: what is compatible succeeds, of what is not exactly one does."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+import pytest
+
+from sandur.errors import SandurError
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.load_table import load_table, table_exists
+from sandur.operations.namespaces import drop_namespace
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.retrying import RetryingStore
+from tests.crash.aftermaths import OK, answer
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import (
+    ELSEWHERE,
+    append,
+    called,
+    commit,
+    content,
+    create,
+    created_by_commit,
+    furnish,
+    keyed,
+    load,
+    request,
+    set_property,
+    table,
+)
+from tests.operations.judging import judge, times_applied
+from tests.operations.making import make_workspace
+from tests.statemachine.stalling_store import StallingStore
+
+SEEDS: Final = range(25)
+T, U = called("t"), called("u")
+UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000a"
+
+
+class Room:
+    """One store and the servers on it."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = FixedClock(seed=seed)
+        self.kept = MemoryStore(clock=self.clock)
+        self.store = StallingStore(self.kept, seed=seed)
+
+    def server(self) -> Workspace:
+        return make_workspace(self.store, self.clock, commit_attempts_max=40)
+
+    async def open(self, *names: str) -> Workspace:
+        quick = make_workspace(self.kept, self.clock)
+        await furnish(quick)
+        for name in names:
+            await create(quick, name)
+        return quick
+
+
+async def _all(*asked: Awaitable[object]) -> list[str]:
+    return list(await asyncio.gather(*(answer(one) for one in asked)))
+
+
+async def _drained(*servers: Workspace) -> None:
+    for server in servers:
+        await server.background.drain()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_eight_committers_on_a_hot_table_lose_none_and_double_none(seed: int) -> None:
+    """Two on each of four servers, every second request keyed; the changes are compatible: no conflict is true."""
+    room = Room(seed)
+    await room.open("t")
+    servers = [room.server() for _ in range(4)]
+    sent = [keyed(f"commit {n}") if n % 2 else request(f"commit {n}") for n in range(24)]
+
+    async def committer(first: int) -> list[str]:
+        server = servers[first % 4]
+        changes = [(n, commit(set_property(f"p{n}", "1"))) for n in range(first, 24, 8)]
+        return [await answer(commit_table(server, T, change, sent[n])) for n, change in changes]
+
+    said = await asyncio.gather(*(committer(n) for n in range(8)))
+    await _drained(*servers)
+
+    assert {one for some in said for one in some} == {OK}
+    fresh = make_workspace(room.kept, room.clock)
+    properties = content(await load(fresh, T))["properties"]
+    assert {f"p{n}" for n in range(24)} <= properties.keys()
+    whole = await judge(fresh)
+    assert [times_applied(whole, one.key_hash or one.hash) for one in sent] == [1] * 24
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_of_two_appends_to_the_same_snapshot_one_is_refused(seed: int) -> None:
+    room = Room(seed)
+    await room.open("t")
+    one, two = room.server(), room.server()
+
+    said = await _all(commit_table(one, T, append(1), request("one")), commit_table(two, T, append(2), keyed("two")))
+    await _drained(one, two)
+
+    assert sorted(said) == ["Conflict", OK]
+    current = content(await load(make_workspace(room.kept, room.clock), T))["current-snapshot-id"]
+    assert current == (1 if said[0] == OK else 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_of_two_finalizers_of_one_stage_one_wins_and_its_file_stays(seed: int) -> None:
+    """Two requests with the uuid of one stage. What a second sending of the winner's request gets is its success."""
+    room = Room(seed)
+    await room.open()
+    servers = [room.server() for _ in range(3)]
+    one, other = (created_by_commit(UUID, set_property("by", by)) for by in ("one", "other"))
+
+    said = await _all(
+        commit_table(servers[0], T, one, request("one")),
+        commit_table(servers[1], T, other, request("other")),
+        commit_table(servers[2], T, one, request("one")),
+    )
+    await _drained(*servers)
+
+    fresh = make_workspace(room.kept, room.clock)
+    loaded = await load(fresh, T)
+    is_one = content(loaded)["properties"]["by"] == "one"
+    assert said == ([OK, "Conflict", OK] if is_one else ["Conflict", OK, "Conflict"])
+    assert loaded.table_uuid == UUID
+    await judge(fresh)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_either_the_child_or_the_drop_of_its_namespace_wins_and_never_both_nor_neither(seed: int) -> None:
+    room = Room(seed)
+    await room.open()
+    creator, dropper, reader = room.server(), room.server(), room.server()
+    child = called("t", ELSEWHERE)
+
+    created, dropped, _ = await _all(
+        create_table(creator, ELSEWHERE, table("t"), keyed("create") if seed % 2 else request("create")),
+        drop_namespace(dropper, ELSEWHERE, request("drop namespace")),
+        load_table(reader, child),
+    )
+    await _drained(creator, dropper, reader)
+
+    is_there = await table_exists(make_workspace(room.kept, room.clock), child)
+    assert (created, dropped) in {(OK, "NotEmpty"), ("NotFound", OK)}
+    assert is_there == (created == OK)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_transaction_that_creates_meets_the_drop_of_the_namespace(seed: int) -> None:
+    room = Room(seed)
+    await room.open("t")
+    writer, dropper = room.server(), room.server()
+    child = called("new", ELSEWHERE)
+    changes = [(T, append(1)), (child, created_by_commit(UUID))]
+
+    said, dropped = await _all(
+        commit_transaction(writer, "main", changes, request("transaction")),
+        drop_namespace(dropper, ELSEWHERE, request("drop namespace")),
+    )
+    await _drained(writer, dropper)
+
+    fresh = make_workspace(room.kept, room.clock)
+    has_snapshot = content(await load(fresh, T))["current-snapshot-id"] == 1
+    assert await table_exists(fresh, child) == has_snapshot == (said == OK)
+    assert (said == OK) != (dropped == OK) or "Busy" in {said, dropped}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_takeover_and_a_slow_original_apply_once_and_answer_alike(seed: int) -> None:
+    """The original stalls at any call; its claim grows stale, and another server takes the same request over."""
+    room = Room(seed)
+    await room.open("t")
+    servers = [make_workspace(room.store, room.clock, claim_timeout_ms=1) for _ in range(3)]
+
+    async def attempt(server: Workspace) -> str:
+        said = "Busy"
+        for _ in range(8):
+            room.clock.advance(2)
+            said = await answer(commit_table(server, T, append(1), keyed("commit")))
+            if said != "Busy":
+                break
+        return said
+
+    said = await asyncio.gather(*(attempt(server) for server in servers))
+    await _drained(*servers)
+
+    whole = await judge(make_workspace(room.kept, room.clock))
+    assert set(said) <= {OK, "Busy"}
+    assert times_applied(whole, keyed("commit").key_hash or "") == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_readers_of_two_tables_never_see_half_a_transaction(seed: int) -> None:
+    room = Room(seed)
+    await room.open("t", "u")
+    writer, reader = room.server(), room.server()
+    seen: list[tuple[bool, bool]] = []
+
+    async def look_at_both() -> None:
+        for _ in range(6):
+            first, second = [content(await load(reader, one))["current-snapshot-id"] for one in (T, U)]
+            seen.append((first == 1, second == 1))
+
+    said, *_ = await _all(
+        commit_transaction(writer, "main", [(T, append(1)), (U, append(1))], request("transaction")), look_at_both()
+    )
+    await _drained(writer, reader)
+
+    assert said == OK
+    assert (True, False) not in seen
+    assert sorted(seen) == seen, "new, then old"
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_transactions_in_opposite_order_are_all_served(seed: int) -> None:
+    room = Room(seed)
+    await room.open("t", "u")
+    servers = [room.server() for _ in range(3)]
+
+    async def served(number: int) -> str:
+        change = commit(set_property(f"x{number}", "1"))
+        pair = [(T, change), (U, change)] if number % 2 else [(U, change), (T, change)]
+        said = ""
+        for _ in range(10):
+            said = await answer(commit_transaction(servers[number % 3], "main", pair, keyed(f"x{number}")))
+            if said != "Busy":
+                break
+            room.clock.advance(1_000)
+        return said
+
+    said = await asyncio.gather(*(served(number) for number in range(6)))
+    await _drained(*servers)
+
+    fresh = make_workspace(room.kept, room.clock)
+    assert set(said) == {OK}
+    for one in (T, U):
+        assert {f"x{number}" for number in range(6)} <= content(await load(fresh, one))["properties"].keys()
+    await judge(fresh)
+
+
+async def test_a_server_that_dies_under_others_leaves_them_going() -> None:
+    """One of two committers dies at some call, over a store that retries; the other one never notices."""
+    for dies_at in range(1, 12):
+        room = Room(dies_at)
+        await room.open("t")
+        dying = make_workspace(DyingStore(room.store, dies_at=dies_at, after=bool(dies_at % 2)), room.clock)
+        living = make_workspace(RetryingStore(room.store, room.clock), room.clock)
+
+        async def die(server: Workspace) -> None:
+            try:
+                await commit_table(server, T, commit(set_property("dying", "1")), keyed("dying"))
+            except (Died, SandurError):
+                return
+
+        _, said = await asyncio.gather(
+            die(dying), answer(commit_table(living, T, commit(set_property("living", "1")), request("living")))
+        )
+        await _drained(dying, living)
+
+        assert said == OK
+        await judge(make_workspace(room.kept, room.clock))
