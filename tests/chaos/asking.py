@@ -18,7 +18,8 @@ PAIR: Final = "pair"
 
 TRIES_MAX: Final = 600
 _WAIT_SECONDS_MAX: Final = 0.15
-_ANSWER_SECONDS_MAX: Final = 60.0
+PATIENT_SECONDS: Final = 60.0
+IMPATIENT_SECONDS: Final = 1.0
 _UNFORESEEN: Final = "Something unexpected went wrong"
 
 
@@ -76,14 +77,20 @@ class Diary:
 
 
 class Client:
-    """One client: it asks any of the servers, another one each time."""
+    """One client: it asks any of the servers, another one each time.
 
-    def __init__(self, urls: Sequence[str], http: httpx.AsyncClient, diary: Diary, seed: int) -> None:
+    If it is impatient, it comes back while its first try is still under way.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], http: httpx.AsyncClient, diary: Diary, seed: int, *, is_patient: bool = True
+    ) -> None:
         self.chance = random.Random(seed)
         self.diary = diary
         self.clock = SystemClock()
         self._urls = urls
         self._http = http
+        self._answer_seconds_max = PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS
 
     async def ask(
         self,
@@ -109,7 +116,9 @@ class Client:
         for _ in range(TRIES_MAX):
             url = self.chance.choice(self._urls) + path
             try:
-                answer = await self._http.request(method, url, content=content, headers=headers)
+                answer = await self._http.request(
+                    method, url, content=content, headers=headers, timeout=self._answer_seconds_max
+                )
             except httpx.TransportError:
                 asked.answers_lost += 1
             else:
@@ -154,4 +163,4 @@ def _now() -> float:
 
 def http_client(clients: int) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=2 * clients, max_keepalive_connections=0)
-    return httpx.AsyncClient(limits=limits, timeout=_ANSWER_SECONDS_MAX)
+    return httpx.AsyncClient(limits=limits)

@@ -1,9 +1,10 @@
-"""Servers that are killed and started again, each with a port of its own, all on one store."""
+"""Servers that are killed, stalled and started again, each with a port of its own, all on one store."""
 
 import asyncio
 import contextlib
 import os
 import random  # noqa: TID251 - seeded, and the seed is printed
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,6 +20,9 @@ _LOOK_SECONDS: Final = 0.1
 _STOP_SECONDS_MAX: Final = 60
 _PAUSE_SECONDS_MAX: Final = 0.8
 _DOWN_SECONDS_MAX: Final = 0.2
+_STALL_CHANCE: Final = 0.25
+# Longer than what an unfinished request is given before another one takes it over.
+_STALL_SECONDS_MAX: Final = 2.5
 
 
 class Server:
@@ -51,6 +55,15 @@ class Server:
             self._process.kill()
             self._process.wait()
 
+    async def stall(self, seconds: float) -> None:
+        """SIGSTOP for a while: it goes on where it was, and takes what it knew for granted."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     async def end(self) -> int:
         """Ask it to finish what it began; its exit code."""
         assert self._process is not None
@@ -71,29 +84,34 @@ class Server:
 
 
 class Fleet:
-    """Servers side by side; how many were killed, in how many rounds."""
+    """Servers side by side; how many were killed, and in how many rounds."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
         self.rounds = 0
         self.kills = 0
 
-    async def kill_until(self, is_enough: Callable[[], bool], chance: random.Random) -> None:
-        """Kill one, sometimes more, start them again, wait until they serve; over and over.
+    async def trouble_until(self, is_enough: Callable[[], bool], chance: random.Random) -> None:
+        """Kill one, sometimes more, start them again, wait until they serve; or stall one; over and over.
 
         How fast this goes is left to the machine: the next kill waits for the servers, not for a time.
         """
         while not is_enough():
-            self.rounds += 1
-            victims = chance.sample(self.servers, chance.choice((1, 1, 1, 1, 2, len(self.servers))))
-            for victim in victims:
-                victim.kill()
-                self.kills += 1
-            await asyncio.sleep(chance.uniform(0, _DOWN_SECONDS_MAX))
-            for victim in victims:
-                victim.start()
-            await asyncio.gather(*(victim.wait_until_ready() for victim in victims))
+            if chance.random() < _STALL_CHANCE:
+                await chance.choice(self.servers).stall(chance.uniform(0, _STALL_SECONDS_MAX))
+            else:
+                self.rounds += 1
+                await self._kill(chance.sample(self.servers, chance.choice((1, 1, 1, 1, 2, len(self.servers)))), chance)
             await asyncio.sleep(chance.uniform(0, _PAUSE_SECONDS_MAX))
+
+    async def _kill(self, victims: Sequence[Server], chance: random.Random) -> None:
+        for victim in victims:
+            victim.kill()
+            self.kills += 1
+        await asyncio.sleep(chance.uniform(0, _DOWN_SECONDS_MAX))
+        for victim in victims:
+            victim.start()
+        await asyncio.gather(*(victim.wait_until_ready() for victim in victims))
 
     def kill_all(self) -> None:
         for server in self.servers:

@@ -1,4 +1,4 @@
-"""Four real servers on one store, killed all the time, and 32 clients who lose every fifth answer."""
+"""Four real servers on one store, killed and stalled all the time, and 32 clients who lose every fifth answer."""
 
 import asyncio
 import os
@@ -36,11 +36,12 @@ from tests.chaos.world import NAMESPACES, make_world
 
 SERVERS: Final = 4
 CLIENTS: Final = 32
+IMPATIENT_EVERY: Final = 4
 SEED: Final = "CHAOS_SEED"
 SHOWN: Final = tuple(Namespace("main", (name,)) for name in NAMESPACES)
 
 # What a request leaves open when its server dies is taken over soon: the clients want an answer today.
-IMPATIENT: Final = {"claim_timeout_ms": "1000", "transaction_timeout_ms": "700", "janitor_interval": "PT1S"}
+HURRIED: Final = {"claim_timeout_ms": "1000", "transaction_timeout_ms": "700", "janitor_interval": "PT1S"}
 
 DEEDS: Final[Mapping[Callable[[Client], Awaitable[None]], int]] = {
     add_snapshot: 6,
@@ -83,7 +84,7 @@ class Chaos:
         self.diary = Diary()
         self.lost = 0
         self.kills = 0
-        self._settings = {**settings, **IMPATIENT, "log_level": "warning"}
+        self._settings = {**settings, **HURRIED, "log_level": "warning"}
         self._folder = folder
         self._plan = plan
         seed = int(os.environ.get(SEED) or int.from_bytes(os.urandom(4)))
@@ -101,8 +102,8 @@ class Chaos:
             self._look_for_tracebacks(fleet)
         return await self._evidence()
 
-    def _client(self, urls: list[str], http: httpx.AsyncClient) -> Client:
-        return Client(urls, http, self.diary, self._chance.getrandbits(32))
+    def _client(self, urls: list[str], http: httpx.AsyncClient, *, is_patient: bool = True) -> Client:
+        return Client(urls, http, self.diary, self._chance.getrandbits(32), is_patient=is_patient)
 
     async def _rage(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
         enough = asyncio.Event()
@@ -110,10 +111,11 @@ class Chaos:
         async with lossy_proxies([server.port for server in fleet.servers]) as proxies:
             urls = [proxy.url for proxy in proxies]
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(CLIENTS):
-                    tasks.create_task(_live(self._client(urls, http), enough))
+                for number in range(CLIENTS):
+                    is_patient = number % IMPATIENT_EVERY != 0
+                    tasks.create_task(_live(self._client(urls, http, is_patient=is_patient), enough))
                 try:
-                    await fleet.kill_until(lambda: self._is_enough(began, fleet), self._chance)
+                    await fleet.trouble_until(lambda: self._is_enough(began, fleet), self._chance)
                 finally:
                     enough.set()
             self.lost = sum(proxy.lost for proxy in proxies)
