@@ -126,6 +126,16 @@ class JsonArray(Generic[T]):
             grown.__dict__["items"] = (*self.items, item)
         return grown
 
+    def folded(self, *, more_than: int = 0) -> "JsonArray[T]":
+        """The same array with all of it in its bytes, if more than so many values were appended to it.
+
+        What grows by every commit is then encoded once, not again by every commit that follows.
+        """
+        if len(self.appended) <= more_than:
+            return self
+        raw = b"".join(self.chunks())
+        return JsonArray(raw=raw, item_type=self.item_type, source=raw)
+
     def stored_as(self, item_type: type["V"]) -> "tuple[V, ...]":
         """The stored items with only the fields that `item_type` has; cheaper than `items`, and decoded once."""
         if item_type not in self.memory:

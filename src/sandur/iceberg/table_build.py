@@ -30,8 +30,10 @@ def finished(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableM
     return replace(
         draft.metadata,
         last_updated_ms=now_ms,
-        snapshot_log_list=snapshot_log,
-        metadata_log_list=metadata_log,
+        snapshot_list=draft.metadata.snapshot_list.folded(),
+        snapshot_log_list=snapshot_log.folded(),
+        # Cut to size by every commit, which is cheaper while its entries are values.
+        metadata_log_list=metadata_log.folded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
         metadata_location=None,
     )
 

@@ -1,5 +1,6 @@
 """The end of a commit: checks on the whole table, the metadata log, times."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,3 +175,24 @@ def test_a_replace_keeps_history_and_leaves_nothing_current() -> None:
 
     assert [entry["snapshot-id"] for entry in fields["snapshot-log"]] == [1, 2, 3]
     assert len(fields["metadata-log"]) == 1
+
+
+def test_a_table_kept_in_memory_stays_as_its_file_would_be_read_again() -> None:
+    """It neither carries what earlier commits appended along, nor comes to differ from its file."""
+    kept = read_again = table()
+
+    for number in range(3, 150):
+        updates = (add_snapshot(number, number, parent=number - 1), set_main(number))
+        kept = replace(committed(kept, *updates, now_ms=NOW_MS + number), metadata_location=f"f{number}")
+        read_again = committed(read_again, *updates, now_ms=NOW_MS + number)
+        file = encode_table_metadata(read_again)
+        read_again = decode_table_metadata(file, metadata_location=f"f{number}")
+
+        assert encode_table_metadata(kept) == file
+
+    assert not kept.snapshot_list.appended
+    assert not kept.snapshot_log_list.appended
+    assert kept.snapshot_ids == read_again.snapshot_ids
+    assert kept.has_snapshot(1)
+    assert kept.has_snapshot(149)
+    assert not kept.has_snapshot(150)
