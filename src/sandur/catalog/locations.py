@@ -9,6 +9,8 @@ from sandur.errors import Invalid
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):(.*)$", re.DOTALL)
 _SAME_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 _WILDCARDS: Final = frozenset("*?[]{}\\")
+# Where the catalog keeps its own state (see the layout of the store), of whatever tenant and below whatever root.
+_OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -54,6 +56,8 @@ def _problem(plain: str) -> str | None:
     for segment in path.lstrip("/").split("/"):
         if segment in {"", ".", ".."}:
             return f"it holds the segment {segment!r}"
+    if _OWN_FOLDER.search(path):
+        return "it lies in the catalog's own folder"
     return None
 
 
