@@ -10,7 +10,7 @@ from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from sandur.iceberg.sorting import SortOrder
 from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
-from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.table_metadata import TableMetadata, replaced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Draft:
 
     def changed(self, **fields: object) -> "Draft":
         """The draft with other metadata fields, which counts as a change."""
-        return replace(self, metadata=replace(self.metadata, **fields), is_changed=True)  # type: ignore[arg-type] # The caller names fields of TableMetadata.
+        return replace(self, metadata=replaced(self.metadata, **fields), is_changed=True)
 
 
 def empty_metadata(format_version: int) -> TableMetadata:

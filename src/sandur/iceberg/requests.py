@@ -1,6 +1,6 @@
 """Request bodies of the Iceberg REST protocol, decoded completely before anything acts on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import TypeVar, get_args
 
@@ -8,7 +8,7 @@ import msgspec
 
 from sandur.errors import BadRequest
 from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.raw_json import check_utf8, decode, decode_object, encode, is_null, object_of, shortened
+from sandur.iceberg.raw_json import JsonBytes, check_utf8, decode, decode_object, encode, is_null, object_of, shortened
 from sandur.iceberg.requirements import Requirement
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import check_snapshot
@@ -83,7 +83,7 @@ _LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
 def decode_table_commit(body: bytes) -> TableCommit:
     """A commit; raises `BadRequest` that lists every unknown action and requirement type."""
     check_utf8(body, "commit")
-    return _commit_of(decode(body, _CommitBody, "commit"))
+    return _commit_of(body, "commit")
 
 
 def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
@@ -92,7 +92,7 @@ def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
     changes = decode(body, _TransactionBody, "transaction").table_changes
     if not changes:
         raise BadRequest("Invalid table changes: empty")
-    commits = tuple(_commit_of(decode(change, _CommitBody, "table change")) for change in changes)
+    commits = tuple(_commit_of(change, "table change") for change in changes)
     if any(commit.identifier is None for commit in commits):
         raise BadRequest("Invalid table changes: every change needs an identifier")
     return commits
@@ -110,7 +110,28 @@ def decode_register_table(body: bytes) -> RegisterTable:
     return decode(body, RegisterTable, "register table request")
 
 
-def _commit_of(body: _CommitBody) -> TableCommit:
+def _commit_of(body: JsonBytes, what: str) -> TableCommit:
+    try:
+        # Nearly every commit is spelled as the specification says, and is then read in one go.
+        commit = decode(body, TableCommit, what)
+    except BadRequest:
+        commit = _taken_apart(decode(body, _CommitBody, what))
+    _check_bounds(len(commit.requirements), [type(update) for update in commit.updates])
+    for update in commit.updates:
+        if isinstance(update, AddSnapshot):
+            check_snapshot(update.snapshot)
+    return commit
+
+
+def _check_bounds(requirements: int, updates: Sequence[type[msgspec.Struct]]) -> None:
+    if requirements + len(updates) > CHANGES_MAX:
+        raise BadRequest(f"commit is malformed: more than {CHANGES_MAX} updates and requirements")
+    if sum(update in _DEFINITIONS for update in updates) > DEFINITIONS_MAX:
+        raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
+
+
+def _taken_apart(body: _CommitBody) -> TableCommit:
+    """A commit in which clients took liberties: nulls for what is absent, old names, tags in other cases."""
     if body.updates is None:
         raise BadRequest("commit is malformed: missing updates")
     if len(body.updates) + len(body.requirements or ()) > CHANGES_MAX:
@@ -118,17 +139,11 @@ def _commit_of(body: _CommitBody) -> TableCommit:
     requirements = [_fields_of(raw, "requirement", "type") for raw in body.requirements or ()]
     updates = [_fields_of(raw, "update", "action") for raw in body.updates]
     _check_known(requirements, updates)
-    if sum(_UPDATES[tag] in _DEFINITIONS for tag, _ in updates) > DEFINITIONS_MAX:
-        raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
-    commit = TableCommit(
+    return TableCommit(
         requirements=tuple(_requirement_of(tag, fields) for tag, fields in requirements),
         updates=tuple(_update_of(tag, fields) for tag, fields in updates),
         identifier=body.identifier,
     )
-    for update in commit.updates:
-        if isinstance(update, AddSnapshot):
-            check_snapshot(update.snapshot)
-    return commit
 
 
 _Tagged = tuple[str, dict[str, msgspec.Raw]]

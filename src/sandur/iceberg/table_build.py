@@ -1,7 +1,6 @@
 """The end of a commit: the checks on the whole table, and its two logs."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 from sandur.errors import Invalid
@@ -11,7 +10,7 @@ from sandur.iceberg.properties import integer_property
 from sandur.iceberg.raw_json import JsonArray
 from sandur.iceberg.snapshots import MetadataLogEntry, SnapshotLogEntry
 from sandur.iceberg.sorting import check_order_fits
-from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.table_metadata import TableMetadata, replaced
 
 PREVIOUS_VERSIONS_MAX_DEFAULT = 100
 # The second name is an old alias of the first.
@@ -27,7 +26,7 @@ def finished(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableM
     snapshot_log = _snapshot_log(draft)
     metadata_log = draft.metadata.metadata_log_list if base is None else _metadata_log(base, draft.metadata)
     _check_times(snapshot_log, metadata_log, now_ms)
-    return replace(
+    return replaced(
         draft.metadata,
         last_updated_ms=now_ms,
         snapshot_list=draft.metadata.snapshot_list.folded(),

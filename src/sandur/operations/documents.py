@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import Head, NameRecord
 from sandur.errors import NotFound, SandurError
-from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
+from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata, replaced
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.workspace import Workspace
 
@@ -41,6 +41,7 @@ class Family(Generic[M]):
     head: Callable[[M, int], Head]
     folder: Callable[[M], str]
     compresses: Callable[[M], bool]
+    placed: Callable[[M, str], M]
 
     def missing(self, identifier: Identifier) -> NotFound:
         return NotFound(f"{self.noun} does not exist: {identifier}", subject=self.kind)
@@ -78,6 +79,7 @@ TABLES: Final = Family[TableMetadata](
     head=_table_head,
     folder=_folder,
     compresses=_compresses,
+    placed=lambda metadata, location: replaced(metadata, metadata_location=location),
 )
 
 VIEWS: Final = Family[ViewMetadata](
@@ -89,6 +91,7 @@ VIEWS: Final = Family[ViewMetadata](
     head=_view_head,
     folder=_folder,
     compresses=_compresses,
+    placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 
@@ -135,7 +138,7 @@ def new_location(workspace: Workspace, family: Family[M], metadata: M, *, versio
 
 def written_as(family: Family[M], metadata: M, location: str) -> Document[M]:
     """The document that the metadata will be under a location."""
-    return Document(location, family.encode(metadata), dataclasses.replace(metadata, metadata_location=location))
+    return Document(location, family.encode(metadata), family.placed(metadata, location))
 
 
 async def write_document(workspace: Workspace, family: Family[M], document: Document[M]) -> None:

@@ -88,6 +88,32 @@ def test_all_25_actions_are_known_in_any_case() -> None:
     assert upper == lower
 
 
+REQUIREMENTS: list[Json] = [
+    {"type": "assert-create"},
+    {"type": "assert-table-uuid", "uuid": "x"},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+    {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 1},
+    {"type": "assert-current-schema-id", "current-schema-id": 1},
+    {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 1},
+    {"type": "assert-default-spec-id", "default-spec-id": 1},
+    {"type": "assert-default-sort-order-id", "default-sort-order-id": 1},
+    {"type": "assert-view-uuid", "uuid": "x"},
+]
+
+
+def test_a_commit_means_the_same_whether_it_is_spelled_strictly_or_as_clients_do() -> None:
+    strict = decode_table_commit(body(*ONE_OF_EACH, requirements=REQUIREMENTS))
+    as_clients_do = decode_table_commit(
+        body(
+            *({**update, "action": update["action"].upper(), "extra": None} for update in ONE_OF_EACH),
+            requirements=[{**one, "type": one["type"].title(), "extra": None} for one in REQUIREMENTS],
+        )
+    )
+
+    assert as_clients_do == strict
+
+
 @pytest.mark.parametrize("update", ONE_OF_EACH, ids=lambda update: str(update["action"]))
 def test_every_field_of_an_update_is_required_unless_it_is_optional(update: Json) -> None:
     for name in update.keys() - {"action"}:
