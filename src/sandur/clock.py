@@ -4,10 +4,11 @@ import asyncio
 import os
 import random
 import time
-import uuid
 from typing import Protocol
 
 _RANDOM_BITS = 74
+_VERSION_4 = 0x4 << 76 | 0b10 << 62
+_FREE_IN_V4 = ((1 << 128) - 1) & ~(0xF << 76 | 0b11 << 62)
 
 
 class Clock(Protocol):
@@ -44,7 +45,8 @@ class SystemClock:
         return uuid_v7(self.now_ms(), int.from_bytes(os.urandom(10)))
 
     def new_uuid(self) -> str:
-        return str(uuid.uuid4())
+        value = int.from_bytes(os.urandom(16)) & _FREE_IN_V4 | _VERSION_4
+        return _spelled(value)
 
     def chance(self) -> float:
         return random.random()
@@ -58,5 +60,10 @@ def uuid_v7(now_ms: int, entropy: int) -> str:
     bits = entropy & ((1 << _RANDOM_BITS) - 1)
     high, low = bits >> 62, bits & ((1 << 62) - 1)
     value = (now_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low
-    text = f"{value:032x}"  # As `uuid.UUID` would spell it, at half the cost; several ids are made for every commit.
+    return _spelled(value)
+
+
+def _spelled(value: int) -> str:
+    """As `uuid.UUID` would spell it, at half the cost: several ids are made for every commit."""
+    text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

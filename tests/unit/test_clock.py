@@ -13,6 +13,16 @@ def test_a_new_id_is_a_uuid_of_version_7_and_carries_the_time() -> None:
     assert parsed.int >> 80 == 1_700_000_000_123
 
 
+def test_a_new_uuid_is_random_but_for_its_version() -> None:
+    clock = SystemClock()
+    parsed = [uuid.UUID(clock.new_uuid()) for _ in range(500)]
+
+    assert {one.version for one in parsed} == {4}
+    assert {one.variant for one in parsed} == {uuid.RFC_4122}
+    for bit in set(range(128)) - {62, 63, 76, 77, 78, 79}:
+        assert {one.int >> bit & 1 for one in parsed} == {0, 1}, bit
+
+
 def test_ids_are_never_given_twice() -> None:
     clock = SystemClock()
 

@@ -24,14 +24,14 @@ async def finish_commit(
     head = found.pointer.value.head
     if head is None:
         return
-    await together(
-        [
-            workspace.receipts.ensure(found.pointer.value.table_uuid, head),
-            _finish_claim(claim, after.location),
-            activate(workspace, found),
-            _delete_old_files(workspace, family, before, after),
-        ]
-    )
+    work = [workspace.receipts.ensure(found.pointer.value.table_uuid, head)]
+    if claim.is_keyed:
+        work.append(_finish_claim(claim, after.location))
+    if found.name.value.state == "new":
+        work.append(activate(workspace, found))
+    if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() == "true":
+        work.append(_delete_old_files(workspace, family, before, after))
+    await together(work)
 
 
 async def _finish_claim(claim: KeyClaim, location: str) -> None:
@@ -47,9 +47,7 @@ async def activate(workspace: Workspace, found: Found) -> None:
 
 
 async def _delete_old_files(workspace: Workspace, family: Family[M], before: Document[M], after: Document[M]) -> None:
-    """Files that fell out of the log, when the table asks for it; their receipts exist, or we had not come here."""
-    if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() != "true":
-        return
+    """Files that fell out of the log, for a table that asks for it; their receipts exist, or we had not come here."""
     for location in sorted(set(family.log(before.metadata)) - set(family.log(after.metadata)) - {after.location}):
         with contextlib.suppress(SandurError):
             await workspace.locations.remove(location)

@@ -46,6 +46,8 @@ class KeyClaim:
 
         When this returns the claim says so; ClaimLost when somebody else has it.
         """
+        if self._cell is None:
+            return
         claim = self.held.value if self.held else self._opened(uuid=uuid, namespace_id=namespace_id)
         grown = replace(
             claim,
@@ -64,6 +66,8 @@ class KeyClaim:
         self, *, uuid: str = "", location: str = "", answer: str = "", error: SandurError | None = None
     ) -> None:
         """Make the outcome final, before it is answered (G3); ClaimLost when somebody else has the key."""
+        if self._cell is None:
+            return
         claim = self.held.value if self.held else self._opened(uuid=uuid)
         failure = failure_of(error) if error else None
         await self._swap(replace(claim, state="done", location=location, answer=answer, failure=failure))
