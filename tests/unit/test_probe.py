@@ -143,7 +143,7 @@ class Down(WrappingStore):
         (DeletesAnything, "an object is deleted only at the expected version"),
         (CountsPerObject, "a version never comes back"),
         (FoldsCase, "keys that differ only in case are different objects"),
-        (LetsTwoWin, "of 8 writers with the same expectation exactly one wins"),
+        (LetsTwoWin, "of 3 writers with the same expectation exactly one wins"),
         (Down, "while proving that a read shows what was written before it: down"),
     ],
 )
