@@ -1,0 +1,208 @@
+"""A server stalls right before it swaps, others go on, and then it does swap: the rules that fence it out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.load_table import table_exists
+from sandur.operations.rename import rename
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.crash.aftermaths import OK, answer
+from tests.crash.gated_store import GatedStore, writes_to
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.wrapping_store import Call
+from tests.operations.asking import (
+    NAMESPACE,
+    append,
+    called,
+    commit,
+    content,
+    create,
+    furnish,
+    keyed,
+    load,
+    request,
+    set_property,
+    table,
+)
+from tests.operations.judging import judge, times_applied
+from tests.operations.making import make_workspace
+
+T, U = called("t"), called("u")
+SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
+
+
+class Stalled:
+    """A request under way at a server that is held at one call, and the servers beside it."""
+
+    def __init__(self, *, holds: Callable[[Call], bool]) -> None:
+        self.clock = FixedClock()
+        self.store = MemoryStore(clock=self.clock)
+        self.gated = GatedStore(self.store, holds=holds)
+        self.slow = make_workspace(self.gated, self.clock)
+        self._task: asyncio.Task[str] | None = None
+
+    async def open(self, *names: str) -> None:
+        await furnish(self.server())
+        for name in names:
+            await create(self.server(), name, properties=SHORT_LOG)
+
+    def server(self) -> Workspace:
+        return make_workspace(self.store, self.clock)
+
+    async def begin(self, asked: Awaitable[object]) -> None:
+        self._task = asyncio.create_task(answer(asked))
+        await asyncio.wait_for(self.gated.is_held.wait(), timeout=5)
+
+    async def end(self) -> str:
+        """Let the slow server go on; what it answers."""
+        self.gated.let_go()
+        assert self._task
+        said = await self._task
+        await self.slow.background.drain()
+        return said
+
+    async def foreign(self, count: int) -> None:
+        server = self.server()
+        for number in range(count):
+            sent = request(f"foreign {number} {self.clock.now_ms()}")
+            await commit_table(server, T, commit(set_property("foreign", str(number))), sent)
+            await server.background.drain()
+        self.clock.advance(1)
+
+
+async def test_r6_who_frees_the_new_name_of_a_slow_rename_makes_it_impossible() -> None:
+    stalled = Stalled(holds=writes_to("names/", b'"moved"'))
+    await stalled.open("t")
+    await stalled.begin(rename(stalled.slow, T, U, kind="table", request=request("rename")))
+
+    newer = await create_table(stalled.server(), NAMESPACE, table("u"), request("create u"))
+    said = await stalled.end()
+
+    assert said == "AlreadyExists"
+    assert (await load(stalled.server(), U)).table_uuid == newer.table_uuid
+    assert await table_exists(stalled.server(), T)
+    await judge(stalled.server())
+
+
+async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_once_more() -> None:
+    """Nothing is required and the log is short: only the claim tells the slow one that it is over."""
+    stalled = Stalled(holds=writes_to("iceberg_pointers/", (keyed("commit").key_hash or "").encode()[:32]))
+    await stalled.open("t")
+    asked = commit(set_property("ours", "1"))
+    await stalled.begin(commit_table(stalled.slow, T, asked, keyed("commit")))
+
+    stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
+    other = stalled.server()
+    taken_over = await answer(commit_table(other, T, asked, keyed("commit")))
+    await other.background.drain()
+    await stalled.foreign(3)
+    said = await stalled.end()
+
+    assert (taken_over, said) == (OK, OK)
+    whole = await judge(stalled.server())
+    assert times_applied(whole, keyed("commit").key_hash or "") == 1
+    assert content(await load(stalled.server(), T))["properties"]["foreign"] == "2"
+
+
+async def test_n8_a_create_that_was_refused_under_its_key_cannot_succeed_later() -> None:
+    stalled = Stalled(holds=writes_to("names/", b'"new"'))
+    await stalled.open()
+    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed("create")))
+
+    other = stalled.server()
+    await create(other, "t", properties={"other": "1"})
+    stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
+    refused = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed("create")))
+    await drop_name(other, T, kind="table", request=request("drop"))
+    said = await stalled.end()
+    finally_said = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed("create")))
+
+    assert refused == finally_said == "AlreadyExists"
+    assert said in {"AlreadyExists", "Busy"}
+    assert not await table_exists(stalled.server(), T)
+    await judge(stalled.server())
+
+
+async def test_d4_a_commit_that_stalls_over_a_drop_is_lost() -> None:
+    stalled = Stalled(holds=writes_to("iceberg_pointers/", request("commit").hash.encode()[:32]))
+    await stalled.open("t")
+    await stalled.begin(commit_table(stalled.slow, T, append(1), request("commit")))
+
+    await drop_name(stalled.server(), T, kind="table", request=request("drop"))
+    newer = await create(stalled.server(), "t")
+    said = await stalled.end()
+
+    # Its table is gone; a request without uuid means the one that has the name now.
+    assert said == OK
+    loaded = await load(stalled.server(), T)
+    assert loaded.table_uuid == newer.table_uuid
+    assert times_applied(await judge(stalled.server()), request("commit").hash) == 1
+
+
+async def test_t4_a_transaction_that_was_pushed_aside_decides_anew() -> None:
+    stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
+    await stalled.open("t", "u")
+    change = commit(set_property("together", "1"))
+    await stalled.begin(commit_transaction(stalled.slow, "main", [(T, change), (U, change)], keyed("both")))
+
+    stalled.clock.advance(stalled.slow.settings.transaction_timeout_ms + 1)
+    await stalled.foreign(2)
+    assert "together" not in content(await load(stalled.server(), U))["properties"]
+    said = await stalled.end()
+
+    assert said == OK
+    for one in (T, U):
+        assert content(await load(stalled.server(), one))["properties"]["together"] == "1"
+    assert times_applied(await judge(stalled.server()), keyed("both").key_hash or "") == 2
+
+
+async def test_t4_a_transaction_over_a_dropped_table_does_not_happen() -> None:
+    stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
+    await stalled.open("t", "u")
+    changes = [(T, append(1)), (U, append(1))]
+    await stalled.begin(commit_transaction(stalled.slow, "main", changes, request("both")))
+
+    await drop_name(stalled.server(), T, kind="table", request=request("drop"))
+    said = await stalled.end()
+
+    assert said == "NotFound"
+    assert content(await load(stalled.server(), U))["current-snapshot-id"] == -1
+    await judge(stalled.server())
+
+
+async def test_d2_a_keyed_drop_that_stalls_does_not_drop_the_table_that_came_after() -> None:
+    stalled = Stalled(holds=writes_to("names/", b'"dropped"'))
+    await stalled.open("t")
+    await stalled.begin(drop_name(stalled.slow, T, kind="table", request=keyed("drop")))
+
+    await drop_name(stalled.server(), T, kind="table", request=request("another drop"))
+    newer = await create(stalled.server(), "t")
+    said = await stalled.end()
+
+    assert said == "NotFound"
+    assert (await load(stalled.server(), T)).table_uuid == newer.table_uuid
+    assert await answer(drop_name(stalled.server(), T, kind="table", request=keyed("drop"))) == "NotFound"
+
+
+async def test_s3_a_pointer_whose_file_never_came_is_taken_over_with_one_that_did() -> None:
+    """The file of the first attempt is still on its way when the key is taken over; both end with the same table."""
+    stalled = Stalled(holds=lambda call: call.name == "put" and call.key.startswith("tables/"))
+    await stalled.open()
+    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed("create")))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
+
+    server = stalled.server()
+    made = await create_table(server, NAMESPACE, table("t"), keyed("create"))
+    await server.background.drain()
+    said = await stalled.end()
+
+    assert said == OK
+    assert await load(stalled.server(), T) == made
+    await judge(stalled.server())
