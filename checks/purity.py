@@ -1,4 +1,4 @@
-"""Refuse what the import layers cannot see: `async def` and `open` in pure packages, and modules without a docstring."""
+"""Refuse what import layers cannot see: `async def` and `open` in pure packages, and modules without a docstring."""
 
 import ast
 import sys
