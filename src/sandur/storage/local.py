@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
+from sandur.storage.exchange import exchanged
 from sandur.storage.keys import checked_key, checked_prefix
 from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
 from sandur.storage.threads import Threads
@@ -124,10 +125,12 @@ class LocalStore:
                 if version_ns < later_ns:  # The clock went back, or stands.
                     version_ns = later_ns
                     self._set_version(written, version_ns)
-                self._rename(key, written, path)
+                if status and not self._syncs and exchanged(written, path):
+                    _discard(written)  # What the object was before.
+                else:
+                    self._rename(key, written, path)
         except BaseException as error:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(written)
+            _discard(written)
             if isinstance(error, OSError) and not isinstance(error, BlockingIOError):
                 raise Unavailable(f"object {key}: cannot be written: {error}") from error
             raise
@@ -267,6 +270,12 @@ def _status(path: str) -> os.stat_result | None:
     except OSError as error:
         raise Unavailable(f"file {path}: cannot be examined: {error}") from error
     return None if stat.S_ISDIR(status.st_mode) else status
+
+
+def _discard(written: str) -> None:
+    """Take away a file that nobody sees. One that stays is taken away by a later start."""
+    with contextlib.suppress(OSError):
+        os.unlink(written)
 
 
 def _version(status: os.stat_result) -> Version:
