@@ -56,7 +56,7 @@ crash: $(READY) ## Run the full crash matrix
 	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/statemachine
 
 interop: $(READY) ## Run real engines against a running server
-	@$(BIN)/python -m pytest -m interop tests/interop
+	@$(BIN)/python -m pytest -m '' tests/interop
 
 rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.rck

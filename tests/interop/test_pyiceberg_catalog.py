@@ -27,8 +27,6 @@ from pyiceberg.view.metadata import ViewVersion
 
 from tests.server.process import ServerProcess
 
-pytestmark = pytest.mark.interop
-
 SCHEMA = Schema(
     NestedField(10, "id", LongType(), required=True),
     NestedField(20, "text", StringType(), required=False, doc="what it says"),

@@ -4,12 +4,9 @@ import subprocess
 import sys
 
 import pyarrow as pa
-import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.server.process import ServerProcess
-
-pytestmark = pytest.mark.interop
 
 APPENDS = 10
 

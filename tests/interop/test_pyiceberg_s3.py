@@ -12,8 +12,6 @@ from pyiceberg.types import LongType
 from sandur.settings import Settings
 from tests.server.process import server_process
 
-pytestmark = pytest.mark.interop
-
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "text": ["a", "b", "c"]})
 
 

@@ -18,8 +18,6 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
 
-pytestmark = pytest.mark.interop
-
 GONE_LOOKS_MAX = 600
 LOOK_SECONDS = 0.1
 
