@@ -1,5 +1,6 @@
 """Who asks and where: headers, and what the settings fix."""
 
+import jwt
 import pytest
 
 from sandur.catalog.sources import Source
@@ -7,6 +8,7 @@ from sandur.errors import BadRequest
 from sandur.server.identity import Identity, identified, source_of
 from sandur.server.listening import check_exposure, is_loopback
 from sandur.server.messages import HttpRequest, Refused
+from sandur.server.tokens import Bearer, signed_token
 from sandur.settings import Settings, load_settings
 
 OPEN = Settings()
@@ -84,3 +86,64 @@ def test_other_machines_are_let_in_only_by_token_or_by_flag(host: str) -> None:
 def test_a_token_that_is_not_set_lets_nobody_in() -> None:
     with pytest.raises(BadRequest, match="needs the setting token"):
         check_exposure(Settings(authentication="token"))
+
+
+SECRET = "a secret of at least thirty-two bytes"  # noqa: S105 - of the test
+SIGNED = load_settings(flags={"authentication": "token", "token": SECRET})
+LATER = 4_000_000_000
+
+
+def signed(*, secret: str = SECRET, expires: int = LATER, **bearer: str) -> str:
+    return "Bearer " + signed_token(Bearer(**{"principal": "ann", **bearer}), secret=secret, expires_at_seconds=expires)
+
+
+def test_a_signed_token_says_who_its_bearer_is_and_where() -> None:
+    value = signed(tenant="acme", workspace="dev")
+
+    assert identified(request(authorization=value), SIGNED, needs_token=True) == Identity("acme", "dev", "ann")
+
+
+def test_a_signed_token_without_a_place_leaves_it_to_the_headers() -> None:
+    chosen = identified(request(authorization=signed(), x_sandur_tenant="acme"), SIGNED, needs_token=True)
+
+    assert chosen == Identity("acme", "default", "ann")
+
+
+def test_a_header_that_asks_for_another_place_than_the_token_is_refused() -> None:
+    asked = request(authorization=signed(tenant="acme"), x_sandur_tenant="other")
+
+    with pytest.raises(Refused) as caught:
+        identified(asked, SIGNED, needs_token=True)
+
+    assert caught.value.status == 403
+    assert identified(
+        request(authorization=signed(tenant="acme"), x_sandur_tenant="acme"), SIGNED, needs_token=True
+    ) == Identity("acme", "default", "ann")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        signed(secret="another secret of thirty-two bytes, or more"),  # noqa: S106 - of the test
+        signed(expires=1),
+        "Bearer " + jwt.encode({"sub": "ann", "exp": LATER}, "", algorithm="none"),
+        "Bearer " + jwt.encode({"exp": LATER}, SECRET, algorithm="HS256"),
+        "Bearer " + jwt.encode({"sub": "ann"}, SECRET, algorithm="HS256"),
+        "Bearer " + jwt.encode({"sub": "ann", "exp": LATER, "tenant": 1}, SECRET, algorithm="HS256"),
+        "Bearer a.b.c",
+    ],
+    ids=["another secret", "expired", "unsigned", "nobody", "for ever", "a number for a tenant", "rubbish"],
+)
+def test_a_token_that_was_not_signed_so_does_not_let_in(value: str) -> None:
+    with pytest.raises(Refused) as caught:
+        identified(request(authorization=value), SIGNED, needs_token=True)
+
+    assert caught.value.status == 401
+
+
+def test_a_short_secret_signs_nothing() -> None:
+    with pytest.warns(jwt.InsecureKeyLengthWarning):
+        value = signed(secret="hush")  # noqa: S106 - of the test
+
+    with pytest.raises(Refused):
+        identified(request(authorization=value), LOCKED, needs_token=True)

@@ -75,3 +75,19 @@ def test_a_catalog_outside_of_what_is_allowed_is_refused(tmp_path: Path) -> None
 
     assert done.returncode == 1
     assert "s3://elsewhere/lake" in done.stderr
+
+
+def test_a_token_is_made_of_a_long_secret_only(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(f'token = "{"s" * 32}"')
+    short = tmp_path / "short.toml"
+    short.write_text('token = "s"')
+
+    made = sandur("token", "ann", "--tenant", "acme", "--config", str(file))
+    refused = sandur("token", "ann", "--config", str(short))
+
+    assert made.stdout.count(".") == 2, made.stderr
+    assert (refused.returncode, refused.stderr.strip()) == (
+        1,
+        "sandur: setting token: a secret that signs tokens has at least 32 bytes",
+    )

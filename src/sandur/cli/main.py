@@ -108,3 +108,18 @@ def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_
     from sandur.cli.catalogs import show_catalogs  # noqa: PLC0415 - starts fast
 
     show_catalogs(store=store, config=config, as_json=as_json)
+
+
+@app.command()
+def token(
+    principal: str,
+    *,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Hold the bearer to this tenant")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="Hold the bearer to this workspace")] = None,
+    lifetime: Annotated[str, typer.Option("--lifetime", help="How long it is good, such as PT1H or P30D")] = "P1D",
+    config: ConfigOption = None,
+) -> None:
+    """Print a token for somebody, signed with the server's secret (setting token)."""
+    from sandur.cli.make_token import make_token  # noqa: PLC0415 - starts fast
+
+    typer.echo(make_token(principal, tenant=tenant, workspace=workspace, lifetime=lifetime, config=config))

@@ -36,12 +36,13 @@ async def get_token(call: Call) -> Answer:
             )
     if not is_good_token(secret or "", call.service.settings):
         return _refused(401, "invalid_client", "the client is unknown or its secret is wrong")
-    return _granted(call, form.get("scope") or "catalog")
+    return _granted(secret or ANONYMOUS, form.get("scope") or "catalog")
 
 
-def _granted(call: Call, scope: str) -> Answer:
+def _granted(token: str, scope: str) -> Answer:
+    """What was shown is given back: a token that holds its bearer to one place is never changed for a wider one."""
     body = {
-        "access_token": call.service.settings.token or ANONYMOUS,
+        "access_token": token,
         "token_type": "bearer",
         "expires_in": _LIFETIME_SECONDS,
         "issued_token_type": _ACCESS_TOKEN,
