@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, Final
 
 from sandur.errors import SandurError
 
 AT_ONCE_MAX: Final = 256
+
+_is_behind: Final[ContextVar[bool]] = ContextVar("is_behind", default=False)
+"""Whether the running task, or one that it works for, is finished behind an answer."""
 
 
 class Background:
@@ -20,8 +24,11 @@ class Background:
         self._on_failure = on_failure
 
     async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        """Begin the work. Waits only when too much of it is under way already."""
-        while len(self._tasks) >= AT_ONCE_MAX:
+        """Begin the work. Waits only when too much of it is under way already.
+
+        Work that begins other work never waits: all of the rest may be waiting for what it holds.
+        """
+        while len(self._tasks) >= AT_ONCE_MAX and not _is_behind.get():
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._guarded(what, work), name=what)
         self._tasks.add(task)
@@ -33,6 +40,7 @@ class Background:
             await asyncio.wait(self._tasks)
 
     async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        _is_behind.set(True)
         try:
             await work
         except SandurError as error:
