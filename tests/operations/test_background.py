@@ -2,35 +2,55 @@
 
 import asyncio
 
+from sandur.errors import Busy, SandurError
 from sandur.operations.background import AT_ONCE_MAX, Background
 
 
-async def test_with_too_much_under_way_the_next_waits() -> None:
-    background, is_free = Background(), asyncio.Event()
+async def test_work_that_holds_what_the_rest_waits_for_may_begin_more_work() -> None:
+    background = Background()
+    lock = asyncio.Lock()
+    done: list[str] = []
+
+    async def small() -> None:
+        done.append("small")
+
+    async def large() -> None:
+        async with lock:
+            await asyncio.sleep(0)
+            await asyncio.gather(background.run("small", small()))
+            done.append("large")
+
     for _ in range(AT_ONCE_MAX):
-        await background.run("wait", is_free.wait())
+        await background.run("large", large())
+    await asyncio.wait_for(background.drain(), timeout=30)
 
-    one_more = asyncio.create_task(background.run("one more", is_free.wait()))
+    assert (done.count("small"), done.count("large")) == (AT_ONCE_MAX, AT_ONCE_MAX)
+
+
+async def test_an_answer_waits_when_too_much_is_under_way() -> None:
+    background = Background()
+    gate = asyncio.Event()
+    for _ in range(AT_ONCE_MAX):
+        await background.run("held", gate.wait())
+
+    one_more = asyncio.create_task(background.run("one more", asyncio.sleep(0)))
     await asyncio.sleep(0.01)
-
-    assert not one_more.done()
-    is_free.set()
-    await asyncio.wait_for(one_more, 1)
+    waited = not one_more.done()
+    gate.set()
+    await one_more
     await background.drain()
 
+    assert waited
 
-async def test_work_that_the_rest_waits_for_can_begin_other_work() -> None:
-    """As an index that is split while creates queue up for it: what the split leaves is taken away behind it."""
-    background, lock, done = Background(), asyncio.Lock(), []
 
-    async def finish(number: int) -> None:
-        async with lock:
-            # In a task of its own, as calls of one round are.
-            await asyncio.create_task(background.run("behind it", asyncio.sleep(0)))
-        done.append(number)
+async def test_what_fails_is_told_and_does_not_come_back() -> None:
+    told: list[tuple[str, SandurError]] = []
+    background = Background(lambda what, error: told.append((what, error)))
 
-    for number in range(AT_ONCE_MAX):
-        await background.run("finish", finish(number))
-    await asyncio.wait_for(background.drain(), 10)
+    async def fails() -> None:
+        raise Busy("too much")
 
-    assert len(done) == AT_ONCE_MAX
+    await background.run("a task", fails())
+    await background.drain()
+
+    assert [(what, str(error)) for what, error in told] == [("a task", "too much")]
