@@ -8,6 +8,7 @@ segment is split.
 import bisect
 import hashlib
 import itertools
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, assert_never
@@ -156,7 +157,8 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def is_sorted(entries: Sequence[Entry]) -> bool:
-    return all(one.name < two.name for one, two in itertools.pairwise(entries))
+    names = [entry.name for entry in entries]
+    return all(map(operator.lt, names, names[1:]))
 
 
 def merged(entries: Sequence[Entry], truth: Mapping[str, Entry | None]) -> tuple[Entry, ...]:

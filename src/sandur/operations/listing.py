@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.index import Scope, names_of
+from sandur.catalog.identifiers import Kind, Namespace
+from sandur.catalog.index import Entry, Scope, names_of
 from sandur.catalog.paging import checked_size, last_of, token_of
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import EntriesPage, entries_page, glance
@@ -23,11 +23,11 @@ class PageRequest(NamedTuple):
 
 async def list_names(
     workspace: Workspace, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
-) -> Page[Identifier]:
-    """The names of one kind in a namespace; NotFound when the namespace does not exist."""
+) -> Page[Entry]:
+    """What has a name of one kind in a namespace; NotFound when the namespace does not exist."""
     listing = Listing(workspace, names_of(namespace), kind, PageRequest(page_token, page_size))
     page = await listing.read(beside=must_exist(workspace, namespace))
-    return Page([Identifier(*namespace, entry.name) for entry in page.entries], listing.next_token(page))
+    return Page(page.entries, listing.next_token(page))
 
 
 async def must_exist(workspace: Workspace, namespace: Namespace) -> None:

@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.identifiers import Namespace
 from sandur.errors import BadRequest
 from sandur.iceberg.raw_json import check_utf8, decode
 from sandur.iceberg.requests import TableIdentifier
@@ -24,6 +24,13 @@ class Loaded(Protocol):
 
     @property
     def metadata(self) -> bytes: ...
+
+
+class Named(Protocol):
+    """Whatever a list shows by its name alone."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class CreateNamespaceBody(msgspec.Struct, frozen=True):
@@ -72,7 +79,7 @@ def namespaces_body(namespaces: Sequence[Namespace], next_token: str | None) -> 
     return _encode({"namespaces": [namespace.levels for namespace in namespaces], "next-page-token": next_token})
 
 
-def identifiers_body(namespace: Namespace, entries: Sequence[Identifier], next_token: str | None) -> bytes:
+def identifiers_body(namespace: Namespace, entries: Sequence[Named], next_token: str | None) -> bytes:
     """A page of identifiers, all of one namespace.
 
     Every name is encoded in one go, one a line, and what stands between two names is replaced: a line ends nowhere

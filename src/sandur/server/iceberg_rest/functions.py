@@ -1,6 +1,5 @@
 """Functions over HTTP: the protocol only reads them."""
 
-from sandur.catalog.identifiers import Identifier
 from sandur.errors import NotFound
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import load_namespace
@@ -14,16 +13,11 @@ async def list_functions(call: Call) -> Answer:
     found = await list_names(
         call.workspace, call.namespace, kind="function", page_token=page.token, page_size=page.size
     )
-    return json_answer(
-        encoded({"identifiers": [_path(entry) for entry in found.entries], "next-page-token": found.next_token})
-    )
+    paths = [[*call.namespace.levels, entry.name] for entry in found.entries]
+    return json_answer(encoded({"identifiers": paths, "next-page-token": found.next_token}))
 
 
 async def load_function(call: Call) -> Answer:
     """Absent whatever the name: no function of this catalog has Iceberg's form, which only a writer could give it."""
     await load_namespace(call.workspace, call.namespace)
     raise NotFound(f"Function does not exist: {call.identifier('function')}", subject="function")
-
-
-def _path(identifier: Identifier) -> list[str]:
-    return [*identifier.levels, identifier.name]
