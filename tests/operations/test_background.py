@@ -54,3 +54,11 @@ async def test_what_fails_is_told_and_does_not_come_back() -> None:
     await background.drain()
 
     assert [(what, str(error)) for what, error in told] == [("a task", "too much")]
+
+
+async def test_what_never_ends_is_given_up_when_the_time_is_over() -> None:
+    background = Background()
+    await background.run("for ever", asyncio.Event().wait())
+
+    await asyncio.wait_for(background.drain(within_seconds=0.01), timeout=30)
+    await asyncio.wait_for(background.drain(), timeout=30)

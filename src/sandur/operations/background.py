@@ -34,10 +34,17 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def drain(self) -> None:
-        """Wait until nothing is under way any more."""
+    async def drain(self, *, within_seconds: float | None = None) -> None:
+        """Wait until nothing is under way any more, at most so long; what is left then is given up."""
+        loop = asyncio.get_running_loop()
+        ends_at = None if within_seconds is None else loop.time() + within_seconds
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            left = None if ends_at is None else ends_at - loop.time()
+            if left is not None and left <= 0:
+                break
+            await asyncio.wait(self._tasks, timeout=left)
+        for task in tuple(self._tasks):
+            task.cancel()
 
     async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
         _is_behind.set(True)

@@ -8,7 +8,7 @@ from sandur.operations.background import Background
 from sandur.operations.caches import Recent
 from sandur.operations.catalogs import ensure_default_catalog
 from sandur.operations.workspace import Workspace
-from sandur.settings import Settings
+from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations, address_of
 from sandur.storage.object_store import ObjectStore
@@ -39,8 +39,8 @@ class Sandur:
         await ensure_default_catalog(self.workspace(tenant, workspace))
 
     async def close(self) -> None:
-        """Finish what was begun, then let go of the store. Nothing is asked afterwards."""
-        await self._background.drain()
+        """Finish what was begun, as long as the settings allow, then let go of the store. Nothing is asked afterwards."""
+        await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()
         await self._store.close()
 
