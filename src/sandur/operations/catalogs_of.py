@@ -39,7 +39,7 @@ class Sandur:
         await ensure_default_catalog(self.workspace(tenant, workspace))
 
     async def close(self) -> None:
-        """Finish what was begun, as long as the settings allow, then let go of the store. Nothing is asked afterwards."""
+        """Finish what was begun, as long as the settings allow, then let go of the store."""
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()
         await self._store.close()
