@@ -1,24 +1,71 @@
-"""Servers for real clients: one on a folder for most tests, one on a bucket for a pass over everything."""
+"""Servers for real clients, one on a folder and one on a bucket, and the record of what the clients did."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 
+from sandur.settings import Settings
+from tests.interop.matrix import FOLDER, RECORDER, S3, STORES
+from tests.interop.serving import Served, server_settings
 from tests.server.process import ServerProcess, server_process
 
 _numbers = itertools.count()
+# A server that deletes what it is told to purge at once.
+_HURRIED = {"purge_delay": "PT1S", "janitor_interval": "PT1S"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "operation(engine, name, store=, cannot=): what the test shows an engine doing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    RECORDER.note(item, report)
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    RECORDER.keep()
 
 
 @pytest.fixture(scope="session")
 def folder_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of two workers that deletes what it is told to purge at once."""
+    """A server of two workers on a fresh folder."""
     folder = tmp_path_factory.mktemp("interop")
-    hurried = {"purge_delay": "PT1S", "janitor_interval": "PT1S"}
-    with server_process(folder, "--workers", "2", fsync="never", **hurried) as server:
+    with server_process(folder, "--workers", "2", fsync="never", **_HURRIED) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def bucket_server(seaweedfs_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of two workers on a fresh prefix of a real S3."""
+    folder = tmp_path_factory.mktemp("interop-bucket")
+    store = f"s3://sandur/{folder.name}"
+    told = server_settings(seaweedfs_settings.s3)
+    with server_process(folder, "--workers", "2", "--store", store, **told, **_HURRIED) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=STORES)
+def served(request: pytest.FixtureRequest) -> Served:
+    """Each store in turn, with a running server on it."""
+    if request.param == FOLDER:
+        return Served(FOLDER, request.getfixturevalue("folder_server"))
+    settings: Settings = request.getfixturevalue("seaweedfs_settings")
+    return Served(S3, request.getfixturevalue("bucket_server"), settings.s3)
+
+
+@pytest.fixture
+def schema_name(served: Served) -> str:
+    """A namespace of this test alone, on the store of the test."""
+    name = f"schema_{next(_numbers)}"
+    with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as opened:
+        opened.create_namespace(name)
+    return name
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""Who can write a table that everybody must be able to read, and who can read one.
+
+Engines add themselves in the module `cross` of one of the packages in `CONTRIBUTORS`, with `WRITERS` and `READERS` of
+their own; the test takes every pair of a writer and a reader on every store that both can reach.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.interop.matrix import STORES
+from tests.interop.serving import Served
+
+CONTRIBUTORS: Final = ("tests.interop.spark", "tests.interop.engines")
+
+Row = tuple[int, str | None, float | None]
+
+# The columns are id (long), name (string), amount (double), in this order.
+ROWS: Final[tuple[Row, ...]] = ((1, "one", 1.5), (2, None, -2.25), (3, "þrír ❄", None))
+# Who can delete rows inserts this one as well and deletes it again, so that readers meet what deletes leave.
+DELETED_ROW: Final[Row] = (4, "gone", 4.0)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Creates a table in a namespace that is there, and leaves exactly `ROWS` in it."""
+
+    engine: str
+    write: Callable[[Served, str, str], None]
+    stores: tuple[str, ...] = STORES
+    is_quick: bool = False
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads all rows of a table, in any order."""
+
+    engine: str
+    read: Callable[[Served, str, str], Iterable[Row]]
+    stores: tuple[str, ...] = STORES
+    is_quick: bool = False
+
+
+def contributed(kind: str) -> list[Writer] | list[Reader]:
+    """`WRITERS` or `READERS` of every package that has them."""
+    found: list[Writer] | list[Reader] = []
+    for package in CONTRIBUTORS:
+        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.cross"):
+            found += getattr(importlib.import_module(f"{package}.cross"), kind)
+    return found

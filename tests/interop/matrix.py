@@ -1,0 +1,331 @@
+"""What each engine was seen to do, on which store: recorded by the tests, told as a table.
+
+A test says what it shows with the mark `operation`; its outcome is kept in `build/interop.json`, beside those of
+earlier runs. `python -m tests.interop.matrix` prints the table and writes it into `docs/engines.md`, where the columns
+of engines that were not run stay as they are.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+Outcome = Literal["passed", "failed", "skipped", "cannot"]
+
+FOLDER: Final = "folder"
+S3: Final = "S3"
+STORES: Final = (FOLDER, S3)
+
+ROOT: Final = Path(__file__).parents[2]
+RESULTS: Final = ROOT / "build" / "interop.json"
+PAGE: Final = ROOT / "docs" / "engines.md"
+BEGIN: Final = "<!-- matrix: begin -->"
+END: Final = "<!-- matrix: end -->"
+
+# Engines and operations in the order in which they are told; others follow in the order of the alphabet.
+ENGINES: Final = (
+    "Spark",
+    "Spark 3.5",
+    "PyIceberg",
+    "DuckDB",
+    "Polars",
+    "Trino",
+    "Flink",
+    "chDB",
+    "Daft",
+    "DataFusion",
+    "Sail",
+    "iceberg-js",
+    "iceberg-go",
+    "iceberg-rust",
+)
+OPERATIONS: Final = (
+    "namespaces",
+    "create table",
+    "create table as select",
+    "replace table",
+    "read",
+    "insert",
+    "overwrite",
+    "update",
+    "delete",
+    "merge",
+    "evolve schema",
+    "evolve partitioning",
+    "sort order",
+    "properties",
+    "rename",
+    "drop",
+    "register",
+    "views",
+    "time travel",
+    "branches and tags",
+    "transaction over one table",
+    "transaction over two tables",
+    "concurrent writers",
+    "add files",
+    "expire snapshots",
+)
+
+# The worst of several tests of one thing is what is told.
+_WORST_FIRST: Final[tuple[Outcome, ...]] = ("failed", "skipped", "cannot", "passed")
+_SIGNS: Final[dict[Outcome, str]] = {"failed": "✗ ", "skipped": "? ", "cannot": "– ", "passed": ""}
+_SIGN_OF_FAILURE: Final = "✗"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one test showed of one engine, operation and store."""
+
+    engine: str
+    operation: str
+    store: str
+    test: str
+    outcome: Outcome
+    reason: str = ""
+
+
+class Results(msgspec.Struct, frozen=True):
+    """What is known so far, and which version of each engine it was."""
+
+    results: tuple[Result, ...] = ()
+    versions: dict[str, str] = {}
+
+    def updated(self, newer: "Results") -> "Results":
+        """These with what is newer in their place: test by test, so that parts may be run alone."""
+        kept = {(one.engine, one.operation, one.store, one.test): one for one in self.results}
+        kept |= {(one.engine, one.operation, one.store, one.test): one for one in newer.results}
+        return Results(results=tuple(kept.values()), versions=self.versions | newer.versions)
+
+
+def operation(engine: str, name: str, *, store: str | None = None, cannot: str = "") -> pytest.MarkDecorator:
+    """The mark of a test that shows an engine doing something; a test may carry several.
+
+    Without `store` it is the one that the test's fixture `served` stands for, or the folder. With `cannot` a pass means
+    that the engine refuses, as expected, and that this is the reason to tell.
+    """
+    return pytest.mark.operation(engine, name, store=store, cannot=cannot)
+
+
+class Recorder:
+    """Collects what the tests of a run show."""
+
+    def __init__(self) -> None:
+        self.results: dict[tuple[str, str, str, str], Result] = {}
+        self.versions: dict[str, str] = {}
+
+    def version(self, engine: str, version: str) -> None:
+        """Which version of the engine runs."""
+        self.versions[engine] = version
+
+    def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Take down one phase of a test; setting up counts only when it fails or skips, taking down when it fails."""
+        if report.when != "call" and not report.failed and not report.skipped:
+            return
+        for mark in item.iter_markers("operation"):
+            result = _result(item, report, mark)
+            key = (result.engine, result.operation, result.store, result.test)
+            self.results[key] = _worse(self.results.get(key), result)
+
+    def keep(self, path: Path = RESULTS) -> None:
+        """Write what was collected into what earlier runs left."""
+        if not self.results:
+            return
+        merged = read_results(path).updated(Results(results=tuple(self.results.values()), versions=self.versions))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(merged), indent=1))
+
+
+RECORDER: Final = Recorder()
+
+
+def read_results(path: Path = RESULTS) -> Results:
+    return msgspec.json.decode(path.read_bytes(), type=Results) if path.exists() else Results()
+
+
+def _result(item: pytest.Item, report: pytest.TestReport, mark: pytest.Mark) -> Result:
+    engine, name = mark.args
+    outcome: Outcome = report.outcome
+    reason = _reason(report)
+    if outcome == "passed" and mark.kwargs.get("cannot"):
+        outcome, reason = "cannot", mark.kwargs["cannot"]
+    store = mark.kwargs.get("store") or _served_by(item)
+    return Result(engine=engine, operation=name, store=store, test=item.nodeid, outcome=outcome, reason=reason)
+
+
+def _served_by(item: pytest.Item) -> str:
+    """The store that the fixture `served` stands for in this test."""
+    call = getattr(item, "callspec", None)
+    return str(call.params.get("served", FOLDER)) if call else FOLDER
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if report.outcome == "passed":
+        return ""
+    if isinstance(report.longrepr, tuple):  # A skip: file, line and reason.
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    lines = [line.removeprefix("E ").strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+    return (lines or ["failed"])[0][:200]
+
+
+def _worse(one: Result | None, other: Result) -> Result:
+    return other if one is None else min((one, other), key=lambda result: _WORST_FIRST.index(result.outcome))
+
+
+# How it is told.
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The table as it is told: a text for each operation and engine, and the reasons for what is not plain."""
+
+    headings: dict[str, str]
+    cells: dict[tuple[str, str], str]
+    reasons: dict[str, tuple[str, ...]]
+
+    def beside(self, older: "Told") -> "Told":
+        """These columns in the place of the older ones of the same engines, beside those of all others."""
+        cells = {key: text for key, text in older.cells.items() if key[1] not in self.headings}
+        return Told(
+            headings=older.headings | self.headings,
+            cells=cells | self.cells,
+            reasons={engine: lines for engine, lines in older.reasons.items() if engine not in self.headings}
+            | self.reasons,
+        )
+
+
+def told(results: Results) -> Told:
+    """A result per engine, operation and store, the worst where there are several."""
+    worst: dict[tuple[str, str, str], Result] = {}
+    for one in results.results:
+        key = (one.engine, one.operation, one.store)
+        worst[key] = _worse(worst.get(key), one)
+    engines = {engine for engine, _, _ in worst}
+    cells = {
+        (name, engine): _cell({store: worst[engine, name, store].outcome for store in _stores(worst, engine, name)})
+        for engine, name, _ in worst
+    }
+    reasons = {
+        engine: tuple(dict.fromkeys(_explained(one) for one in worst.values() if one.engine == engine and one.reason))
+        for engine in engines
+    }
+    headings = {engine: f"{engine} {results.versions.get(engine, '')}".strip() for engine in engines}
+    return Told(headings=headings, cells=cells, reasons={engine: lines for engine, lines in reasons.items() if lines})
+
+
+def _stores(worst: Mapping[tuple[str, str, str], Result], engine: str, name: str) -> list[str]:
+    return sorted((store for e, n, store in worst if (e, n) == (engine, name)), key=_place(STORES))
+
+
+def _cell(outcomes: Mapping[str, Outcome]) -> str:
+    by_outcome: dict[Outcome, list[str]] = {}
+    for store, outcome in outcomes.items():
+        by_outcome.setdefault(outcome, []).append(store)
+    return ", ".join(f"{_SIGNS[outcome]}{' + '.join(stores)}" for outcome, stores in by_outcome.items())
+
+
+def _explained(result: Result) -> str:
+    reason = " ".join(result.reason.split()).replace("|", "/")
+    return f"{result.operation}, {result.store}: {reason}"
+
+
+def _place(order: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:
+    """Sorts by a list first, and by the alphabet what is not on it."""
+    return lambda name: (order.index(name) if name in order else len(order), name)
+
+
+def _sorted_engines(matrix: Told) -> list[str]:
+    return sorted(matrix.headings, key=_place(ENGINES))
+
+
+def _sorted_operations(matrix: Told) -> list[str]:
+    return sorted({name for name, _ in matrix.cells}, key=_place(OPERATIONS))
+
+
+def markdown(matrix: Told) -> str:
+    engines = _sorted_engines(matrix)
+    lines = [_line(["", *(matrix.headings[engine] for engine in engines)]), "|" + "---|" * (len(engines) + 1)]
+    lines += [
+        _line([name, *(matrix.cells.get((name, engine), "") for engine in engines)])
+        for name in _sorted_operations(matrix)
+    ]
+    for engine in engines:
+        if reasons := matrix.reasons.get(engine):
+            lines += ["", f"{engine}:", "", *(f"- {reason}" for reason in reasons)]
+    return "\n".join(lines)
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "|" + "|".join(f" {text} " if text else " " for text in texts) + "|"
+
+
+def parsed(text: str) -> Told:
+    """What `markdown` wrote."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    if not rows:
+        return Told(headings={}, cells={}, reasons={})
+    headings = {_engine_in(heading): heading for heading in rows[0][1:]}
+    cells = {(row[0], engine): cell for row in rows[2:] for engine, cell in zip(headings, row[1:], strict=True) if cell}
+    reasons: dict[str, tuple[str, ...]] = {}
+    engine = ""
+    for line in text.splitlines():
+        if line.endswith(":") and line[:1] not in {"|", "-"}:
+            engine = line[:-1]
+        elif line.startswith("- "):
+            reasons[engine] = (*reasons.get(engine, ()), line[2:])
+    return Told(headings=headings, cells=cells, reasons=reasons)
+
+
+def _engine_in(heading: str) -> str:
+    """The engine without its version; the longest known name wins, as one has a number in its name."""
+    known = [engine for engine in ENGINES if heading == engine or heading.startswith(f"{engine} ")]
+    return max(known, key=len) if known else re.sub(r" v?\d\S*$", "", heading)
+
+
+def rewritten(page: str, newer: Told) -> str:
+    """The page with the columns of the engines that were run in their place."""
+    before, _, rest = page.partition(BEGIN)
+    inside, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n{markdown(newer.beside(parsed(inside)))}\n{END}{after}"
+
+
+def show(console: Console, matrix: Told) -> None:
+    engines = _sorted_engines(matrix)
+    table = Table(
+        "operation", *(matrix.headings[engine] for engine in engines), title="What each engine was seen to do"
+    )
+    for name in _sorted_operations(matrix):
+        table.add_row(name, *(_colored(matrix.cells.get((name, engine), "")) for engine in engines))
+    console.print(table)
+    for engine in engines:
+        for reason in matrix.reasons.get(engine, ()):
+            console.print(f"{engine}, {reason}", markup=False)
+
+
+def _colored(cell: str) -> str:
+    if _SIGN_OF_FAILURE in cell:
+        return f"[red]{cell}[/]"
+    return f"[yellow]{cell}[/]" if cell[:1] in {"?", "–"} else f"[green]{cell}[/]"
+
+
+def main(arguments: list[str]) -> int:
+    """`fresh` forgets earlier runs; otherwise the table is told and written, and a failure is exit code 1."""
+    if arguments == ["fresh"]:
+        RESULTS.unlink(missing_ok=True)
+        return 0
+    results = read_results()
+    matrix = told(results)
+    show(Console(highlight=False), matrix)
+    if matrix.headings:
+        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), matrix), encoding="utf-8")
+    return int(any(one.outcome == "failed" for one in results.results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""The recipes of `docs/engines.md`: found by the comment above each, and run as they stand but for the address.
+
+A recipe is a fenced block below `<!-- recipe: NAME -->`. Python and shell run by themselves; other languages, and
+engines that need an environment of their own, have a runner of that name in `RUNNERS`, or in `RUNNERS` of the module
+`recipes` of one of the packages in `CONTRIBUTORS`.
+"""
+
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.interop.matrix import PAGE
+
+# The only thing that is replaced: where a server listens when nothing else was said.
+DEFAULT_ADDRESS: Final = "127.0.0.1:8181"
+SECONDS_MAX: Final = 280
+CONTRIBUTORS: Final = ("tests.interop.spark", "tests.interop.engines")
+
+_RECIPE: Final = re.compile(
+    r"^<!-- recipe: (?P<name>[\w.-]+) -->\n+```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_MARKED: Final = re.compile(r"^<!-- recipe:", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A block of the page."""
+
+    name: str
+    language: str
+    text: str
+
+    def at(self, address: str) -> "Recipe":
+        """The recipe for a server that listens at `host:port`."""
+        return Recipe(self.name, self.language, self.text.replace(DEFAULT_ADDRESS, address))
+
+
+# Runs a recipe in an empty folder and returns what it printed; raises when it fails.
+Runner = Callable[[Recipe, Path], str]
+
+
+def recipes(page: Path = PAGE) -> list[Recipe]:
+    """Every recipe of the page; ValueError for a mark that no block follows, or a name that comes twice."""
+    text = page.read_text(encoding="utf-8")
+    found = [Recipe(match["name"], match["language"], match["text"]) for match in _RECIPE.finditer(text)]
+    if len(found) != len(_MARKED.findall(text)):
+        raise ValueError(f"{page.name}: a recipe is marked where no fenced block follows")
+    if len({recipe.name for recipe in found}) != len(found):
+        raise ValueError(f"{page.name}: two recipes have the same name")
+    return found
+
+
+def runner_of(recipe: Recipe) -> Runner:
+    runners: dict[str, Runner] = {**RUNNERS}
+    for package in CONTRIBUTORS:
+        runners |= _contributed(package)
+    if recipe.name in runners:
+        return runners[recipe.name]
+    if recipe.language in _BY_LANGUAGE:
+        return _BY_LANGUAGE[recipe.language]
+    raise ValueError(f"recipe {recipe.name}: nothing here runs {recipe.language}")
+
+
+def run_command(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """What the command printed; its folder of commands is that of this Python, as in an activated environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{command[0]}: ended with {done.returncode}\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
+        )
+    return done.stdout
+
+
+def _python(recipe: Recipe, folder: Path) -> str:
+    return run_command([sys.executable, _written(recipe, folder, "recipe.py")], folder)
+
+
+def _bash(recipe: Recipe, folder: Path) -> str:
+    return run_command(["bash", "-euo", "pipefail", _written(recipe, folder, "recipe.sh")], folder)
+
+
+def _written(recipe: Recipe, folder: Path, name: str) -> str:
+    path = folder / name
+    path.write_text(recipe.text, encoding="utf-8")
+    return str(path)
+
+
+def _contributed(package: str) -> dict[str, Runner]:
+    if importlib.util.find_spec(package) is None or importlib.util.find_spec(f"{package}.recipes") is None:
+        return {}
+    found: dict[str, Runner] = importlib.import_module(f"{package}.recipes").RUNNERS
+    return found
+
+
+_BY_LANGUAGE: Final[dict[str, Runner]] = {"python": _python, "bash": _bash}
+RUNNERS: Final[dict[str, Runner]] = {}

@@ -1,0 +1,114 @@
+"""The record of what engines did: nothing bad is hidden, and nothing that was not run is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.matrix import (
+    BEGIN,
+    END,
+    PAGE,
+    Outcome,
+    Recorder,
+    Result,
+    Results,
+    markdown,
+    parsed,
+    read_results,
+    rewritten,
+    told,
+)
+
+
+def result(engine: str, name: str, outcome: Outcome, *, store: str = "folder", test: str = "t") -> Result:
+    reason = "" if outcome == "passed" else f"why {outcome}"
+    return Result(engine=engine, operation=name, store=store, test=test, outcome=outcome, reason=reason)
+
+
+def results(*some: Result, **versions: str) -> Results:
+    return Results(results=some, versions=versions)
+
+
+@pytest.mark.parametrize("worse", ["failed", "skipped", "cannot"])
+def test_the_worst_of_several_tests_is_told_with_its_reason(worse: Outcome) -> None:
+    matrix = told(results(result("DuckDB", "read", "passed"), result("DuckDB", "read", worse, test="u")))
+
+    assert matrix.cells["read", "DuckDB"] != "folder"
+    assert matrix.reasons["DuckDB"] == (f"read, folder: why {worse}",)
+
+
+def test_stores_are_told_apart() -> None:
+    matrix = told(
+        results(
+            result("DuckDB", "read", "passed", store="S3"),
+            result("DuckDB", "read", "passed"),
+            result("DuckDB", "merge", "passed"),
+            result("DuckDB", "merge", "failed", store="S3"),
+        )
+    )
+
+    assert matrix.cells == {("read", "DuckDB"): "folder + S3", ("merge", "DuckDB"): "folder, ✗ S3"}
+
+
+def test_a_later_run_of_a_test_takes_the_place_of_an_earlier() -> None:
+    older = results(result("DuckDB", "read", "failed"), result("Spark", "read", "passed"))
+
+    newer = older.updated(results(result("DuckDB", "read", "passed")))
+
+    assert told(newer).cells == {("read", "DuckDB"): "folder", ("read", "Spark"): "folder"}
+
+
+def test_what_is_written_is_read_again() -> None:
+    matrix = told(
+        results(
+            result("Spark 3.5", "read", "passed"),
+            result("Spark", "merge", "skipped"),
+            result("Novel", "fly", "cannot"),
+            Novel="2.1",
+            Spark="4.1.4",
+        )
+    )
+
+    assert parsed(markdown(matrix)) == matrix
+
+
+def test_columns_of_engines_that_were_not_run_stay() -> None:
+    page = f"above\n{BEGIN}\n{END}\nbelow\n"
+    once = rewritten(page, told(results(result("Spark", "read", "failed"), result("DuckDB", "merge", "passed"))))
+
+    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"), DuckDB="1.5.5")))
+
+    assert twice.startswith("above\n")
+    assert twice.endswith("below\n")
+    inside = parsed(twice)
+    assert inside.cells == {("read", "Spark"): "✗ folder", ("read", "DuckDB"): "folder"}
+    assert inside.headings["DuckDB"] == "DuckDB 1.5.5"
+    assert inside.reasons == {"Spark": ("read, folder: why failed",)}
+
+
+def test_a_page_without_its_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="the page has no"):
+        rewritten("nothing here", told(results()))
+
+
+def test_runs_of_parts_add_up_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "interop.json"
+    for engine in ("DuckDB", "Spark"):
+        recorder = Recorder()
+        one = result(engine, "read", "passed")
+        recorder.results[one.engine, one.operation, one.store, one.test] = one
+        recorder.version(engine, "1")
+        recorder.keep(path)
+
+    found = read_results(path)
+
+    assert {one.engine for one in found.results} == {"DuckDB", "Spark"}
+    assert found.versions == {"DuckDB": "1", "Spark": "1"}
+
+
+def test_the_page_has_a_place_for_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert page.count(BEGIN) == page.count(END) == 1
+    matrix = parsed(page.partition(BEGIN)[2].partition(END)[0])
+    assert parsed(markdown(matrix)) == matrix
