@@ -1,0 +1,266 @@
+"""The feed: every receipt gets one position, in the order in which it was found, and keeps it.
+
+A receipt lies under the date of its metadata and the hash of its location, so that nothing about its key or its time
+says when it came: one that is written late lies in the midst of what was read long ago. Therefore positions are not
+derived from receipts. They are given, in entries of a log that is only appended to, each put where nothing was before:
+whoever is slower reads what the faster one has written, and goes on behind it.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.records import Record
+from sandur.errors import Busy, SwapLost, Unavailable
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Cell, Held
+from sandur.storage.layout import Layout
+from sandur.storage.object_store import ABSENT, Listed, ObjectStore, get_many
+
+ENTRY_RECEIPTS_MAX: Final = 10_000
+APPENDS_MAX: Final = 1_000_000
+LISTED_AT_ONCE: Final = 50_000
+DATES_REMEMBERED_MAX: Final = 4
+STATE: Final = "state"
+_KIND: Final = "feed"
+_JSON: Final = ".json"
+_DIGEST_BITS: Final = 128
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the feed: the receipts that were found, the first of them at `first_position`. It never changes.
+
+    `receipts` are the keys below the folder of events, without their ending.
+    """
+
+    sequence: int
+    first_position: int
+    receipts: tuple[str, ...]
+
+
+class Day(msgspec.Struct, frozen=True, array_like=True):
+    """What the feed holds of one date: how many, a sum over them that no other set of keys has, and in which entries.
+
+    `entries` are ranges, first and last, in order.
+    """
+
+    count: int = 0
+    digest: str = "0"
+    entries: tuple[tuple[int, int], ...] = ()
+
+
+class FeedState(Record, frozen=True, kw_only=True):
+    """How far the feed goes, as somebody saw it: the log itself is the truth, and what follows in it is added."""
+
+    sequence: int = 0
+    next_position: int = 0
+    days: dict[str, Day] = msgspec.field(default_factory=dict)
+
+
+def entry_key(layout: Layout, sequence: int) -> str:
+    return layout.operational(_KIND, f"{sequence:020d}")
+
+
+def date_of(receipt: str) -> str:
+    """The date a receipt lies under; whatever its folder is called."""
+    return receipt.partition("/")[0]
+
+
+def noted(state: FeedState, entry: Entry) -> FeedState:
+    """The state with one more entry in it."""
+    days = dict(state.days)
+    for date, receipts in _by_date(entry.receipts).items():
+        day = days.get(date, Day())
+        digest = (int(day.digest, 16) + digest_of(receipts)) % (1 << _DIGEST_BITS)
+        days[date] = Day(day.count + len(receipts), f"{digest:x}", _with(day.entries, entry.sequence))
+    return replace(state, sequence=entry.sequence, next_position=entry.first_position + len(entry.receipts), days=days)
+
+
+def digest_of(receipts: Iterable[str]) -> int:
+    """The same for the same receipts in any order."""
+    hashes = (hashlib.sha256(receipt.encode()).digest()[:16] for receipt in receipts)
+    return sum(map(int.from_bytes, hashes)) % (1 << _DIGEST_BITS)
+
+
+def _with(ranges: tuple[tuple[int, int], ...], sequence: int) -> tuple[tuple[int, int], ...]:
+    if ranges and ranges[-1][1] == sequence - 1:
+        return (*ranges[:-1], (ranges[-1][0], sequence))
+    return (*ranges, (sequence, sequence))
+
+
+def _by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for receipt in receipts:
+        found.setdefault(date_of(receipt), []).append(receipt)
+    return found
+
+
+class Feed:
+    """The feed of one workspace. What is remembered between two calls only spares reading it again."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._store = workspace.store
+        self._layout = workspace.layout
+        self._cell = Cell(workspace.store, workspace.layout.operational(_KIND, STATE), FeedState, workspace.clock)
+        self._state: FeedState | None = None
+        self._known: OrderedDict[str, set[str]] = OrderedDict()
+
+    async def caught_up(self) -> FeedState:
+        """The feed as it is now: what was noted last, and every entry behind that."""
+        state = self._state or await self._noted_state()
+        for _ in range(APPENDS_MAX):
+            entry = await self._entry(state.sequence + 1)
+            if entry is None:
+                break
+            state = self._followed(state, entry)
+        self._state = state
+        return state
+
+    async def advance(self) -> FeedState:
+        """Give every receipt that has none yet a position, and return the feed as it is then.
+
+        When this returns, every receipt that was there when it was called has a position. Receipts that are collected
+        later keep theirs.
+        """
+        held = await self._held()
+        before = (await self.caught_up()).sequence
+        found: list[str] = []
+        async for date, receipts in dates_listed(self._store, self._layout):
+            found += await self._new_of(date, receipts)
+            if len(found) >= ENTRY_RECEIPTS_MAX:
+                found = await self._append(found, keep_rest=True)
+        await self._append(found, keep_rest=False)
+        state = await self.caught_up()
+        if state.sequence > before or (held.value.sequence if held else 0) < state.sequence:
+            await self._note(state, held)
+        return state
+
+    async def receipts_of(self, entry: int) -> Entry:
+        """An entry that is known to be there."""
+        found = await self._entry(entry)
+        if found is None:
+            raise Unavailable(f"feed: entry {entry} is not there")
+        return found
+
+    async def _new_of(self, date: str, receipts: Sequence[str]) -> Sequence[str]:
+        state = await self.caught_up()
+        day = state.days.get(date, Day())
+        if day.count == len(receipts) and int(day.digest, 16) == digest_of(receipts):
+            return []
+        known = await self._known_of(date, day)
+        return [receipt for receipt in receipts if receipt not in known]
+
+    async def _append(self, receipts: Sequence[str], *, keep_rest: bool) -> list[str]:
+        """Put receipts at the end of the log, entry by entry; what is too little for one is returned."""
+        left = list(receipts)
+        for _ in range(APPENDS_MAX):
+            if not left or (keep_rest and len(left) < ENTRY_RECEIPTS_MAX):
+                return left
+            state = await self.caught_up()
+            entry = Entry(
+                sequence=state.sequence + 1,
+                first_position=state.next_position,
+                receipts=tuple(left[:ENTRY_RECEIPTS_MAX]),
+            )
+            try:
+                await self._store.put(
+                    entry_key(self._layout, entry.sequence), msgspec.json.encode(entry), expected=ABSENT
+                )
+            except SwapLost:
+                # Somebody was faster, perhaps we ourselves with an answer that was lost: what he has is not left.
+                await self.caught_up()
+                taken = (await self.receipts_of(entry.sequence)).receipts
+                left = sorted(set(left) - set(taken))
+                continue
+            self._state = self._followed(state, entry)
+            left = left[len(entry.receipts) :]
+        raise Busy("feed: others keep appending to it")
+
+    def _followed(self, state: FeedState, entry: Entry) -> FeedState:
+        for date, receipts in _by_date(entry.receipts).items():
+            if date in self._known:
+                self._known[date].update(receipts)
+        return noted(state, entry)
+
+    async def _known_of(self, date: str, day: Day) -> set[str]:
+        """The receipts of a date that have a position."""
+        if date not in self._known:
+            sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
+            known: set[str] = set()
+            for start in range(0, len(sequences), 64):
+                some = sequences[start : start + 64]
+                for found in await get_many(self._store, [entry_key(self._layout, one) for one in some]):
+                    if found is None:
+                        raise Unavailable(f"feed: an entry of {date} is not there")
+                    entry = self._decoded(found.data)
+                    known.update(receipt for receipt in entry.receipts if date_of(receipt) == date)
+            self._known[date] = known
+            while len(self._known) > DATES_REMEMBERED_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(date)
+        return self._known[date]
+
+    async def _noted_state(self) -> FeedState:
+        held = await self._held()
+        return held.value if held else FeedState()
+
+    async def _held(self) -> Held[FeedState] | None:
+        return await self._cell.read()
+
+    async def _note(self, state: FeedState, held: Held[FeedState] | None) -> None:
+        try:
+            await self._cell.swap(state, expected=held.version if held else ABSENT)
+        except SwapLost:
+            return  # Whoever did it meanwhile saves the next one as much reading.
+
+    async def _entry(self, sequence: int) -> Entry | None:
+        found = await self._store.get(entry_key(self._layout, sequence))
+        return self._decoded(found.data) if found else None
+
+    @staticmethod
+    def _decoded(data: bytes) -> Entry:
+        try:
+            return msgspec.json.decode(data, type=Entry)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(f"feed: an entry is damaged: {error}") from error
+
+
+async def dates_listed(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:
+    """Every date below the folder of events, with its receipts in order; pending ones are nobody's business."""
+    folder = layout.events_folder()
+    date, receipts = "", list[str]()
+    async for listed in _listed(store, folder):
+        receipt = listed.key[len(folder) :].removesuffix(_JSON)
+        if date_of(receipt) != date:
+            if receipts:
+                yield date, receipts
+            date, receipts = date_of(receipt), []
+        if not _is_pending(receipt):
+            receipts.append(receipt)
+    if receipts:
+        yield date, receipts
+
+
+async def _listed(store: ObjectStore, folder: str) -> AsyncIterator[Listed]:
+    after: str | None = None
+    while True:
+        page = await store.list(folder, after=after, limit=LISTED_AT_ONCE)
+        for listed in page:
+            yield listed
+        if len(page) < LISTED_AT_ONCE:
+            return
+        after = page[-1].key
+
+
+def _is_pending(receipt: str) -> bool:
+    parts = receipt.split("/")
+    return len(parts) == 4 and parts[2] == "pending"  # noqa: PLR2004 - date, family, state, commit key
+
+
+def key_of_receipt(layout: Layout, receipt: str) -> str:
+    """The key of the object that an entry names."""
+    return f"{layout.events_folder()}{receipt}{_JSON}"

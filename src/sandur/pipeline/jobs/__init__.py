@@ -1,0 +1,8 @@
+"""The jobs, one file each; `JOBS` holds them in the order in which `sandur run all` runs them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandur.pipeline.job import Job
+
+JOBS: Final[Mapping[str, Job]] = {}

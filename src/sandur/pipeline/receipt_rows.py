@@ -1,0 +1,139 @@
+"""From an object below `events/` to a row, and back to the very bytes: what is wrong with it is said, not raised."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.records import Tried
+from sandur.clock import uuid_v7
+from sandur.errors import BadRequest
+from sandur.events.receipts import Receipt, commit_key, receipt_key
+from sandur.storage.layout import Layout
+
+BODY_CHARACTERS_MAX: Final = 4_000
+DETAIL_CHARACTERS_MAX: Final = 500
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_REGISTER: Final = "register"
+
+CORRUPT: Final = "corrupt"
+UNKNOWN: Final = "unknown"
+MISPLACED: Final = "misplaced"
+
+Row = Mapping[str, object]
+
+
+class _Envelope(msgspec.Struct):
+    """What every event says about itself."""
+
+    event_type: str
+    event_version: int
+
+
+class _Wrong(Exception):
+    def __init__(self, problem: str, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = problem
+
+
+def row_of(layout: Layout, key: str, data: bytes) -> Row:
+    """The row of an event. One that nobody understands, or that lies where it does not belong, has a `problem`.
+
+    A receipt has one place only, which its content names; a copy anywhere else is misplaced. So whichever of two copies
+    comes first, the same one counts.
+    """
+    try:
+        return _understood(layout, key, data)
+    except _Wrong as wrong:
+        return {
+            "key": key,
+            "problem": wrong.problem,
+            "detail": str(wrong)[:DETAIL_CHARACTERS_MAX],
+            "body": data.decode(errors="replace")[:BODY_CHARACTERS_MAX],
+            "size_bytes": len(data),
+        }
+
+
+def _understood(layout: Layout, key: str, data: bytes) -> Row:
+    try:
+        place = layout.read_receipt(key)
+    except BadRequest as error:
+        raise _Wrong(CORRUPT, str(error)) from error
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Wrong(CORRUPT, f"not an event: {error}") from error
+    decode = _KNOWN.get((place.family, envelope.event_type, envelope.event_version))
+    if decode is None:
+        raise _Wrong(UNKNOWN, f"{place.family} event {envelope.event_type} version {envelope.event_version}")
+    return {"key": key, "date": place.date, "state": place.state, "size_bytes": len(data), **decode(layout, key, data)}
+
+
+def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
+    try:
+        receipt = msgspec.json.decode(data, type=Receipt)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Wrong(CORRUPT, f"not a receipt: {error}") from error
+    numbers = (receipt.snapshot_id or 0, receipt.metadata_version, receipt.last_sequence_number)
+    if any(number not in _INT64 for number in (*numbers, receipt.committed_at_ms)):
+        raise _Wrong(CORRUPT, "a number has more than 64 bits")
+    _check_place(layout, key, receipt)
+    source = receipt.source
+    return {
+        "format": "iceberg",
+        "commit_key": receipt.commit_key,
+        "event_id": receipt.event_id,
+        "table_uuid": receipt.table_uuid,
+        "metadata_location": receipt.metadata_location,
+        "previous_metadata_location": receipt.previous_metadata_location,
+        "previous_commit_key": receipt.previous_commit_key,
+        "snapshot_id": receipt.snapshot_id,
+        "operation": receipt.operation,
+        "metadata_version": receipt.metadata_version,
+        "last_sequence_number": receipt.last_sequence_number,
+        "committed_at": receipt.committed_at_ms,
+        "committed_at_ms": receipt.committed_at_ms,
+        "source": source.kind,
+        "principal": source.principal,
+        "client": source.client,
+        "run_id": source.run_id,
+        "task_id": source.task_id,
+    }
+
+
+def _check_place(layout: Layout, key: str, receipt: Receipt) -> None:
+    if receipt.operation != _REGISTER and receipt.commit_key != commit_key(receipt.metadata_location):
+        raise _Wrong(MISPLACED, "its key is not the hash of its metadata file")
+    if not _is_hash(receipt.commit_key) or receipt.event_id != _event_id(receipt):
+        raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
+    expected = key_of(layout, receipt.commit_key, receipt.committed_at_ms)
+    if key != expected:
+        raise _Wrong(MISPLACED, f"it belongs to {expected}")
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) == len(commit_key("")) and all(character in "0123456789abcdef" for character in text)
+
+
+def _event_id(receipt: Receipt) -> str:
+    return uuid_v7(receipt.committed_at_ms, int(receipt.commit_key, 16))
+
+
+def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
+    """Where the receipt of that commit key and time lies."""
+    # Only the date is derived here: the hash of a registered file is made of more than its receipt says.
+    date = layout.read_receipt(receipt_key(layout, Tried("", committed_at_ms))).date
+    return layout.receipt(date, "iceberg", "committed", key)
+
+
+def receipt_of_row(row: Mapping[str, object]) -> Receipt:
+    """The receipt that a row of `commits` was made of, to the last bit."""
+    source = {name: row[name] for name in ("principal", "client", "run_id", "task_id")}
+    named = {name: row[name] for name in Receipt.__struct_fields__ if name in row and name != "source"}
+    return msgspec.convert({**named, "source": {"kind": row["source"], **source}}, Receipt)
+
+
+_KNOWN: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {
+    ("iceberg", "iceberg_commit_committed", 1): _iceberg_commit,
+}
+"""What is understood, by the folder it lies in, its type and its version; anything else is kept aside, and counted."""

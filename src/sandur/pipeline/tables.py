@@ -1,0 +1,175 @@
+"""The shape of everything the pipeline reads and publishes: one declaration for Spark, Parquet and Iceberg alike.
+
+Shapes only grow: a column keeps its id for ever, a new one gets the next id.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+Kind = Literal["boolean", "int", "long", "string", "timestamptz"]
+
+_SPARK: Final[dict[Kind, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "string": StringType(),
+    "timestamptz": TimestampType(),
+}
+_ARROW: Final[dict[Kind, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "string": pa.string(),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+
+
+class Column(NamedTuple):
+    """A column; `id` is its field id in Parquet and in Iceberg."""
+
+    id: int
+    name: str
+    kind: Kind
+    is_required: bool = False
+
+
+class Shape(NamedTuple):
+    """A table: its columns, and those that tell its rows apart and order them."""
+
+    name: str
+    columns: Sequence[Column]
+    key: Sequence[str]
+
+    @property
+    def column_names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def spark_schema(self) -> StructType:
+        return StructType([StructField(column.name, _SPARK[column.kind]) for column in self.columns])
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """With the field ids that Iceberg's readers go by."""
+        fields = [
+            pa.field(
+                column.name,
+                _ARROW[column.kind],
+                nullable=not column.is_required,
+                metadata={"PARQUET:field_id": str(column.id)},
+            )
+            for column in self.columns
+        ]
+        return pa.schema(fields)
+
+    @property
+    def plain_arrow_schema(self) -> pa.Schema:
+        """As Spark passes rows around: without ids, everything nullable."""
+        return pa.schema([pa.field(column.name, _ARROW[column.kind]) for column in self.columns])
+
+
+def shape(name: str, columns: str, *, key: str) -> Shape:
+    """A shape from lines `name kind`, a `!` behind the kind for what is never null; ids are given in order."""
+    numbers = itertools.count(1)
+    parsed = [_column(next(numbers), line) for line in columns.strip().splitlines()]
+    return Shape(name, parsed, key.split())
+
+
+def _column(number: int, line: str) -> Column:
+    name, kind = line.split()
+    plain = kind.removesuffix("!")
+    if plain not in _SPARK:
+        raise ValueError(f"column {name}: a kind of {', '.join(_SPARK)} is expected, found {plain}")
+    return Column(number, name, plain, kind.endswith("!"))
+
+
+_COMMIT: Final = """
+format string!
+commit_key string!
+event_id string!
+table_uuid string!
+metadata_location string!
+previous_metadata_location string
+previous_commit_key string
+snapshot_id long
+operation string!
+metadata_version long!
+last_sequence_number long!
+committed_at timestamptz!
+committed_at_ms long!
+source string!
+principal string!
+client string!
+run_id string!
+task_id string!
+"""
+
+EVENTS: Final = shape(
+    "events",
+    "key string!\nposition long\ndate string\nstate string"
+    + _COMMIT.replace("!", "")
+    + "problem string\ndetail string\nbody string\nsize_bytes long\n",
+    key="key",
+)
+"""What `sandur_events` yields: one row for every object below `events/`, with what is wrong about it, if anything."""
+
+COMMITS: Final = shape(
+    "commits",
+    "catalog string\nnamespace string\nname string" + _COMMIT + "lineage string!\nquality string!\n",
+    key="table_uuid metadata_version commit_key",
+)
+QUARANTINE: Final = shape(
+    "quarantine", "key string!\nproblem string!\ndetail string!\nsize_bytes long!\nbody string\n", key="key"
+)
+ACTIVITY: Final = shape(
+    "activity",
+    """
+    table_uuid string!
+    day string!
+    commits long!
+    snapshots long!
+    changes_of_metadata long!
+    commits_by_rest long!
+    commits_by_pipeline long!
+    commits_by_others long!
+    first_committed_at timestamptz!
+    last_committed_at timestamptz!
+    """,
+    key="table_uuid day",
+)
+TIMELINE: Final = shape(
+    "timeline",
+    """
+    catalog string
+    namespace string
+    name string
+    table_uuid string!
+    version long!
+    is_current boolean!
+    is_linked boolean!
+    committed_at timestamptz!
+    operation string!
+    snapshot_id long
+    source string!
+    principal string!
+    client string!
+    lineage string!
+    quality string!
+    metadata_location string!
+    commit_key string!
+    """,
+    key="table_uuid version commit_key",
+)
