@@ -149,3 +149,43 @@ async def test_a_folder_that_vanished_is_unavailable_and_not_a_success(store: Lo
 
     with pytest.raises(Unavailable):
         await store.put("a", b"1", expected=ABSENT)
+
+
+def test_a_folder_is_made_and_goes_with_those_above_it_when_empty(store: LocalStore, tmp_path: Path) -> None:
+    store.make_folder("a/b/c")
+    store.make_folder("a/b/c")
+    assert (tmp_path / "store" / "a" / "b" / "c").is_dir()
+
+    assert store.remove_empty_folder("a/b/c")
+    assert store.remove_empty_folder("a/b/c")
+
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [".sandur"]
+
+
+async def test_a_folder_with_something_in_it_stays(store: LocalStore, tmp_path: Path) -> None:
+    version = await store.put("a/b/c", b"1", expected=ABSENT)
+
+    assert not store.remove_empty_folder("a/b")
+    assert not store.remove_empty_folder("a")
+
+    assert await store.get("a/b/c") == Stored(b"1", version)
+    store.make_folder("a/d")
+    await store.delete("a/b/c", expected=version)
+    assert [path.name for path in (tmp_path / "store" / "a").iterdir()] == ["d"]
+
+
+async def test_a_folder_is_no_object(store: LocalStore) -> None:
+    store.make_folder("a/b")
+
+    assert await store.get("a/b") is None
+    assert await store.list("") == []
+
+
+async def test_a_folder_does_not_take_the_place_of_an_object(store: LocalStore) -> None:
+    version = await store.put("a/b", b"1", expected=ABSENT)
+
+    for key in ("a/b", "a/b/c", ".sandur/x", "a/../b"):
+        with pytest.raises(BadRequest):
+            store.make_folder(key)
+
+    assert await store.get("a/b") == Stored(b"1", version)

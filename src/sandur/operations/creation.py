@@ -22,6 +22,7 @@ from sandur.operations.documents import Document, Family, keep, load_document, v
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.index_riding import Ride, board, ride, still_counts
 from sandur.operations.names import Found, Spot, bound_pointer, settle
+from sandur.operations.placing import make_room
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -225,6 +226,8 @@ class Creation(Generic[M]):
 
     async def _write(self, document: Document[M]) -> None:
         if not self.draft.is_written:
+            if self.family.kind == "table":
+                make_room(self.workspace, document.metadata.location)
             await write_document(self.workspace, self.family, document)
 
     async def _create_pointer(self, pointer: Pointer) -> bool:

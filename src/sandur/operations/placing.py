@@ -1,4 +1,4 @@
-"""Where a new table or view lies when nobody says so, and whether it may lie where somebody does."""
+"""Where a new table or view lies when nobody says so, whether it may lie where somebody does, and room for files."""
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, folder_name
@@ -30,3 +30,19 @@ def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Iden
     if not wanted:
         return default_location(roots[0], identifier, uuid)
     return checked_location(without_trailing_slash(wanted), roots)
+
+
+def make_room(workspace: Workspace, location: str) -> None:
+    """On a file system, the folders into which engines write a table's files: some write only where there is one."""
+    workspace.locations.make_folders(*_rooms(location))
+
+
+def clear_room(workspace: Workspace, location: str) -> None:
+    """Take the folders away again, for a table that never came to be; where there is metadata, one did."""
+    metadata, data = _rooms(location)
+    if workspace.locations.remove_empty_folder(metadata):
+        workspace.locations.remove_empty_folder(data)
+
+
+def _rooms(location: str) -> tuple[str, str]:
+    return f"{location}/metadata", f"{location}/data"

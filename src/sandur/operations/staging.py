@@ -16,6 +16,7 @@ from sandur.operations.creation import taken
 from sandur.operations.documents import TABLES
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.names import look
+from sandur.operations.placing import make_room
 from sandur.operations.results import LoadedTable
 from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
@@ -26,7 +27,7 @@ STAGE = "stage-table"
 async def stage_table(
     workspace: Workspace, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], request: Request
 ) -> LoadedTable:
-    """What the table would be. Nothing is written under its location, and nobody sees it.
+    """What the table would be. Nothing lies under its location but empty folders, and nobody sees it.
 
     With a key, a retry gets the stage that the first attempt made: the claim pins its uuid.
     """
@@ -60,6 +61,7 @@ async def _staged(
         await claim.done(uuid=uuid, error=refusal)
         raise refusal
     await claim.take(uuid=uuid)
+    make_room(workspace, metadata.location)
     body = encode_table_metadata(metadata)
     now_ms = workspace.clock.now_ms()
     stage = Stage(

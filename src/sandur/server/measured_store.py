@@ -8,7 +8,16 @@ from typing import Final, TypeVar
 
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.server.measures import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Seconds
-from sandur.storage.object_store import LIST_LIMIT_MAX, Expected, Listed, ObjectStore, Stored, Unchanged, Version
+from sandur.storage.object_store import (
+    LIST_LIMIT_MAX,
+    Expected,
+    Listed,
+    ObjectStore,
+    Stored,
+    Unchanged,
+    Version,
+    folders_of,
+)
 
 T = TypeVar("T")
 
@@ -61,6 +70,7 @@ class MeasuredStore:
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
+        self.folders = folders_of(inner)
         self._calls: Counter[tuple[str, str, str, str]] = Counter()
         self._seconds: defaultdict[str, Seconds] = defaultdict(Seconds)
 

@@ -58,6 +58,30 @@ class LocalStore:
         except OSError as error:
             raise Unavailable(f"folder {self._root}: cannot be used as a store: {error}") from error
 
+    @property
+    def folders(self) -> "LocalStore":
+        return self
+
+    def make_folder(self, key: str) -> None:
+        path = self._path(key)
+        # A delete may take an empty folder away between the steps, so they are tried again.
+        for _ in range(_FOLDER_TRIES_MAX):
+            try:
+                os.makedirs(path, exist_ok=True)
+            except FileNotFoundError:
+                continue
+            except (FileExistsError, NotADirectoryError) as error:
+                raise BadRequest(f"key {key}: a folder and a file would have the same name: {error}") from error
+            except OSError as error:
+                raise Unavailable(f"folder {key}: cannot be made: {error}") from error
+            return
+        raise Unavailable(f"folder {key}: vanished {_FOLDER_TRIES_MAX} times")
+
+    def remove_empty_folder(self, key: str) -> bool:
+        path = self._path(key)
+        self._remove_empty_folders(path)
+        return not os.path.exists(path)
+
     async def get(self, key: str) -> Stored | None:
         path = self._path(key)
         try:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sandur.catalog.locations import is_within, normalized
 from sandur.errors import Invalid
-from sandur.storage.object_store import ABSENT, ObjectStore
+from sandur.storage.object_store import ABSENT, ObjectStore, folders_of
 
 
 class _Root(NamedTuple):
@@ -56,6 +56,22 @@ class Locations:
             return False
         await store.delete(key, expected=listed.version)
         return True
+
+    def make_folders(self, *locations: str) -> None:
+        """Make folders where the store has any, for engines that write only into folders that are there."""
+        for location in locations:
+            store, key = self._at(location)
+            if folders := folders_of(store):
+                folders.make_folder(key)
+
+    def remove_empty_folder(self, location: str) -> bool:
+        """Take away what `make_folders` made and nobody used; whether it is gone."""
+        try:
+            store, key = self._at(location)
+        except Invalid:  # A place that is no longer allowed is no longer ours to tidy.
+            return False
+        folders = folders_of(store)
+        return folders is not None and folders.remove_empty_folder(key)
 
     async def close(self) -> None:
         for address, store in self._stores.items():

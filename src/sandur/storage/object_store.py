@@ -44,6 +44,21 @@ class Listed(NamedTuple):
     modified_ms: int
 
 
+class Folders(Protocol):
+    """Folders that are there without an object in them, which only a file system has. They take no waiting."""
+
+    def make_folder(self, key: str) -> None:
+        """The folder is there, with those above it; not synced, as it holds nothing.
+
+        Raises BadRequest when an object is in the way, and Unavailable when it cannot be made.
+        """
+        ...
+
+    def remove_empty_folder(self, key: str) -> bool:
+        """Take the folder away, and those above it, as far as they are empty; whether it is gone."""
+        ...
+
+
 LIST_LIMIT_MAX: Final = 1_000
 GETS_AT_ONCE_MAX: Final = 64
 
@@ -92,6 +107,12 @@ class ObjectStore(Protocol):
     async def close(self) -> None:
         """Let go of connections and threads; the store is not used any more."""
         ...
+
+
+def folders_of(store: ObjectStore) -> Folders | None:
+    """The store's folders; None where there are only keys. What wraps a store passes them on."""
+    folders: Folders | None = getattr(store, "folders", None)
+    return folders
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:

@@ -15,6 +15,7 @@ from sandur.storage.object_store import (
     Stored,
     Unchanged,
     Version,
+    folders_of,
 )
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class RetryingStore:
         self._inner = inner
         self._clock = clock
         self._settings = settings or RetrySettings()
+        self.folders = folders_of(inner)
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(lambda: self._inner.get(key))

@@ -74,6 +74,9 @@ class Purge:
         await self.remove(
             entry.metadata_file for entry in metadata.metadata_log if entry.metadata_file != metadata.metadata_location
         )
+        # The folder that was made for data stays when it was never used; all others go with their last file.
+        if self._is_ours(unused := f"{metadata.location}/data"):
+            self.workspace.locations.remove_empty_folder(unused)
 
     async def _snapshot(self, snapshot: Snapshot, *, keeps_content: bool) -> None:
         for manifest in snapshot.manifests or ():

@@ -1,6 +1,7 @@
-"""Stages that were never committed (S4): the record goes, and nothing else; there is nothing else."""
+"""Stages that were never committed (S4): the record goes, and on a file system the folders that nobody used."""
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.placing import clear_room
 from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 from sandur.storage.layout import Layout
@@ -16,6 +17,8 @@ async def visit(workspace: Workspace, listed: Listed) -> Outcome:
     if stage.value.expires_ms > workspace.clock.now_ms():
         return "kept"
     await cell.empty(expected=stage.version)
+    # A client that still comes with its commit has its files there, and then they are not empty.
+    clear_room(workspace, stage.value.location)
     return "removed"
 
 
