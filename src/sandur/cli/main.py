@@ -123,3 +123,30 @@ def token(
     from sandur.cli.make_token import make_token  # noqa: PLC0415 - starts fast
 
     typer.echo(make_token(principal, tenant=tenant, workspace=workspace, lifetime=lifetime, config=config))
+
+
+@app.command("spark-config")
+def spark_config(  # noqa: PLR0913 - one parameter per flag
+    *,
+    catalog: Annotated[
+        list[str] | None,
+        typer.Option("--catalog", metavar="NAME", help="A catalog, or SPARK_NAME=NAME; may be given several times"),
+    ] = None,
+    uri: Annotated[str | None, typer.Option("--uri", metavar="URL", help="The server; by default as it is set")] = None,
+    token: Annotated[str | None, typer.Option("--token", help="What the server is shown")] = None,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="Tell the S3 keys of the settings as well")] = False,
+    spark: Annotated[str, typer.Option("--spark", metavar="VERSION", help="By default the PySpark installed")] = "",
+    iceberg: Annotated[str, typer.Option("--iceberg", metavar="VERSION", help="Iceberg's runtime")] = "1.11.0",
+    as_json: JsonOption = False,
+    as_submit: Annotated[bool, typer.Option("--submit", help="Print flags of spark-submit and spark-sql")] = False,
+    as_properties: Annotated[bool, typer.Option("--properties", help="Print lines of spark-defaults.conf")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the options that make Spark know a catalog: in a table, as flags, as a file or as JSON."""
+    from sandur.cli.spark_config import Asked, form_of, show_spark_config  # noqa: PLC0415 - starts fast
+    from sandur.spark import Versions  # noqa: PLC0415 - starts fast
+
+    form = form_of(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
+    asked = Asked(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
+    show_spark_config(asked, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)

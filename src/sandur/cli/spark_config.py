@@ -1,0 +1,116 @@
+"""`sandur spark-config`: the options that make Spark know the catalogs of a server, in the form needed."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from sandur.errors import BadRequest
+from sandur.server.listening import address_of
+from sandur.settings import Settings, load_settings
+from sandur.spark import Connection, S3Store, Versions, session_options
+from sandur.spark.connection import DEFAULT_NAME, SECRET_KEYS
+from sandur.spark.options import PACKAGES
+
+Form = Literal["table", "json", "submit", "properties"]
+
+_HIDDEN: Final = "(hidden)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the flags ask for: catalogs as `NAME` or `SPARK_NAME=NAME`, None for what was not said."""
+
+    catalogs: Sequence[str] = ()
+    uri: str | None = None
+    token: str | None = None
+    with_keys: bool = False
+
+
+def form_of(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
+    """The one form that was asked for; a table when none was."""
+    forms: dict[Form, bool] = {"json": as_json, "submit": as_submit, "properties": as_properties}
+    asked = [form for form, is_asked in forms.items() if is_asked]
+    if len(asked) > 1:
+        raise BadRequest(f"--{asked[0]} and --{asked[1]} are two forms of the same thing: choose one")
+    return asked[0] if asked else "table"
+
+
+def connections(settings: Settings, asked: Asked) -> list[Connection]:
+    """How Spark reaches the catalogs; where none was asked for it is the server's default, as `sandur`."""
+    uri = asked.uri or address_of(settings.host, settings.port)
+    s3 = _s3_store(settings, with_keys=asked.with_keys) if settings.store.startswith("s3://") else None
+    default: list[tuple[str, str | None]] = [(DEFAULT_NAME, None)]
+    named = [_named(catalog) for catalog in asked.catalogs] or default
+    return [Connection(name=name, uri=uri, warehouse=catalog, token=asked.token, s3=s3) for name, catalog in named]
+
+
+def rendered(options: Mapping[str, str], form: Literal["json", "submit", "properties"]) -> str:
+    """The options as JSON, as flags of spark-submit, spark-sql and pyspark, or as lines of spark-defaults.conf."""
+    match form:
+        case "json":
+            return json.dumps(dict(options), indent=2)
+        case "submit":
+            # On one line, so that it can be pasted and also stand as $(sandur spark-config --submit).
+            flags = [f"--packages {shlex.quote(options[PACKAGES])}"]
+            flags += [f"--conf {shlex.quote(f'{key}={value}')}" for key, value in options.items() if key != PACKAGES]
+            return " ".join(flags)
+        case "properties":
+            return "\n".join(f"{key} {_escaped(value)}" for key, value in options.items())
+
+
+def show_spark_config(
+    asked: Asked, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
+) -> None:
+    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    found = connections(settings, asked)
+    options = session_options(*found, versions=versions)
+    if form == "table":
+        _show_table(options, found, needs_token=settings.authentication == "token" and not asked.token)
+        return
+    print(rendered(options, form))  # noqa: T201 - output for machines
+
+
+def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, needs_token: bool) -> None:
+    console = Console(highlight=False)
+    table = Table("option", "value", title="Options of a Spark session")
+    for key, value in options.items():
+        table.add_row(key, _HIDDEN if key.endswith(SECRET_KEYS) else value)
+    console.print(table)
+    if needs_token:
+        console.print("The server asks for a token: say --token, or make one with `sandur token NAME`.")
+    console.print(f"Tables are then called [bold]{found[0].name}.<namespace>.<table>[/].", soft_wrap=True)
+    console.print("--submit prints flags, --properties lines for spark-defaults.conf, --json JSON.", soft_wrap=True)
+    console.print("In Python: [bold]sandur.spark.session()[/]", soft_wrap=True)
+
+
+def _named(catalog: str) -> tuple[str, str | None]:
+    name, equals, warehouse = catalog.partition("=")
+    if not name or (equals and not warehouse):
+        raise BadRequest(f"--catalog {catalog}: expected NAME, or SPARK_NAME=NAME")
+    return name, warehouse or name
+
+
+def _s3_store(settings: Settings, *, with_keys: bool) -> S3Store:
+    s3 = settings.s3
+    if not with_keys:
+        return S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style)
+    return S3Store(
+        endpoint=s3.endpoint,
+        region=s3.region,
+        path_style=s3.path_style,
+        access_key_id=s3.access_key_id,
+        secret_access_key=s3.secret_access_key,
+        session_token=s3.session_token,
+    )
+
+
+def _escaped(value: str) -> str:
+    """A value as Java reads it from a file of properties."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

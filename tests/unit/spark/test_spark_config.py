@@ -1,0 +1,115 @@
+"""`sandur spark-config`: the same options in every form, each readable by what it is for."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandur.cli.spark_config import rendered
+
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+
+
+def spark_config(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "spark-config", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(*arguments: str) -> dict[str, str]:
+    done = spark_config("--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    options: dict[str, str] = json.loads(done.stdout)
+    return options
+
+
+def test_without_a_word_it_is_the_server_on_this_machine() -> None:
+    options = told()
+
+    assert options["spark.sql.catalog.sandur.uri"] == "http://127.0.0.1:8181"
+    assert "spark.sql.catalog.sandur.warehouse" not in options
+    assert options["spark.jars.packages"] == RUNTIME
+
+
+def test_catalogs_are_called_by_their_own_name_or_by_another() -> None:
+    options = told("--catalog", "lake", "--catalog", "big=the.large.one", "--token", "t", "--uri", "http://h:1")
+
+    assert options["spark.sql.catalog.lake.warehouse"] == "lake"
+    assert options["spark.sql.catalog.big.warehouse"] == "the.large.one"
+    assert {options[f"spark.sql.catalog.{name}.token"] for name in ("lake", "big")} == {"t"}
+    assert {options[f"spark.sql.catalog.{name}.uri"] for name in ("lake", "big")} == {"http://h:1"}
+
+
+def test_a_bucket_is_told_with_its_endpoint_and_with_keys_only_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(
+        'store = "s3://bucket/p"\nport = 9000\n[s3]\nendpoint = "http://s3"\naccess_key_id = "id"\n'
+        'secret_access_key = "hush"\n'
+    )
+
+    without, with_keys = told("--config", str(file)), told("--config", str(file), "--with-keys")
+
+    assert without["spark.sql.catalog.sandur.s3.endpoint"] == "http://s3"
+    assert without["spark.sql.catalog.sandur.uri"] == "http://127.0.0.1:9000"
+    assert "hush" not in without.values()
+    assert with_keys["spark.sql.catalog.sandur.s3.secret-access-key"] == "hush"
+
+
+def test_versions_are_chosen_by_flags() -> None:
+    options = told("--spark", "3.5", "--iceberg", "1.5.2")
+
+    assert options["spark.jars.packages"] == "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.5.2"
+
+
+def test_flags_are_read_by_a_shell_as_they_were_meant() -> None:
+    options = {"spark.jars.packages": "a:b:1", "k": 'it\'s $HOME \\ "x"'}
+
+    assert shlex.split(rendered(options, "submit")) == [
+        "--packages",
+        "a:b:1",
+        "--conf",
+        'k=it\'s $HOME \\ "x"',
+    ]
+
+
+def test_lines_of_a_file_keep_backslashes_as_java_reads_them() -> None:
+    assert rendered({"a": "b", "c": "d\\e f"}, "properties").splitlines() == ["a b", "c d\\\\e f"]
+
+
+def test_every_form_tells_the_same_options() -> None:
+    options = told("--catalog", "lake")
+
+    flags = shlex.split(spark_config("--catalog", "lake", "--submit").stdout)
+    lines = spark_config("--catalog", "lake", "--properties").stdout.splitlines()
+
+    pairs = dict(flag.split("=", 1) for flag in flags[3::2])
+    assert pairs | {"spark.jars.packages": flags[1]} == options
+    assert dict(line.split(" ", 1) for line in lines) == options
+
+
+def test_people_get_a_table_that_hides_secrets() -> None:
+    done = spark_config("--token", "hush")
+
+    assert "Options of a Spark session" in done.stdout
+    assert "(hidden)" in done.stdout
+    assert "hush" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--json", "--submit"), "sandur: --json and --submit are two forms of the same thing: choose one"),
+        (("--catalog", "=x"), "sandur: --catalog =x: expected NAME, or SPARK_NAME=NAME"),
+        (
+            ("--uri", "nowhere"),
+            "sandur: uri 'nowhere': expected the address of a server, such as http://127.0.0.1:8181",
+        ),
+        (("--iceberg", "new"), "sandur: Iceberg version 'new': expected something like 1.11.0"),
+    ],
+)
+def test_what_cannot_be_told_is_one_line_and_exit_code_1(arguments: tuple[str, ...], reason: str) -> None:
+    done = spark_config(*arguments)
+
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (1, reason, "")
