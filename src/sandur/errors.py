@@ -2,7 +2,20 @@
 
 from typing import Literal
 
-Subject = Literal["catalog", "namespace", "table", "view", "volume", "function", "model", "file"]
+Subject = Literal[
+    "catalog",
+    "namespace",
+    "table",
+    "view",
+    "volume",
+    "function",
+    "model",
+    "model version",
+    "credential",
+    "external location",
+    "user",
+    "file",
+]
 
 
 class SandurError(Exception):

@@ -420,7 +420,7 @@ async def test_the_rounds_before_the_answer_are_bounded() -> None:
     assert await rounds(load_namespace(workspace, A)) == 1
     assert await rounds(namespace_exists(workspace, A)) == 1
     assert await rounds(create(workspace, B, key="k1")) == 4
-    assert await rounds(create(workspace, Namespace("main", ("n",)), key="k2")) == 3
+    assert await rounds(create(workspace, Namespace("main", ("n",)), key="k2")) == 4
     assert await rounds(update(workspace, A, updates={"x": "1"}, key="k3")) == 3
     assert await rounds(drop(workspace, B, key="k4")) == 5
 

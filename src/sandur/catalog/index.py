@@ -26,6 +26,9 @@ PACKED: Final = 96
 """How many entries a segment gets when it is written anew: it is not full at once."""
 
 _SEPARATOR: Final = "\x1f"
+_OVERHEAD_BYTES: Final = 200
+
+NO_INFO: Final = msgspec.Raw(b"null")
 
 
 class Scope(NamedTuple):
@@ -81,7 +84,7 @@ def place_of(thing: Identifier | Namespace) -> Place:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that is listed, with all that a list says about it."""
+    """Something that is listed, with all that a list says about it: `info` is what Unity Catalog's lists show."""
 
     name: str
     kind: Kind | Literal["namespace", "catalog"]
@@ -89,6 +92,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: Format | Literal[""] = ""
     created_ms: int = 0
     updated_ms: int = 0
+    info: msgspec.Raw = NO_INFO
+
+    @property
+    def size_bytes(self) -> int:
+        return memoryview(self.info).nbytes + _OVERHEAD_BYTES
 
 
 class SegmentRef(msgspec.Struct, frozen=True):

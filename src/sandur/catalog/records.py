@@ -15,17 +15,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event_id: str = ""
 
 
-class Catalog(Record, frozen=True, kw_only=True):
-    """A catalog: a tree of namespaces, and where its tables lie unless they say otherwise."""
-
-    name: str
-    id: str
-    root: str
-    properties: dict[str, str] = {}
-    created_ms: int = 0
-    updated_ms: int = 0
-
-
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request that made a record what it is.
 
@@ -38,21 +27,49 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str = ""
 
 
+class Catalog(Record, frozen=True, kw_only=True):
+    """A catalog: a tree of namespaces, and where its tables lie unless they say otherwise.
+
+    `dropping` and `dropped` are as for a namespace. `asked_root` is the root that its maker asked for, if any.
+    """
+
+    name: str
+    id: str
+    root: str
+    state: Literal["active", "dropping", "dropped"] = "active"
+    asked_root: str = ""
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    owner: str = ""
+    change: Change | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    updated_ms: int = 0
+    updated_by: str = ""
+
+
 class NamespaceRecord(Record, frozen=True, kw_only=True):
     """A namespace. `id` is new at every creation, so that a child can tell whether its namespace was made again.
 
-    `new` is a child namespace whose parent has not been seen again since it was written; `dropping` reads as active,
-    and whoever has a child to show swaps it back (N6); `dropped` is nothing, and has no id. Like a name, a namespace is
-    never deleted by an operation, only swapped (N9): what expects it absent can then not bring it back.
+    `new` is a namespace whose parent, for a first level its catalog, has not been seen again since it was written;
+    `dropping` reads as active, and whoever has a child to show swaps it back (N6); `dropped` is nothing, and has no id.
+    Like a name, a namespace is never deleted by an operation, only swapped (N9): what expects it absent can then not
+    bring it back.
+
+    `comment` is one that was given apart from the properties; there may be one among them, too, which then counts.
     """
 
     state: Literal["new", "active", "dropping", "dropped"]
     id: str
     parent_id: str = ""
+    comment: str | None = None
     properties: dict[str, str] = {}
+    owner: str = ""
     change: Change | None = None
     created_ms: int = 0
+    created_by: str = ""
     updated_ms: int = 0
+    updated_by: str = ""
 
 
 class NameRecord(Record, frozen=True, kw_only=True):

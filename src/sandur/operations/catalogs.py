@@ -1,7 +1,6 @@
-"""Catalogs: made once, found by name, never taken away."""
+"""Catalogs: made, found by name, changed; how one is dropped stands in `drop_catalog`."""
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -10,34 +9,35 @@ from sandur.catalog.guardrails import check_property_keys
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
 from sandur.catalog.locations import checked_location, folder_name, normalized
-from sandur.catalog.records import Catalog, Claim
+from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request
-from sandur.errors import AlreadyExists, NotFound, SwapLost
-from sandur.operations import indexing
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.exactly_once import claim_of, exactly_once, hold
+from sandur.errors import AlreadyExists
+from sandur.operations.homes import exists
 from sandur.operations.index_pages import entries_page
+from sandur.operations.namespace_changes import missing_catalog
+from sandur.operations.record_changes import RecordChange
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 
 OPERATION: Final = "create-catalog"
+UPDATE: Final = "update-catalog"
 
 
 async def load_catalog(workspace: Workspace, name: str) -> Catalog:
     """The catalog of that name; NotFound when there is none. The default catalog makes itself when first asked for."""
     found = await workspace.catalog(name).read()
-    if found is not None:
+    if found is not None and exists(found.value):
         return found.value
     if name == workspace.settings.default_catalog:
         return await ensure_default_catalog(workspace)
-    raise NotFound(f"Catalog does not exist: {name}", subject="catalog")
+    raise missing_catalog(name)
 
 
 async def ensure_default_catalog(workspace: Workspace) -> Catalog:
     """The default catalog, which is made if it is not there."""
     name = workspace.settings.default_catalog
     found = await workspace.catalog(name).read()
-    if found is not None:
+    if found is not None and exists(found.value):
         return found.value
     try:
         return await create_catalog(workspace, name, root=None, properties={}, request=Request(hash=""))
@@ -49,29 +49,71 @@ async def list_catalogs(workspace: Workspace) -> Sequence[Catalog]:
     """All catalogs, sorted by name."""
     page = await entries_page(workspace, CATALOGS, last=None, wanted=None)
     found = await together(workspace.catalog(entry.name).read() for entry in page.entries)
-    return [held.value for held in found if held]
+    return [held.value for held in found if held and exists(held.value)]
 
 
 async def create_catalog(
-    workspace: Workspace, name: str, *, root: str | None, properties: Mapping[str, str], request: Request
+    workspace: Workspace,
+    name: str,
+    *,
+    root: str | None,
+    properties: Mapping[str, str],
+    request: Request,
+    comment: str | None = None,
 ) -> Catalog:
-    """A new catalog; AlreadyExists when there is one of that name.
-
-    Catalogs are never taken away, so a retry under the same key recognises its own by the id that the claim pins.
-    """
+    """A new catalog; AlreadyExists when there is one of that name."""
     checked_catalog(name)
     check_property_keys(properties)
     now_ms = workspace.clock.now_ms()
+    principal = request.source.principal
     wanted = Catalog(
         name=name,
         id=workspace.clock.new_uuid(),
         root=_checked_root(workspace, name, root),
+        asked_root=root or "",
+        comment=comment,
         properties=dict(properties),
+        owner=principal,
         created_ms=now_ms,
+        created_by=principal,
         updated_ms=now_ms,
+        updated_by=principal,
     )
-    creation = _Creation(workspace, wanted, claim_of(workspace, request, OPERATION))
-    return await exactly_once(creation.claim, creation.attempt, creation.replay)
+
+    def decide(found: Catalog | None) -> Catalog:
+        if found is not None and exists(found):
+            raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
+        return wanted
+
+    return await _changed(workspace, name, request, OPERATION, decide)
+
+
+async def update_catalog(
+    workspace: Workspace, name: str, *, comment: str | None, properties: Mapping[str, str] | None, request: Request
+) -> Catalog:
+    """The catalog with another comment, and with these properties in place of all others; None leaves either alone."""
+    check_property_keys(properties or {})
+
+    def decide(found: Catalog | None) -> Catalog:
+        if found is None or not exists(found):
+            raise missing_catalog(name)
+        changed = replace(
+            found,
+            comment=found.comment if comment is None else comment,
+            properties=found.properties if properties is None else dict(properties),
+        )
+        if changed == found:
+            return found
+        return replace(changed, updated_ms=workspace.clock.now_ms(), updated_by=request.source.principal)
+
+    return await _changed(workspace, name, request, UPDATE, decide)
+
+
+async def _changed(
+    workspace: Workspace, name: str, request: Request, operation: str, decide: Callable[[Catalog | None], Catalog]
+) -> Catalog:
+    place = Place(CATALOGS, name)
+    return await RecordChange(workspace, workspace.catalog(name), request, operation, decide, place=place).run()
 
 
 def _checked_root(workspace: Workspace, name: str, root: str | None) -> str:
@@ -81,41 +123,3 @@ def _checked_root(workspace: Workspace, name: str, root: str | None) -> str:
     if normalized(root) in workspace.locations.others:
         return root.rstrip("/")
     return checked_location(root.rstrip("/"), (normalized(workspace.area), *workspace.locations.others))
-
-
-class _Creation:
-    """One request to make a catalog."""
-
-    def __init__(self, workspace: Workspace, wanted: Catalog, claim: KeyClaim) -> None:
-        self._workspace = workspace
-        self._wanted = wanted
-        self._place = Place(CATALOGS, wanted.name)
-        self.claim = claim
-
-    async def replay(self, _: Claim) -> Catalog:
-        return await load_catalog(self._workspace, self._wanted.name)
-
-    async def attempt(self, taken: Claim | None) -> Catalog:
-        wanted = replace(self._wanted, id=taken.namespace_id) if taken else self._wanted
-        cell = self._workspace.catalog(wanted.name)
-        found = await cell.read()
-        if found is None:
-            marked = indexing.mark_place(self._workspace, self._place, wanted.id)
-            await together([hold(self.claim, namespace_id=wanted.id), marked])
-            try:
-                found = await cell.create(wanted)  # It happens here.
-            except SwapLost:
-                found = await cell.read()
-            # Behind the answer also when another was faster: the mark has to go.
-            await self._workspace.background.run("index a catalog", self._finish_index(wanted.id))
-        if found is None or found.value.id != wanted.id:
-            raise AlreadyExists(f"Catalog already exists: {wanted.name}", subject="catalog")
-        await self._workspace.background.run("finish create catalog", self._finish_claim())
-        return found.value
-
-    async def _finish_index(self, operation_id: str) -> None:
-        await indexing.finish_place(self._workspace, self._place, operation_id)
-
-    async def _finish_claim(self) -> None:
-        with contextlib.suppress(ClaimLost):  # Whoever has it finds the catalog by its id.
-            await self.claim.done()

@@ -1,4 +1,4 @@
-"""How a namespace comes to be: a first level by one swap, a child like a table (N3, N4, N6)."""
+"""How a namespace comes to be: like a table, as a child of another one or of the catalog (N3, N4, N6)."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from sandur.operations import indexing
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.claims import ClaimLost
 from sandur.operations.exactly_once import claim_of, exactly_once, hold
-from sandur.operations.homes import confirm_namespace, is_shown, look_up_namespace
-from sandur.operations.namespace_changes import change_of, help_predecessor, missing, nothing
+from sandur.operations.homes import confirm_parent, is_shown, look_up_namespace
+from sandur.operations.namespace_changes import change_of, help_predecessor, missing_parent, nothing
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -36,17 +36,31 @@ class NamespaceCreation:
     """
 
     def __init__(
-        self, workspace: Workspace, namespace: Namespace, properties: Mapping[str, str], request: Request
+        self,
+        workspace: Workspace,
+        namespace: Namespace,
+        properties: Mapping[str, str],
+        request: Request,
+        *,
+        comment: str | None = None,
     ) -> None:
         self._workspace = workspace
         self._namespace = namespace
         self._properties = dict(properties)
+        self._comment = comment
+        self._principal = request.source.principal
         self._cell = workspace.namespace(namespace)
         self._claim = claim_of(workspace, request, OPERATION)
         self._change = change_of(workspace, request, OPERATION)
         self._id = workspace.clock.new_uuid()
         self._is_marked = False
         self._is_uncertain = False
+        self._made: NamespaceRecord | None = None
+
+    @property
+    def made(self) -> NamespaceRecord:
+        """What was made, once `run` has returned; for a replay, what the same request made before."""
+        return self._made or self._record("")
 
     async def run(self) -> Catalog:
         """The catalog in which the namespace is now; AlreadyExists, or NotFound when there is no parent."""
@@ -56,7 +70,10 @@ class NamespaceCreation:
             if self._is_marked:
                 await self._workspace.background.run("index a namespace", self._finish_index())
 
-    async def _replay(self, _: Claim) -> Catalog:
+    async def _replay(self, claim: Claim) -> Catalog:
+        self._id = claim.namespace_id
+        found = await self._cell.read()
+        self._made = found.value if found and found.value.id == self._id else None
         return await load_catalog(self._workspace, self._namespace.catalog)
 
     async def _attempt(self, taken: Claim | None) -> Catalog:
@@ -69,6 +86,7 @@ class NamespaceCreation:
             self._check_location(catalog)
             if found and found.value.id == self._id:
                 return await self._confirm(catalog, found)
+            parent = catalog.id if self._namespace.parent is None else parent
             await self._expect_free(found, parent)
             await self._write_aside(found)
             written = await self._write(found, parent or "")
@@ -77,9 +95,9 @@ class NamespaceCreation:
         raise Busy(f"namespace {self._namespace}: it keeps changing")
 
     async def _parent_id(self) -> str | None:
-        """The id of the parent; empty when there is none because this is a first level, None when it does not exist."""
+        """The id of the namespace above; None when it does not exist, and for a first level."""
         if self._namespace.parent is None:
-            return ""
+            return None
         found = await look_up_namespace(self._workspace, self._namespace.parent)
         return found.value.id if found else None
 
@@ -90,50 +108,56 @@ class NamespaceCreation:
         if self._is_uncertain and not self._claim.is_keyed:
             raise OutcomeUnknown(f"namespace {self._namespace}: it may have been created, and was changed since")
         if parent is None:
-            raise missing(self._namespace.parent)
+            raise missing_parent(self._namespace)
         if found and await is_shown(self._workspace, self._namespace, found.value):
             raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
 
     async def _write_aside(self, found: Held[NamespaceRecord] | None) -> None:
         """N2, in one round: the claim (C7), the mark (I1), and what the record we replace is evidence of (G6)."""
         before = found.value if found else None
-        orphan_of = self._namespace.parent if before and before.state == "new" else None
+        failed_by = missing_parent(self._namespace) if before and before.state == "new" else None
         self._is_marked = True
         await together(
             [
                 hold(self._claim, namespace_id=self._id),
                 indexing.mark(self._workspace, self._namespace, self._id),
-                help_predecessor(self._workspace, before, orphan_of=orphan_of),
+                help_predecessor(self._workspace, before, failed_by=failed_by),
             ]
         )
 
     async def _write(self, found: Held[NamespaceRecord] | None, parent: str) -> Held[NamespaceRecord] | None:
-        """N3: it happens here, for a child subject to its parent. None when somebody was faster."""
-        now_ms = self._workspace.clock.now_ms()
-        wanted = NamespaceRecord(
-            state="new" if parent else "active",
-            id=self._id,
-            parent_id=parent,
-            properties=self._properties,
-            change=self._change,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-        )
+        """N3: it happens here, subject to its parent. None when somebody was faster."""
         try:
-            return await self._cell.swap(wanted, expected=found.version if found else ABSENT)
+            return await self._cell.swap(self._record(parent), expected=found.version if found else ABSENT)
         except SwapLost as lost:
             self._is_uncertain |= not lost.is_definite
             return None
 
+    def _record(self, parent: str) -> NamespaceRecord:
+        now_ms = self._workspace.clock.now_ms()
+        return NamespaceRecord(
+            state="new",
+            id=self._id,
+            parent_id=parent,
+            comment=self._comment,
+            properties=self._properties,
+            owner=self._principal,
+            change=self._change,
+            created_ms=now_ms,
+            created_by=self._principal,
+            updated_ms=now_ms,
+            updated_by=self._principal,
+        )
+
     async def _confirm(self, catalog: Catalog, held: Held[NamespaceRecord]) -> Catalog:
-        """N4: a child counts once its parent is seen to be there; if it is gone, the child is taken away again."""
-        parent = self._namespace.parent
-        if held.value.state == "new" and parent:
-            if not await confirm_namespace(self._workspace, parent, held.value.parent_id):
+        """N4: it counts once its parent is seen to be there; if that is gone, it is taken away again."""
+        if held.value.state == "new":
+            if not await confirm_parent(self._workspace, self._namespace, held.value.parent_id):
                 with contextlib.suppress(SwapLost):
                     await self._cell.swap(nothing(self._workspace.clock.now_ms()), expected=held.version)
-                raise missing(parent)
+                raise missing_parent(self._namespace)
             await self._workspace.background.run("activate a namespace", self._activate(held))
+        self._made = held.value
         await self._workspace.background.run("finish create namespace", self._finish_claim())
         return catalog
 

@@ -37,6 +37,8 @@ class EntriesPage(NamedTuple):
 
     entries: Sequence[Entry]
     next_last: str | None
+    is_fallback: bool = False
+    """Whether there was no index that could be used."""
 
 
 class _Examined(NamedTuple):
@@ -181,4 +183,4 @@ async def _without_index(workspace: Workspace, scope: Scope, last: str | None, w
         truth = await truth_about(workspace, scope, some)
         entries += [entry for name in some if (entry := truth[name])]
         done += len(some)
-    return _page(entries, wish, None if done == len(names) else names[done - 1])
+    return _page(entries, wish, None if done == len(names) else names[done - 1])._replace(is_fallback=True)

@@ -3,9 +3,12 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
+import msgspec
+
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
-from sandur.operations.homes import look_up_namespace
+from sandur.catalog.unity_infos import catalog_info, schema_info
+from sandur.operations.homes import exists, look_up_namespace
 from sandur.operations.names import look
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -39,10 +42,17 @@ async def _entry(workspace: Workspace, scope: Scope, name: str) -> Entry | None:
 
 async def _catalog_entry(workspace: Workspace, name: str) -> Entry | None:
     found = await workspace.catalog(name).read()
-    if found is None:
+    if found is None or not exists(found.value):
         return None
     record = found.value
-    return Entry(name=name, kind="catalog", uuid=record.id, created_ms=record.created_ms, updated_ms=record.updated_ms)
+    return Entry(
+        name=name,
+        kind="catalog",
+        uuid=record.id,
+        created_ms=record.created_ms,
+        updated_ms=record.updated_ms,
+        info=_info(catalog_info(record)),
+    )
 
 
 async def _namespace_entry(workspace: Workspace, namespace: Namespace) -> Entry | None:
@@ -56,7 +66,12 @@ async def _namespace_entry(workspace: Workspace, namespace: Namespace) -> Entry 
         uuid=record.id,
         created_ms=record.created_ms,
         updated_ms=record.updated_ms,
+        info=_info(schema_info(namespace, record)),
     )
+
+
+def _info(shown: msgspec.Struct) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(shown))
 
 
 async def _name_entry(workspace: Workspace, identifier: Identifier) -> Entry | None:

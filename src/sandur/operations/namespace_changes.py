@@ -1,6 +1,7 @@
 """What changes of a namespace have in common: who made the last one, and how its request learns that it happened."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -8,10 +9,17 @@ from sandur.catalog.failures import failure_of
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Change, Failure, NamespaceRecord
 from sandur.catalog.sources import Request
-from sandur.errors import Busy, NotFound, SwapLost
+from sandur.errors import Busy, NotFound, SandurError, SwapLost
 from sandur.operations.workspace import Workspace
 
 TRIES_MAX: Final = 8
+
+
+class Signed(Protocol):
+    """A record that says which request made it what it is."""
+
+    @property
+    def change(self) -> Change | None: ...
 
 
 def change_of(workspace: Workspace, request: Request, operation: str) -> Change:
@@ -20,14 +28,30 @@ def change_of(workspace: Workspace, request: Request, operation: str) -> Change:
     return Change(key_hash, operation) if key_hash else Change(workspace.clock.new_id())
 
 
-def is_by(record: NamespaceRecord, change: Change) -> bool:
+def is_by(record: Signed, change: Change) -> bool:
     """Whether the last change of the record is that of the request which signs so."""
     last = record.change
     return last is not None and (last.id, last.operation) == (change.id, change.operation)
 
 
+def shown_properties(record: NamespaceRecord) -> Mapping[str, str]:
+    """The properties as Iceberg clients see them: a comment is one of them, wherever it was given."""
+    if record.comment is None:
+        return record.properties
+    return {"comment": record.comment, **record.properties}
+
+
 def missing(namespace: Namespace | None) -> NotFound:
     return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
+
+
+def missing_catalog(name: str) -> NotFound:
+    return NotFound(f"Catalog does not exist: {name}", subject="catalog")
+
+
+def missing_parent(namespace: Namespace) -> NotFound:
+    """That what a namespace would be in does not exist."""
+    return missing(namespace.parent) if namespace.parent else missing_catalog(namespace.catalog)
 
 
 def nothing(now_ms: int, change: Change | None = None) -> NamespaceRecord:
@@ -39,16 +63,16 @@ def nothing(now_ms: int, change: Change | None = None) -> NamespaceRecord:
 
 
 async def help_predecessor(
-    workspace: Workspace, record: NamespaceRecord | None, *, orphan_of: Namespace | None = None
+    workspace: Workspace, record: Signed | None, *, failed_by: SandurError | None = None
 ) -> None:
     """G6: before a record is changed, the claim of the request that made it what it is says that this happened.
 
     A retry of that request can then never mistake it for something that did not happen, whatever becomes of the record.
-    With `orphan_of`, the record is a child that did not happen, because that parent was gone.
+    With `failed_by`, it did not happen: the record is a child whose parent was gone.
     """
     last = record.change if record else None
     if last is not None and last.operation:
-        await _make_done(workspace, last, failure_of(missing(orphan_of)) if orphan_of else None)
+        await _make_done(workspace, last, failure_of(failed_by) if failed_by else None)
 
 
 async def _make_done(workspace: Workspace, last: Change, failure: Failure | None) -> None:

@@ -16,7 +16,7 @@ from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import NamespaceDrop
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.listing import Listing, PageRequest, must_exist
-from sandur.operations.namespace_changes import missing
+from sandur.operations.namespace_changes import missing, shown_properties
 from sandur.operations.results import Page
 from sandur.operations.update_namespace import NamespaceUpdate, PropertiesUpdate
 from sandur.operations.workspace import Workspace
@@ -56,7 +56,7 @@ async def load_namespace(workspace: Workspace, namespace: Namespace) -> Namespac
     )
     if found is None:
         raise missing(namespace)
-    return _view(catalog, namespace, found.value.properties)
+    return _view(catalog, namespace, shown_properties(found.value))
 
 
 async def namespace_exists(workspace: Workspace, namespace: Namespace) -> bool:

@@ -4,17 +4,19 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, folder_name
 from sandur.errors import NotFound
 from sandur.iceberg.table_metadata import without_trailing_slash
+from sandur.operations.homes import exists
 from sandur.operations.workspace import Workspace
 
 
 async def allowed_roots(workspace: Workspace, catalog: str) -> tuple[str, ...]:
     """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow.
 
-    A catalog's root never changes, so what was seen of it once is good enough.
+    The root of a catalog never changes, so what was seen of it once is good enough: one that was dropped and made again
+    elsewhere lets nothing lie where it might not have lain before.
     """
     cell = workspace.catalog(catalog)
     found = cell.last_seen or await cell.read()
-    if found is None:
+    if found is None or not exists(found.value):
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     return (found.value.root, *workspace.locations.others)
 

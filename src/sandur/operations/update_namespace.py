@@ -18,7 +18,7 @@ from sandur.operations.claims import ClaimLost
 from sandur.operations.create_namespace import check_namespace_location
 from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
 from sandur.operations.homes import look_up_namespace
-from sandur.operations.namespace_changes import change_of, help_predecessor, is_by, missing
+from sandur.operations.namespace_changes import change_of, help_predecessor, is_by, missing, shown_properties
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -56,6 +56,7 @@ class NamespaceUpdate:
         self._namespace = namespace
         self._removals = tuple(dict.fromkeys(removals))
         self._updates = dict(updates)
+        self._principal = request.source.principal
         self._claim = claim_of(workspace, request, OPERATION)
         self._change = change_of(workspace, request, OPERATION)
         self._mark = workspace.clock.new_id()
@@ -93,18 +94,21 @@ class NamespaceUpdate:
 
     async def _swap(self, found: Held[NamespaceRecord]) -> str | None:
         """The answer, in the form in which it is kept; None when somebody was faster."""
-        update, properties = self._decided(found.value.properties)
+        shown = shown_properties(found.value)
+        update, properties = self._decided(shown)
         answer = msgspec.json.encode(update).decode()
-        if properties == found.value.properties:
+        if properties == shown:
             await self._claim.done(answer=answer)
             return answer
         wanted = replace(
             found.value,
             # What was looked up is confirmed; and who drops it meanwhile has to look again.
             state="active" if found.value.state == "new" else found.value.state,
+            comment=None,  # Among the properties from now on.
             properties=properties,
             change=replace(self._change, answer=answer if self._claim.is_keyed else ""),
             updated_ms=self._workspace.clock.now_ms(),
+            updated_by=self._principal,
         )
         self._is_marked = True
         await together(

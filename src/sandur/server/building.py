@@ -18,6 +18,7 @@ from sandur.server.health import side_app
 from sandur.server.iceberg_rest.dialect import IcebergRest
 from sandur.server.measured_store import MeasuredStore
 from sandur.server.measures import Grown
+from sandur.server.unity_rest.dialect import unity_dialects
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import ObjectStore
@@ -106,7 +107,7 @@ def build(
     acting = clock or SystemClock()
     catalog = OpenCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
     dialect = IcebergRest(catalog.sandur, settings)
-    app = App(dialects=[dialect], beside=side_app(catalog), lifetime=catalog, settings=settings, clock=acting)
+    app = App(dialects=[*unity_dialects(catalog.sandur, settings), dialect], beside=side_app(catalog), lifetime=catalog, settings=settings, clock=acting)
     return app, catalog
 
 

@@ -39,7 +39,7 @@ class Cell(Generic[T]):
         seen: MutableMapping[str, Held[T]] | None = None,
     ) -> None:
         self._store = store
-        self._kind = kind
+        self.kind = kind
         self._clock = clock
         self._seen = seen
         self.key = key
@@ -94,6 +94,6 @@ class Cell(Generic[T]):
 
     def _decoded(self, data: bytes) -> T:
         try:
-            return msgspec.json.decode(data, type=self._kind)
+            return msgspec.json.decode(data, type=self.kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(f"object {self.key}: is not a {self._kind.__name__}: {error}") from error
+            raise Unavailable(f"object {self.key}: is not a {self.kind.__name__}: {error}") from error

@@ -2,29 +2,16 @@
 
 import re
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote_to_bytes
+from urllib.parse import quote
 
-from sandur.errors import BadRequest
+from sandur.server.paths import decoded_query, decoded_segment
+
+__all__ = ["SEPARATOR", "decoded_levels", "decoded_query", "decoded_segment", "encoded_segment", "parent_levels"]
 
 SEPARATOR: Final = "%1F"
 """What joins the levels of a namespace in a path, as `config` tells clients."""
 
 _ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
-_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_SHOWN_BYTES_MAX: Final = 80
-_QUERY_FIELDS_MAX: Final = 100
-
-
-def decoded_segment(raw: bytes) -> str:
-    """One name of a path: percent-decoded, `+` read as a space (Java encodes like a form); BadRequest when broken."""
-    if b"%" not in raw and b"+" not in raw and raw.isascii():
-        return raw.decode("ascii")
-    if _BROKEN_ESCAPE.search(raw):
-        raise BadRequest(f"Invalid path: broken percent escape in {_shown(raw)}")
-    try:
-        return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
-    except UnicodeDecodeError:
-        raise BadRequest(f"Invalid path: {_shown(raw)} is not UTF-8") from None
 
 
 def decoded_levels(raw: bytes) -> tuple[str, ...]:
@@ -47,23 +34,3 @@ def parent_levels(parent: str, *, is_encoded_twice: bool) -> tuple[str, ...]:
     if is_encoded_twice or ("\x1f" not in parent and SEPARATOR in parent.upper()):
         return decoded_levels(parent.encode())
     return tuple(parent.split("\x1f"))
-
-
-def decoded_query(raw: bytes) -> dict[str, str]:
-    """The parameters of a query or form, the first of each name; BadRequest when it is broken."""
-    if not raw:
-        return {}
-    try:
-        pairs = parse_qsl(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
-        )
-    except ValueError as error:
-        raise BadRequest(f"Invalid query: {error}") from None
-    parameters: dict[str, str] = {}
-    for name, value in pairs:
-        parameters.setdefault(name, value)
-    return parameters
-
-
-def _shown(raw: bytes) -> str:
-    return repr(raw[:_SHOWN_BYTES_MAX].decode("latin-1"))

@@ -1,0 +1,72 @@
+"""Emptying a namespace or a catalog: everything in it is dropped, each thing as if somebody had asked for it.
+
+Every step is an operation of its own: a crash in between leaves less than there was, and the next try goes on.
+"""
+
+import contextlib
+from typing import Final
+
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.sources import Request, Source
+from sandur.errors import NotEmpty, NotFound
+from sandur.operations.drop_namespace import NamespaceDrop
+from sandur.operations.drop_table import drop_name
+from sandur.operations.index_truth import keys_below
+from sandur.operations.names import settle
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+
+DROPS_AT_ONCE: Final = 16
+ROUNDS_MAX: Final = 3
+
+
+async def empty_catalog(workspace: Workspace, catalog: str, source: Source) -> None:
+    """Drop all namespaces of a catalog and what is in them; somebody may be putting something into it meanwhile."""
+    folder = workspace.layout.namespaces_folder(catalog)
+    namespaces = [workspace.layout.read_namespace(key) async for key in keys_below(workspace, folder)]
+    await _drop_all(workspace, namespaces, source)
+
+
+async def drop_with_content(workspace: Workspace, namespace: Namespace, request: Request) -> None:
+    """Drop a namespace and all that is in it; NotFound when there is none."""
+    for rounds in range(ROUNDS_MAX):
+        await _empty_namespace(workspace, namespace, request.source)
+        try:
+            return await NamespaceDrop(workspace, namespace, request).run()
+        except NotEmpty:
+            if rounds + 1 == ROUNDS_MAX:
+                raise
+    return None
+
+
+async def _empty_namespace(workspace: Workspace, namespace: Namespace, source: Source) -> None:
+    layout = workspace.layout
+    folder, beginning = layout.namespaces_folder(namespace.catalog), layout.namespaces_below(namespace)
+    below = [layout.read_namespace(key) async for key in keys_below(workspace, folder, beginning=beginning)]
+    await _drop_all(workspace, below, source)
+    await _drop_names(workspace, namespace, source)
+
+
+async def _drop_all(workspace: Workspace, namespaces: list[Namespace], source: Source) -> None:
+    """The deepest first: a namespace goes only when there is none below it."""
+    for namespace in sorted(namespaces, key=lambda namespace: -len(namespace.levels)):
+        await _drop_names(workspace, namespace, source)
+        # Gone already, or somebody was faster to put something into it, which whoever drops the parent finds.
+        with contextlib.suppress(NotFound, NotEmpty):
+            await NamespaceDrop(workspace, namespace, Request(hash="", source=source)).run()
+
+
+async def _drop_names(workspace: Workspace, namespace: Namespace, source: Source) -> None:
+    layout = workspace.layout
+    keys = [key async for key in keys_below(workspace, layout.names_folder(namespace))]
+    for start in range(0, len(keys), DROPS_AT_ONCE):
+        await together(_drop_name(workspace, key, source) for key in keys[start : start + DROPS_AT_ONCE])
+
+
+async def _drop_name(workspace: Workspace, key: str, source: Source) -> None:
+    identifier = workspace.layout.read_name(key)
+    live = (await settle(workspace, identifier)).live
+    if live:
+        with contextlib.suppress(NotFound):  # Somebody else was faster.
+            record, request = live.name.value, Request(hash="", source=source)
+            await drop_name(workspace, identifier, kind=record.kind, request=request, formats=(record.format,))

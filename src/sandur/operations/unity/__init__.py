@@ -1,0 +1,1 @@
+"""The operations of Unity Catalog's API over the tree that all protocols share."""

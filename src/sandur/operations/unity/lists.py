@@ -1,0 +1,93 @@
+"""Lists as Unity Catalog's API gives them: from the index alone, each entry as it lies there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple
+
+from sandur.catalog.identifiers import Kind, Namespace
+from sandur.catalog.index import CATALOGS, Entry, Scope, children_of, names_of
+from sandur.catalog.paging import last_of, token_of
+from sandur.catalog.unity_names import is_reachable
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.homes import look_up_namespace
+from sandur.operations.index_pages import entries_page, glance
+from sandur.operations.namespace_changes import missing
+from sandur.operations.workspace import Workspace
+
+
+class ListAsked(NamedTuple):
+    """What comes behind the token, at most so many; without a token from the beginning, without a size everything."""
+
+    token: str | None
+    size: int | None
+
+
+class Listed(NamedTuple):
+    """A part of a list, and how it was come by: which index was asked, and whether it was of no use."""
+
+    infos: Sequence[memoryview]
+    next_token: str | None
+    collection: str
+    index_path: str
+    is_fallback: bool
+
+
+async def list_catalogs(workspace: Workspace, asked: ListAsked) -> Listed:
+    return await _listed(workspace, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
+
+
+async def list_schemas(workspace: Workspace, catalog: str, asked: ListAsked) -> Listed:
+    """The schemas of a catalog: its namespaces of the first level. NotFound when the catalog does not exist."""
+    scope = children_of(catalog, None)
+    return await _listed(workspace, scope, "schemas", asked, load_catalog(workspace, catalog), lambda _: True)
+
+
+async def list_in_schema(
+    workspace: Workspace, namespace: Namespace, kinds: Collection[Kind], collection: str, asked: ListAsked
+) -> Listed:
+    """What has a name of some kinds in a schema; NotFound when it does not exist."""
+    exists = _must_exist(workspace, namespace)
+    return await _listed(workspace, names_of(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+
+
+async def _listed(
+    workspace: Workspace,
+    scope: Scope,
+    collection: str,
+    asked: ListAsked,
+    exists: Awaitable[object],
+    accepts: Callable[[Entry], bool],
+) -> Listed:
+    """The page; `exists` is asked in the same round, and what it raises is raised."""
+    what = (workspace.layout.root, collection, scope.text)
+    try:
+        last = last_of(asked.token, what) if asked.token else None
+    except BaseException:
+        asyncio.ensure_future(exists).cancel()
+        raise
+    _, seen = await asyncio.gather(exists, glance(workspace, scope, last=last, wanted=asked.size))
+    page = await entries_page(
+        workspace,
+        scope,
+        last=last,
+        wanted=asked.size,
+        accepts=lambda entry: is_reachable(entry.name) and accepts(entry),
+        seen=seen,
+    )
+    return Listed(
+        infos=[memoryview(entry.info) for entry in page.entries],
+        next_token=None if page.next_last is None else token_of(what, page.next_last),
+        collection=collection,
+        index_path=workspace.layout.list_index(scope),
+        is_fallback=page.is_fallback,
+    )
+
+
+async def _must_exist(workspace: Workspace, namespace: Namespace) -> None:
+    _, found = await asyncio.gather(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+    if found is None:
+        raise missing(namespace)
+
+
+async def _nothing() -> None:
+    """There is nothing that a list of catalogs belongs to."""

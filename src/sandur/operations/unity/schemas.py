@@ -1,0 +1,95 @@
+"""Schemas: the namespaces of the tree, as Unity Catalog names them."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from sandur.catalog.guardrails import check_property_keys
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.index import place_of
+from sandur.catalog.records import NamespaceRecord
+from sandur.catalog.sources import Request
+from sandur.catalog.unity_infos import SchemaInfo, schema_info, updated_schema
+from sandur.catalog.unity_names import checked_new_name
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.create_namespace import NamespaceCreation
+from sandur.operations.drop_namespace import NamespaceDrop
+from sandur.operations.emptying import drop_with_content
+from sandur.operations.homes import look_up_namespace
+from sandur.operations.namespace_changes import missing
+from sandur.operations.record_changes import RecordChange
+from sandur.operations.workspace import Workspace
+
+UPDATE: Final = "update-schema"
+
+
+async def create_schema(
+    workspace: Workspace,
+    namespace: Namespace,
+    *,
+    comment: str | None,
+    properties: Mapping[str, str],
+    storage_root: str | None,
+    request: Request,
+) -> SchemaInfo:
+    """A new schema; AlreadyExists when there is one of that name, NotFound when its catalog does not exist."""
+    for level in namespace.levels:
+        checked_new_name("schema", level)
+    check_property_keys(properties)
+    located = {**properties, **({"location": storage_root} if storage_root else {})}
+    creation = NamespaceCreation(workspace, namespace, located, request, comment=comment)
+    await creation.run()
+    return schema_info(namespace, creation.made)
+
+
+async def load_schema(workspace: Workspace, namespace: Namespace) -> SchemaInfo:
+    _, found = await asyncio.gather(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+    if found is None:
+        raise missing(namespace)
+    return schema_info(namespace, found.value)
+
+
+async def update_schema(
+    workspace: Workspace,
+    namespace: Namespace,
+    *,
+    comment: str | None,
+    properties: Mapping[str, str] | None,
+    request: Request,
+) -> SchemaInfo:
+    """The schema with another comment, and these properties in place of all others; None leaves either alone."""
+    check_property_keys(properties or {})
+    await load_catalog(workspace, namespace.catalog)
+
+    def decide(found: NamespaceRecord | None) -> NamespaceRecord:
+        if found is None:
+            raise missing(namespace)
+        changed = updated_schema(found, comment=comment, properties=None if properties is None else dict(properties))
+        if changed == found:
+            return found
+        # What was looked up is confirmed; and who drops it meanwhile has to look again.
+        state = "active" if found.state == "new" else found.state
+        now_ms, principal = workspace.clock.now_ms(), request.source.principal
+        return replace(changed, state=state, updated_ms=now_ms, updated_by=principal)
+
+    change = RecordChange(
+        workspace,
+        workspace.namespace(namespace),
+        request,
+        UPDATE,
+        decide,
+        place=place_of(namespace),
+        look=lambda: look_up_namespace(workspace, namespace),
+    )
+    return schema_info(namespace, await change.run())
+
+
+async def drop_schema(workspace: Workspace, namespace: Namespace, *, force: bool, request: Request) -> None:
+    """When this returns the schema is gone; NotFound, or NotEmpty when it holds something and `force` is not set."""
+    await load_catalog(workspace, namespace.catalog)
+    if force:
+        await drop_with_content(workspace, namespace, request)
+    else:
+        await NamespaceDrop(workspace, namespace, request).run()

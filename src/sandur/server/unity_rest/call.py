@@ -1,0 +1,136 @@
+"""One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.sources import Request
+from sandur.catalog.unity_names import identifier_of, schema_of
+from sandur.errors import BadRequest
+from sandur.iceberg.raw_json import check_utf8, decode
+from sandur.operations.catalogs_of import Sandur
+from sandur.operations.workspace import Workspace
+from sandur.server.identity import Identity, source_of
+from sandur.server.messages import HttpRequest
+from sandur.server.paths import decoded_query, decoded_segment
+from sandur.server.request_hash import checked_key, decoded_json, request_hash
+from sandur.settings import Settings
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+PAGE_SIZE_DEFAULT: Final = 1_000
+"""How many entries a page has when the client leaves that to the server (`max_results=0`)."""
+PAGE_SIZE_MAX: Final = 1_000
+
+_TRUTH: Final = {"true": True, "false": False}
+_DIGITS_MAX: Final = 9
+_SHOWN_CHARS_MAX: Final = 40
+
+
+class Service(NamedTuple):
+    """What every call can reach."""
+
+    sandur: Sandur
+    settings: Settings
+
+
+class PageAsked(NamedTuple):
+    """Which part of a list is wanted: what comes behind the token, and at most so many; None means all."""
+
+    token: str | None
+    size: int | None
+
+
+class Call:
+    """A request on its way to an operation. `values` are the encoded parameters of the path."""
+
+    def __init__(
+        self, service: Service, operation: str, values: Mapping[str, bytes], http: HttpRequest, identity: Identity
+    ) -> None:
+        self.service = service
+        self.operation = operation
+        self.http = http
+        self.identity = identity
+        self._values = values
+        self._query: Mapping[str, str] | None = None
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.service.sandur.workspace(self.identity.tenant, self.identity.workspace)
+
+    @property
+    def settings(self) -> Settings:
+        return self.service.settings
+
+    def value(self, parameter: str) -> str:
+        """A parameter of the path."""
+        return decoded_segment(self._values[parameter])
+
+    def schema(self, parameter: str) -> Namespace:
+        """A parameter of the path that is the full name of a schema: `catalog.schema`."""
+        return schema_of(self.value(parameter))
+
+    def identifier(self, parameter: str) -> Identifier:
+        """A parameter of the path that is a full name: `catalog.schema.name`."""
+        return identifier_of(self.value(parameter))
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        if self._query is None:
+            self._query = decoded_query(self.http.query)
+        return self._query
+
+    def wanted(self, parameter: str) -> str:
+        """A parameter of the query that has to be there."""
+        value = self.query.get(parameter)
+        if not value:
+            raise BadRequest(f"Missing parameter: {parameter}")
+        return value
+
+    @property
+    def page(self) -> PageAsked:
+        """Without `max_results` everything: clients that never ask for a second page then miss nothing."""
+        text = self.query.get("max_results")
+        token = self.query.get("page_token") or None
+        if text is None:
+            return PageAsked(token, None)
+        size = whole(text, "max_results")
+        if size < 0:
+            raise BadRequest(f"Invalid max_results: expected at least 0, found {size}")
+        return PageAsked(token, min(size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX))
+
+    def is_set(self, parameter: str) -> bool:
+        """A boolean of the query, false when absent."""
+        text = (self.query.get(parameter) or "false").lower()
+        if text not in _TRUTH:
+            raise BadRequest(f"Invalid {parameter}: expected true or false, found {text[:_SHOWN_CHARS_MAX]!r}")
+        return _TRUTH[text]
+
+    def body(self, wanted: type[S], what: str) -> S:
+        """The body as `wanted`; BadRequest that names `what`."""
+        body = self.http.body
+        check_utf8(body, what)
+        decoded_json(body, depth_max=self.settings.request_depth_max)  # Not nested too deep.
+        return decode(body, wanted, what)
+
+    def request(self, *asked: str) -> Request:
+        """What a mutation carries: the key, the source, and the hash of everything that was asked."""
+        key = self.http.header(b"idempotency-key")
+        names = [decoded_segment(value) for value in self._values.values()]
+        return Request(
+            hash=request_hash(
+                self.operation, [*names, *asked], self.http.body, depth_max=self.settings.request_depth_max
+            ),
+            key=None if key is None else checked_key(key),
+            source=source_of(self.http, self.identity),
+        )
+
+
+def whole(text: str, what: str) -> int:
+    """A whole number in a query; BadRequest otherwise."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
+        raise BadRequest(f"Invalid {what}: expected a whole number, found {text[:_SHOWN_CHARS_MAX]!r}")
+    return int(text)

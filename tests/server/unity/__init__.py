@@ -1,0 +1,1 @@
+"""Tests of Unity Catalog's API over HTTP."""

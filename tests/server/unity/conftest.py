@@ -1,0 +1,23 @@
+"""Unity Catalog's API of a server in this process."""
+
+import httpx
+import pytest
+
+from tests.server.unity.asking import CONTROL, Unity
+
+
+@pytest.fixture
+def unity(client: httpx.AsyncClient) -> Unity:
+    return Unity(client)
+
+
+@pytest.fixture
+def control(client: httpx.AsyncClient) -> Unity:
+    return Unity(client, CONTROL)
+
+
+@pytest.fixture
+async def schema(unity: Unity) -> str:
+    """A schema to put things into."""
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    return "main.s"
