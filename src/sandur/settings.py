@@ -77,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage_ttl: Duration = "PT72H"
     name_retention: Duration = "P1D"
     orphan_retention: Duration = "P1D"
+    receipt_retention: Duration = "P90D"
+    report_retention: Duration = "P30D"
     purge_delay: Duration = "PT10M"
     janitors: bool = True
     janitor_interval: Duration = "PT15M"

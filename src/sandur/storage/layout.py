@@ -130,13 +130,26 @@ class Layout(NamedTuple):
         (table_uuid,) = self._parts(key, self.delta_tables_folder(), _JSON, count=1)
         return decoded(table_uuid)
 
+    def delta_stages_folder(self) -> str:
+        return f"{self.root}delta_staged/"
+
+    def delta_stage(self, table_uuid: str) -> str:
+        return f"{self.delta_stages_folder()}{encoded(table_uuid)}{_JSON}"
+
+    def read_delta_stage(self, key: str) -> str:
+        (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
+        return decoded(table_uuid)
+
     # Requests under way.
 
     def commit_claims_folder(self) -> str:
         return f"{self.root}iceberg_idempotency/"
 
+    def commit_claims_of(self, table_uuid: str) -> str:
+        return f"{self.commit_claims_folder()}{encoded(table_uuid)}/"
+
     def commit_claim(self, table_uuid: str, key_hash: str) -> str:
-        return f"{self.commit_claims_folder()}{encoded(table_uuid)}/{_sharded(key_hash)}{_JSON}"
+        return f"{self.commit_claims_of(table_uuid)}{_sharded(key_hash)}{_JSON}"
 
     def claims_folder(self) -> str:
         return f"{self.root}idempotency/"

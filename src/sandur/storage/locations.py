@@ -43,6 +43,10 @@ class Locations:
         store, key = self._at(location)
         return await store.head(key) is not None
 
+    def holder(self, location: str) -> tuple[ObjectStore, str]:
+        """The store that holds a file, and the file's key there; Invalid when no store does."""
+        return self._at(location)
+
     async def create(self, location: str, data: bytes) -> None:
         """Write a file that is not there yet; SwapLost when it is."""
         store, key = self._at(location)

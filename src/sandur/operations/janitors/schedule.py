@@ -15,6 +15,7 @@ from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.marks import MARKS
 from sandur.operations.janitors.names import NAMES, NAMESPACES
 from sandur.operations.janitors.pointers import POINTERS
+from sandur.operations.janitors.reports import REPORTS
 from sandur.operations.janitors.segments import SEGMENTS
 from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
@@ -29,7 +30,7 @@ CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
 # What others lean on comes first: transactions before names, names before pointers, pointers before claims.
-JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS, SEGMENTS)
+JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS, SEGMENTS, REPORTS)
 PURGE: Final = "purge"
 
 Counts = Mapping[str, int]

@@ -1,0 +1,89 @@
+"""What can go: which metadata files nobody needs, and whose pointer is bumped before they are deleted (GC1)."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.records import Pointer
+
+# As operations name them: version, hash of the request, nonce of the attempt.
+_OWN_FILE = re.compile(r"([0-9]{5,9})-[0-9a-f]{32}-[0-9a-f]{12}(?:\.gz)?\.metadata\.json\Z")
+
+
+class MetadataFile(NamedTuple):
+    """A metadata file that lies in a table's folder; `version` is the number in its name."""
+
+    location: str
+    version: int
+    modified_ms: int
+    size_bytes: int
+
+
+class Owner(NamedTuple):
+    """A living table or view as its pointer was read: how far it has come, and which files it needs (normalized).
+
+    It needs its head, whatever the head's log names, what a transaction is about to make current, and every file that
+    the claim of a request under way names.
+    """
+
+    uuid: str
+    head_version: int
+    needed: frozenset[str]
+
+
+def version_written(location: str) -> int | None:
+    """The version in the name of a metadata file that the catalog wrote; None for a file that somebody else named."""
+    match = _OWN_FILE.match(location.rpartition("/")[2])
+    return int(match[1]) if match else None
+
+
+class Folder(NamedTuple):
+    """A folder where metadata files of living tables and views lie, as the first of them spells it, and whose."""
+
+    location: str
+    uuids: tuple[str, ...]
+
+
+def folders_in_use(pointers: Iterable[Pointer], *, roots: Sequence[str]) -> Mapping[str, Folder]:
+    """The folders below the roots (normalized) in which any pointer that may live has a file, by normalized address.
+
+    A folder may belong to several: a table can be registered under two names.
+    """
+    folders: dict[str, Folder] = {}
+    for pointer in pointers:
+        for location in locations_of(pointer):
+            folder = location.rpartition("/")[0]
+            plain = normalized(folder)
+            if not any(is_within(plain, root) for root in roots):
+                continue
+            known = folders.get(plain, Folder(folder, ()))
+            if pointer.uuid not in known.uuids:
+                folders[plain] = known._replace(uuids=(*known.uuids, pointer.uuid))
+    return folders
+
+
+def locations_of(pointer: Pointer) -> list[str]:
+    """The metadata files that a pointer which may live names itself; none for one that is dropped or killed."""
+    if pointer.state in {"dropped", "killed"}:
+        return []
+    heads = [pointer.head, pointer.pending.head if pointer.pending else None]
+    return [head.metadata_location for head in heads if head]
+
+
+def unneeded(files: Iterable[MetadataFile], owners: Iterable[Owner], *, before_ms: int) -> tuple[MetadataFile, ...]:
+    """The files that no owner needs and that were written before `before_ms`.
+
+    They must have been listed before the owners were read: what is written later belongs to somebody who read later.
+    """
+    needed = frozenset[str]().union(*(owner.needed for owner in owners))
+    return tuple(file for file in files if file.modified_ms <= before_ms and normalized(file.location) not in needed)
+
+
+def must_be_bumped(owner: Owner, files: Iterable[MetadataFile]) -> bool:
+    """Whether the swap of an attempt that wrote one of the files could still succeed.
+
+    An attempt writes one version more than the head it was decided on. Where the head has come as far, that head is
+    gone and the swap can only lose.
+    """
+    return any(file.version > owner.head_version for file in files)

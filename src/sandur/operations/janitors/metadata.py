@@ -1,0 +1,239 @@
+"""Metadata files that nobody needs (GC1): those of attempts that lost or died, and old ones that no log names any more.
+
+Only files under names that the catalog itself gave are taken away: in the folder of living tables, what none of them
+needs; the file of a create that was killed; the file of a create that died before its pointer was there. A file that
+was committed stays as long as its receipt does, unless the table asks for old files to be deleted.
+"""
+
+import contextlib
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.catalog.garbage import MetadataFile, Owner, must_be_bumped, unneeded, version_written
+from sandur.catalog.locations import normalized
+from sandur.catalog.records import Claim, Head, Pointer, Tried
+from sandur.errors import NotFound, SwapLost, Unavailable
+from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in, missing_file
+from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.settings import seconds_of
+from sandur.storage.cell import Held
+from sandur.storage.object_store import ObjectStore, get_many, list_all
+
+AT_ONCE: Final = 16
+_DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
+_FIRST_VERSION: Final = 0
+
+
+class Garbage(NamedTuple):
+    """What a look found: files that can go, the pointers to bump before they do, and one to be killed before.
+
+    `reason` says why files that nobody seems to need are left alone; empty when there is none.
+    """
+
+    files: tuple[MetadataFile, ...] = ()
+    bumps: tuple[Held[Pointer], ...] = ()
+    kills: str = ""
+    reason: str = ""
+
+
+class _Needs(NamedTuple):
+    """What one pointer needs, and what its table says about old files."""
+
+    owner: Owner
+    pointer: Held[Pointer]
+    keeps_all: bool
+    deletes_old: bool
+
+
+async def in_folder(workspace: Workspace, folder: str, uuids: Sequence[str]) -> Garbage:
+    """What can go of the files in a folder where the metadata of these living tables and views lies, and of no others.
+
+    The files are listed before the pointers are read: an attempt that writes its file later reads its pointer later.
+    """
+    files = [file for file in await _own_files(workspace, folder) if _is_old(workspace, file)]
+    if not files:
+        return Garbage()
+    pointers = [await workspace.pointer(uuid).read() for uuid in uuids]
+    living = [pointer for pointer in pointers if pointer and pointer.value.state == "live"]
+    if len(living) < len(uuids):
+        return Garbage(reason="a table in it is not alive any more, or not yet")
+    needs = [await _needs(workspace, pointer) for pointer in living]
+    if any(need.keeps_all for need in needs):
+        return Garbage(reason="a table in it says that nothing may be collected")
+    orphans = unneeded(files, [need.owner for need in needs], before_ms=workspace.clock.now_ms())
+    if not all(need.deletes_old for need in needs):
+        orphans = await _never_committed(workspace, orphans)
+    return Garbage(orphans, tuple(need.pointer for need in needs if must_be_bumped(need.owner, orphans)))
+
+
+async def of_killed(workspace: Workspace, pointer: Held[Pointer]) -> Garbage:
+    """The file of a create that was killed: nobody else ever had it, and that pointer never lives again."""
+    head = pointer.value.head
+    if pointer.value.state != "killed" or head is None or head.registration:
+        return Garbage()
+    file = await _file_at(workspace, head.metadata_location)
+    return Garbage((file,)) if file and _is_old(workspace, file) else Garbage()
+
+
+async def of_nobody(workspace: Workspace, location: str) -> Garbage:
+    """The first file of a table without a pointer, a receipt, or anything that was ever committed on top of it.
+
+    Only while receipts are kept: without them nobody can tell what was committed, and dropped, long ago.
+    """
+    file = await _file_at(workspace, location)
+    if file is None or file.version != _FIRST_VERSION or not _is_old(workspace, file):
+        return Garbage()
+    if file.modified_ms + _receipts_kept_ms(workspace) - DAY_MS <= workspace.clock.now_ms():
+        return Garbage(reason="it is too old to tell whether it was committed")
+    if not await _never_committed(workspace, (file,)):
+        return Garbage(reason="it was committed")
+    said = await _said(workspace, location)
+    uuid = said.table_uuid or said.view_uuid
+    if not uuid or await workspace.pointer(uuid).read():
+        return Garbage(reason="its table is known, or cannot be")
+    return Garbage((file,), kills=uuid)
+
+
+async def remove(workspace: Workspace, garbage: Garbage) -> int:
+    """Act on what was found: how many files are gone.
+
+    SwapLost when a pointer has changed since it was looked at: nothing was deleted, and the next look finds what is so.
+    """
+    if garbage.kills:
+        killed = Pointer(uuid=garbage.kills, table_uuid=garbage.kills, state="killed")
+        await workspace.pointer(garbage.kills).create(killed)
+    for pointer in garbage.bumps:
+        await workspace.pointer(pointer.value.uuid).swap(pointer.value, expected=pointer.version)
+    gone = 0
+    for start in range(0, len(garbage.files), AT_ONCE):
+        some = garbage.files[start : start + AT_ONCE]
+        gone += sum(await together(_remove(workspace, file.location) for file in some))
+    return gone
+
+
+async def _remove(workspace: Workspace, location: str) -> bool:
+    with contextlib.suppress(SwapLost):  # Somebody else took it away this very moment.
+        return await workspace.locations.remove(location)
+    return False
+
+
+async def _own_files(workspace: Workspace, folder: str) -> list[MetadataFile]:
+    """The metadata files in a folder, and not below it, under names that the catalog gave."""
+    store, prefix = _folder_at(workspace, folder)
+    found: list[MetadataFile] = []
+    for listed in await list_all(store, prefix):
+        name = listed.key.removeprefix(prefix)
+        version = version_written(name)
+        if version is not None and "/" not in name:
+            found.append(MetadataFile(f"{folder}/{name}", version, listed.modified_ms, listed.size_bytes))
+    return found
+
+
+def _folder_at(workspace: Workspace, folder: str) -> tuple[ObjectStore, str]:
+    store, key = workspace.locations.holder(f"{folder}/metadata.json")
+    return store, key.removesuffix("metadata.json")
+
+
+async def _file_at(workspace: Workspace, location: str) -> MetadataFile | None:
+    version = version_written(location)
+    if version is None:
+        return None
+    store, key = workspace.locations.holder(location)
+    listed = await store.head(key)
+    return MetadataFile(location, version, listed.modified_ms, listed.size_bytes) if listed else None
+
+
+def _is_old(workspace: Workspace, file: MetadataFile) -> bool:
+    return file.modified_ms + seconds_of(workspace.settings.orphan_retention) * 1_000 <= workspace.clock.now_ms()
+
+
+def _receipts_kept_ms(workspace: Workspace) -> int:
+    return seconds_of(workspace.settings.receipt_retention) * 1_000
+
+
+async def _needs(workspace: Workspace, pointer: Held[Pointer]) -> _Needs:
+    """What the pointer, as it was read, keeps alive; NotFound when its current file is gone: then nothing is sure."""
+    head, pending = pointer.value.head, pointer.value.pending
+    if head is None:
+        raise Unavailable(f"pointer {pointer.value.uuid}: it lives and says nothing")
+    locations, properties = await _document(workspace, pointer.value, head)
+    needed = {*locations, head.previous_metadata_location or ""}
+    if pending:
+        needed.add(pending.head.metadata_location)
+        with contextlib.suppress(NotFound):  # Its transaction may not have come so far.
+            needed.update((await _document(workspace, pointer.value, pending.head))[0])
+    for claim in await _open_claims(workspace, pointer.value.uuid):
+        needed.update(tried.metadata_location for tried in claim.locations)
+    return _Needs(
+        owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalized, needed))),
+        pointer=pointer,
+        keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As Java reads it.
+        deletes_old=properties.get(_DELETES_OLD_FILES, "").lower() == "true",
+    )
+
+
+async def _document(workspace: Workspace, pointer: Pointer, head: Head) -> tuple[Sequence[str], Mapping[str, str]]:
+    """The files that a metadata file names, itself included, and the properties it sets."""
+    if pointer.kind == "view":
+        view = await load_document(workspace, VIEWS, head.metadata_location)
+        return locations_in(VIEWS, view), view.metadata.properties
+    table = await load_document(workspace, TABLES, head.metadata_location)
+    return locations_in(TABLES, table), table.metadata.properties
+
+
+async def _open_claims(workspace: Workspace, uuid: str) -> list[Claim]:
+    folder = workspace.layout.commit_claims_of(uuid)
+    keys = [listed.key for listed in await list_all(workspace.store, folder)]
+    found = [stored for stored in await get_many(workspace.store, keys) if stored]
+    try:
+        claims = [msgspec.json.decode(stored.data, type=Claim) for stored in found]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"a claim of {uuid}: cannot be read: {error}") from error
+    return [claim for claim in claims if claim.state == "open"]
+
+
+async def _never_committed(workspace: Workspace, files: Iterable[MetadataFile]) -> tuple[MetadataFile, ...]:
+    """Those of the files that have no receipt (C5)."""
+    waiting = list(files)
+    orphans: list[MetadataFile] = []
+    for start in range(0, len(waiting), AT_ONCE):
+        some = waiting[start : start + AT_ONCE]
+        committed = await together(_is_committed(workspace, file) for file in some)
+        orphans += [file for file, is_so in zip(some, committed, strict=True) if not is_so]
+    return tuple(orphans)
+
+
+async def _is_committed(workspace: Workspace, file: MetadataFile) -> bool:
+    """Whether there is a receipt, first on the day the file was written: that is nearly always its own day."""
+    if file.modified_ms + _receipts_kept_ms(workspace) <= workspace.clock.now_ms():
+        return False  # Its receipt may be gone, and it goes with it.
+    if await workspace.receipts.exists(Tried(file.location, file.modified_ms)):
+        return True
+    said_ms = (await _said(workspace, file.location)).last_updated_ms
+    days = [said_ms] if said_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
+    return any([await workspace.receipts.exists(Tried(file.location, day)) for day in days])
+
+
+class _Said(msgspec.Struct, frozen=True, rename="kebab"):
+    """The little that has to be known of a metadata file of any kind; a view's does not say when it was written."""
+
+    table_uuid: str = ""
+    view_uuid: str = ""
+    last_updated_ms: int | None = None
+
+
+async def _said(workspace: Workspace, location: str) -> _Said:
+    data = await workspace.locations.read(location)
+    if data is None:
+        raise missing_file(location)
+    try:
+        return msgspec.json.decode(
+            gzip.decompress(data) if location.endswith(".gz.metadata.json") else data, type=_Said
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise Unavailable(f"file {location}: is not a metadata file: {error}") from error

@@ -1,0 +1,36 @@
+"""Receipts that nobody needs any more: of attempts, after a day; of commits, long after the history holds them."""
+
+from typing import Final
+
+from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings, seconds_of
+from sandur.storage.layout import Layout
+from sandur.storage.object_store import Listed
+
+PENDING_KEPT_MS: Final = DAY_MS
+
+
+async def visit_pending(workspace: Workspace, listed: Listed) -> Outcome:
+    """What an attempt announced: of use to nobody after a day, whatever became of it."""
+    return await _removed(workspace, listed, state="pending")
+
+
+async def visit_committed(workspace: Workspace, listed: Listed) -> Outcome:
+    """The proof of a commit (C5), which no request can ask for any more. Whoever calls knows its history has it."""
+    return await _removed(workspace, listed, state="committed")
+
+
+async def _removed(workspace: Workspace, listed: Listed, *, state: str) -> Outcome:
+    if workspace.layout.read_receipt(listed.key).state != state:
+        return "kept"
+    await workspace.store.delete(listed.key, expected=listed.version)
+    return "removed"
+
+
+def _committed_kept_ms(settings: Settings) -> int:
+    return seconds_of(settings.receipt_retention) * 1_000
+
+
+PENDING_RECEIPTS = Janitor("pending_receipts", Layout.events_folder, lambda _: PENDING_KEPT_MS, visit_pending)
+COMMITTED_RECEIPTS = Janitor("committed_receipts", Layout.events_folder, _committed_kept_ms, visit_committed)

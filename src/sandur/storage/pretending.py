@@ -1,0 +1,96 @@
+"""A store whose writes are only pretended: whoever works with it sees them, the store behind it stays as it is."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from sandur.errors import SwapLost
+from sandur.storage.object_store import (
+    ABSENT,
+    LIST_LIMIT_MAX,
+    UNCHANGED,
+    Expected,
+    Listed,
+    ObjectStore,
+    Stored,
+    Unchanged,
+    Version,
+)
+
+
+class PretendingStore:
+    """For dry runs: what would be written and deleted is remembered here, and nowhere else.
+
+    It keeps the contract of a store for the one who uses it. What others do to the store behind it is seen, except for
+    objects that were written here. It remembers every write, so bound what is done with it, or `forget` now and then.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self._written: dict[str, tuple[Stored, int] | None] = {}
+        self._versions = count(1)
+
+    def forget(self) -> None:
+        """Show what is true again."""
+        self._written.clear()
+
+    async def get(self, key: str) -> Stored | None:
+        if key in self._written:
+            written = self._written[key]
+            return written[0] if written else None
+        return await self._inner.get(key)
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        if key not in self._written:
+            return await self._inner.get_if_changed(key, seen=seen)
+        found = await self.get(key)
+        return UNCHANGED if found and found.version == seen else found
+
+    async def head(self, key: str) -> Listed | None:
+        return self._listed(key) if key in self._written else await self._inner.head(key)
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        await self._expect(key, expected)
+        before = await self._inner.head(key)
+        version = Version(f"pretended-{next(self._versions)}")
+        self._written[key] = Stored(bytes(data), version), before.modified_ms if before else 0
+        return version
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        await self._expect(key, expected)
+        self._written[key] = None
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        page: list[Listed] = []
+        reached = after
+        while len(page) < limit:
+            found = await self._inner.list(prefix, after=reached, limit=limit)
+            is_last = len(found) < limit
+            until = None if is_last else found[-1].key
+            there = [listed for listed in found if listed.key not in self._written]
+            page += sorted([*there, *self._between(prefix, reached, until)])
+            if is_last:
+                break
+            reached = until
+        return page[:limit]
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _between(self, prefix: str, after: str | None, until: str | None) -> Sequence[Listed]:
+        """What was written here below the prefix, behind one key and up to another."""
+        keys = (key for key in self._written if key.startswith(prefix))
+        found = (self._listed(key) for key in keys if (not after or key > after) and (not until or key <= until))
+        return [listed for listed in found if listed]
+
+    def _listed(self, key: str) -> Listed | None:
+        written = self._written[key]
+        if written is None:
+            return None
+        stored, modified_ms = written
+        return Listed(key, stored.version, len(stored.data), modified_ms)
+
+    async def _expect(self, key: str, expected: Expected) -> None:
+        found = await self.head(key)
+        version = found.version if found else ABSENT
+        if version != expected:
+            raise SwapLost(f"object {key}: expected version {expected}, found {version}")

@@ -1,0 +1,159 @@
+"""Garbage collection in a hurry, beside committers that stall and die: in a thousand runs, nothing live is deleted.
+
+The collectors see a clock that is days ahead: no age gate holds them back, and what is written this moment is old to
+them. Only the order of looks, bumps and deletes is left to protect what others are at.
+"""
+
+import asyncio
+import random  # noqa: TID251 - seeded, so that a run can be repeated
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+from sandur.catalog.sources import Request
+from sandur.errors import SandurError, SwapLost
+from sandur.operations.commit_table import commit_table
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.rename import rename
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.workspace import Workspace
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import (
+    called,
+    commit,
+    content,
+    create,
+    created_by_commit,
+    keyed,
+    load,
+    request,
+    set_property,
+)
+from tests.operations.collecting import collect_what_can_be
+from tests.operations.janitoring import LONG_MS, Shore, Trouble
+from tests.operations.judging import all_shown, judge
+from tests.operations.making import make_workspace
+from tests.statemachine.stalling_store import StallingStore
+
+NAMES: Final = ("t", "u")
+CLIENTS: Final = 3
+STEPS: Final = 4
+SEEDS_PER_PART: Final = 50
+PARTS: Final = range(20)
+DEFAULT_PARTS: Final = 4
+
+
+@dataclass
+class Race:
+    """One run: a shore, what clients were told, and whether they are still at it."""
+
+    shore: Shore
+    seed: int
+    chance: random.Random
+    committed: dict[str, set[str]] = field(default_factory=dict)
+    transacted: set[str] = field(default_factory=set)
+    is_over: bool = False
+
+    async def commit(self, server: Workspace, label: str) -> None:
+        name = self.chance.choice(NAMES)
+        after = await commit_table(server, called(name), commit(set_property(label, "1")), self._sent(label))
+        self.committed.setdefault(after.table_uuid, set()).add(label)
+
+    async def shorten(self, server: Workspace, label: str) -> None:
+        """Files fall off the log, and the table wants them deleted: they may go the moment they do."""
+        wish = set_property("write.metadata.delete-after-commit.enabled", self.chance.choice(["true", "false"]))
+        short = set_property("write.metadata.previous-versions-max", "1")
+        await commit_table(server, called(self.chance.choice(NAMES)), commit(short, wish), self._sent(label))
+
+    async def transact(self, server: Workspace, label: str) -> None:
+        changes = [(called(name), commit(set_property(label, "1"))) for name in NAMES]
+        made = (called(f"new {label}"), created_by_commit(self.shore.clock.new_uuid()))
+        await commit_transaction(server, "main", [*changes, made], self._sent(label))
+        self.transacted.add(label)
+
+    async def rename(self, server: Workspace, label: str) -> None:
+        there, back = called(self.chance.choice(NAMES)), called("away")
+        for one, other in ((there, back), (back, there)):
+            await rename(server, one, other, kind="table", request=self._sent(f"{label} {one}"))
+
+    def _sent(self, label: str) -> Request:
+        label = f"{label} of {self.seed}"
+        return keyed(label) if self.chance.random() < 0.5 else request(label)
+
+
+Work = Callable[[Race, Workspace, str], Awaitable[None]]
+WORKS: Final[tuple[Work, ...]] = (Race.commit, Race.commit, Race.commit, Race.shorten, Race.transact, Race.rename)
+
+
+async def _client(race: Race, number: int) -> None:
+    server = _mortal(race)
+    for step in range(STEPS):
+        try:
+            await race.chance.choice(WORKS)(race, server, f"{number}.{step}")
+        except SwapLost:
+            raise  # Never told to a client.
+        except SandurError:
+            continue
+        except Died:
+            await server.background.drain()
+            server = _mortal(race)
+    await server.background.drain()
+
+
+def _mortal(race: Race) -> Workspace:
+    """A server that stalls at any call and dies sooner or later."""
+    slow = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
+    dies_at = race.chance.randint(5, 120)
+    return race.shore.server(DyingStore(slow, dies_at=dies_at, after=race.chance.random() < 0.5))
+
+
+async def _collector(race: Race, number: int) -> None:
+    ahead = FixedClock(race.shore.clock.now_ms() + LONG_MS, seed=race.seed + number)
+    while not race.is_over:
+        store = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
+        server = make_workspace(store, ahead)
+        await collect_what_can_be(server)
+        if race.chance.random() < 0.3:
+            await run_janitors(server, {}, tell=Trouble())
+        await server.background.drain()
+
+
+async def _run(seed: int) -> Race:
+    shore = await Shore.furnished(seed)
+    race = Race(shore, seed, random.Random(seed))
+    for name in NAMES:
+        await create(shore.server(), name)
+    collectors = [asyncio.create_task(_collector(race, number)) for number in (1, 2)]
+    await asyncio.gather(*(_client(race, number) for number in range(CLIENTS)))
+    race.is_over = True
+    await asyncio.gather(*collectors)
+    return race
+
+
+async def _judge(race: Race) -> None:
+    server = race.shore.server()
+    seen: set[str] = set()
+    for identifier, uuid in (await all_shown(server)).items():
+        loaded = content(await load(server, identifier))
+        properties = set(loaded["properties"])
+        assert race.committed.get(uuid, set()) <= properties, f"{identifier}: acknowledged commits are lost"
+        seen |= properties
+        for entry in loaded["metadata-log"]:
+            assert await server.locations.exists(entry["metadata-file"]), f"{identifier}: {entry} of its log is gone"
+    assert race.transacted <= seen, "acknowledged transactions are lost"
+    await judge(server, files_may_be_gone=True)
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=() if part < DEFAULT_PARTS else pytest.mark.slow) for part in PARTS]
+)
+async def test_nothing_live_is_deleted(part: int) -> None:
+    for seed in range(part * SEEDS_PER_PART, (part + 1) * SEEDS_PER_PART):
+        race = await _run(seed)
+        try:
+            await _judge(race)
+        except (AssertionError, SandurError) as error:
+            pytest.fail(f"seed {seed}: {error}")

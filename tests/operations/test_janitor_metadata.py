@@ -1,0 +1,417 @@
+"""Metadata files of attempts that lost, of creates that died, and of long ago; and all those that have to stay."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from sandur.catalog.records import Claim, Head, Pointer, Tried
+from sandur.errors import NotFound, SwapLost
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.janitors import metadata
+from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.load_table import table_exists
+from sandur.operations.register import register_table
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.views import commit_view, create_view
+from sandur.operations.workspace import Workspace
+from tests.crash.gated_store import GatedStore, writes_to
+from tests.fakes.dying_store import Died, DyingStore
+from tests.operations.asking import (
+    NAMESPACE,
+    called,
+    commit,
+    content,
+    create,
+    created_by_commit,
+    keyed,
+    load,
+    request,
+    set_property,
+    table,
+    view,
+    view_replaced,
+)
+from tests.operations.collecting import collect, folders, metadata_files
+from tests.operations.janitoring import LONG_MS, Shore
+
+T, U = called("t"), called("u")
+UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000b"
+HASH: Final = "0123456789abcdef" * 2
+
+
+async def _shore() -> Shore:
+    shore = await Shore.furnished()
+    await create(shore.server(), "t")
+    return shore
+
+
+async def _commit(shore: Shore, name: str, label: str, *updates: dict[str, object]) -> None:
+    server = shore.server()
+    await commit_table(server, called(name), commit(*(updates or (set_property(label, "1"),))), request(label))
+    await server.background.drain()
+
+
+async def _head(workspace: Workspace, name: str = "t") -> str:
+    return (await load(workspace, called(name))).metadata_location or ""
+
+
+async def _put_orphan(workspace: Workspace, name: str, version: int, nonce: str = "0" * 12) -> str:
+    """A file as an attempt leaves it that died before its swap."""
+    location = f"{(await _head(workspace, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
+    body = (await load(workspace, called(name))).metadata
+    await workspace.locations.create(location, body)
+    return location
+
+
+async def test_the_file_of_an_attempt_that_died_goes_after_a_day_and_not_before() -> None:
+    shore = await _shore()
+    orphan = await _put_orphan(shore.server(), "t", 1)
+    shore.clock.advance(DAY_MS - 1)
+
+    young = await collect(shore.server())
+    shore.clock.advance(1)
+    old = await collect(shore.server())
+
+    assert young == []
+    assert old == [orphan.rpartition("/")[2]]
+    assert not await shore.server().locations.exists(orphan)
+    assert await collect(shore.server()) == []
+
+
+async def test_the_head_and_what_its_log_names_stay() -> None:
+    shore = await _shore()
+    for number in range(3):
+        await _commit(shore, "t", f"p{number}")
+    before = await metadata_files(shore.server(), "t")
+    shore.clock.advance(LONG_MS)
+
+    assert await collect(shore.server()) == []
+    assert await metadata_files(shore.server(), "t") == before
+    assert len(before) == 4
+
+
+async def test_a_file_that_fell_off_the_log_stays_as_long_as_its_receipt() -> None:
+    shore = await _shore()
+    await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
+    for number in range(3):
+        await _commit(shore, "t", f"p{number}")
+    files = await metadata_files(shore.server(), "t")
+    shore.clock.advance(89 * DAY_MS)
+
+    kept = await collect(shore.server())
+    shore.clock.advance(DAY_MS)
+    gone = await collect(shore.server())
+
+    assert kept == []
+    assert gone == files[:3]
+    assert content(await load(shore.server(), T))["properties"]["p2"] == "1"
+
+
+async def test_a_table_that_wants_its_old_files_deleted_is_helped_after_a_day() -> None:
+    """A committer deletes what its own commit pushed off the log; what others left before the wish is left to us."""
+    shore = await _shore()
+    await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
+    await _commit(shore, "t", "p0")
+    await _commit(shore, "t", "wish", set_property("write.metadata.delete-after-commit.enabled", "true"))
+    shore.clock.advance(DAY_MS)
+
+    gone = await collect(shore.server())
+
+    assert [name[:5] for name in gone] == ["00000"]
+    assert [name[:5] for name in await metadata_files(shore.server(), "t")] == ["00002", "00003"]
+
+
+async def test_a_table_that_says_that_nothing_may_be_collected_is_left_alone() -> None:
+    shore = await _shore()
+    await _commit(shore, "t", "no", set_property("gc.enabled", "false"))
+    orphan = await _put_orphan(shore.server(), "t", 7)
+    shore.clock.advance(100 * DAY_MS)
+
+    assert await collect(shore.server()) == []
+    assert await shore.server().locations.exists(orphan)
+
+
+async def test_files_that_others_named_are_left_alone() -> None:
+    shore = await _shore()
+    folder = (await _head(shore.server())).rpartition("/")[0]
+    names = [
+        "v9.metadata.json",
+        f"00009-{UUID}.metadata.json",
+        "snap-1.avro",
+        f"old/00009-{HASH}-{'0' * 12}.metadata.json",
+    ]
+    for name in names:
+        await shore.server().locations.create(f"{folder}/{name}", b"{}")
+    shore.clock.advance(100 * DAY_MS)
+
+    assert await collect(shore.server()) == []
+
+
+async def test_a_file_of_a_request_under_way_stays() -> None:
+    shore = await _shore()
+    server = shore.server()
+    orphan = await _put_orphan(server, "t", 1)
+    uuid = (await load(server, T)).table_uuid
+    claim = Claim(
+        state="open",
+        request_hash="x",
+        operation="commit",
+        owner="y",
+        started_ms=0,
+        uuid=uuid,
+        locations=(Tried(orphan, 0),),
+    )
+    held = await server.commit_claim(uuid, "ab" * 32).create(claim)
+    shore.clock.advance(LONG_MS)
+
+    assert await collect(shore.server()) == []
+
+    await server.commit_claim(uuid, "ab" * 32).swap(replace(held.value, state="done"), expected=held.version)
+    assert await collect(shore.server()) == [orphan.rpartition("/")[2]]
+
+
+async def test_what_a_transaction_is_about_to_make_current_stays() -> None:
+    shore = await _shore()
+    await create(shore.server(), "u")
+    gate = GatedStore(shore.store, holds=writes_to("iceberg_transactions", b'"committed"'))
+    changes = [(called(name), commit(set_property("p", "1"))) for name in ("t", "u")]
+    server = shore.server(gate)
+    running = asyncio.create_task(commit_transaction(server, "main", changes, request("transaction")))
+    await gate.is_held.wait()
+    shore.clock.advance(LONG_MS)
+
+    gone = await collect(shore.server())
+    gate.let_go()
+    await running
+    await server.background.drain()
+
+    assert gone == []
+    for identifier in (T, U):
+        assert content(await load(shore.server(), identifier))["properties"]["p"] == "1"
+
+
+async def test_a_committer_that_stalled_for_days_loses_its_swap_and_not_its_file() -> None:
+    """V8: the pointer is bumped before the file goes, so that the swap of who wrote it can only lose."""
+    shore = await _shore()
+    gate = GatedStore(shore.store, holds=lambda call: call.name == "put" and "/iceberg_pointers/" in call.key)
+    server = shore.server(gate)
+    running = asyncio.create_task(commit_table(server, T, commit(set_property("p", "1")), request("commit")))
+    await gate.is_held.wait()
+    shore.clock.advance(LONG_MS)
+
+    gone = await collect(shore.server())
+    gate.let_go()
+    await running
+    await server.background.drain()
+
+    assert len(gone) == 1
+    assert content(await load(shore.server(), T))["properties"]["p"] == "1"
+    assert gone[0] not in await metadata_files(shore.server(), "t")
+
+
+async def test_a_pointer_that_moved_on_meanwhile_saves_all_files_until_the_next_look() -> None:
+    shore = await _shore()
+    server = shore.server()
+    orphan = await _put_orphan(server, "t", 1)
+    shore.clock.advance(LONG_MS)
+    ((_, folder),) = (await folders(server)).items()
+    garbage = await metadata.in_folder(shore.server(), *folder)
+    await _commit(shore, "t", "p")
+
+    with pytest.raises(SwapLost):
+        await metadata.remove(shore.server(), garbage)
+    still_there = await server.locations.exists(orphan)
+
+    assert still_there
+    # The head has come as far as the file: nothing has to be bumped any more.
+    again = await metadata.in_folder(shore.server(), *folder)
+    assert (len(again.files), again.bumps) == (1, ())
+
+
+async def test_two_names_for_one_table_share_a_folder_and_need_what_either_needs() -> None:
+    shore = await _shore()
+    server = shore.server()
+    await register_table(server, NAMESPACE, "u", await _head(server), request=request("register"))
+    await server.background.drain()
+    for name in ("t", "u", "u"):
+        await _commit(shore, name, f"{name} {shore.clock.new_id()}")
+    orphan = await _put_orphan(server, "t", 2)
+    shore.clock.advance(LONG_MS)
+    ((_, folder),) = (await folders(server)).items()
+
+    garbage = await metadata.in_folder(shore.server(), *folder)
+    gone = await collect(shore.server())
+
+    assert len(folder.uuids) == 2
+    # One of the two has come as far as version 2, the other has not.
+    assert [bump.value.head.metadata_version for bump in garbage.bumps if bump.value.head] == [1]
+    assert gone == [orphan.rpartition("/")[2]]
+    for name in ("t", "u"):
+        assert await table_exists(shore.server(), called(name))
+
+
+async def test_nothing_goes_while_the_current_file_cannot_be_read() -> None:
+    shore = await _shore()
+    server = shore.server()
+    orphan = await _put_orphan(server, "t", 1)
+    await server.locations.remove(await _head(server))
+    shore.clock.advance(LONG_MS)
+
+    with pytest.raises(NotFound):
+        await collect(shore.server())
+    assert await server.locations.exists(orphan)
+
+
+async def test_a_dropped_table_keeps_every_file() -> None:
+    """They may be registered again, here or elsewhere; only a purge takes them away."""
+    shore = await _shore()
+    server = shore.server()
+    orphan = await _put_orphan(server, "t", 1)
+    ((_, folder),) = (await folders(server)).items()
+    await drop_name(server, T, kind="table", purge=False, request=request("drop"))
+    shore.clock.advance(LONG_MS)
+
+    assert await collect(shore.server()) == []
+    late = await metadata.in_folder(shore.server(), *folder)
+    assert (late.files, late.reason) == ((), "a table in it is not alive any more, or not yet")
+    assert await server.locations.exists(orphan)
+
+
+async def test_views_are_collected_alike() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    await create_view(server, NAMESPACE, view("v"), request("view"))
+    for number in range(3):
+        await commit_view(server, called("v"), view_replaced(f"select {number}"), request(f"replace {number}"))
+        await server.background.drain()
+    folder = (await metadata_folder(server, "v")).rstrip("/")
+    orphan = f"00004-{HASH}-{'0' * 12}.metadata.json"
+    await server.locations.create(f"{folder}/{orphan}", b"{}")
+    shore.clock.advance(LONG_MS)
+
+    assert await collect(shore.server()) == [orphan]
+    shore.clock.advance(90 * DAY_MS)
+    gone = await collect(shore.server())
+    assert [name[:5] for name in gone] == ["00000", "00001"]
+
+
+async def metadata_folder(workspace: Workspace, name: str) -> str:
+    found = await workspace.name(called(name)).read()
+    assert found is not None
+    return found.value.metadata_location.rpartition("/")[0]
+
+
+async def test_the_file_of_a_create_that_was_killed_goes() -> None:
+    shore = await _shore()
+    server = shore.server()
+    location = await _put_orphan(server, "t", 0)
+    head = Head(metadata_location=location, last_updated_ms=shore.clock.now_ms())
+    pointer = Pointer(uuid=UUID, table_uuid=UUID, state="killed", head=head)
+    held = await server.pointer(UUID).create(pointer)
+    registered = await server.pointer(UUID).swap(
+        replace(pointer, head=replace(head, registration="r")), expected=held.version
+    )
+    shore.clock.advance(DAY_MS)
+
+    others = await metadata.of_killed(shore.server(), registered)
+    garbage = await metadata.of_killed(shore.server(), held)
+    gone = await metadata.remove(shore.server(), garbage)
+
+    assert others.files == ()
+    assert (gone, await server.locations.exists(location)) == (1, False)
+
+
+async def _live(workspace: Workspace, name: str = "t") -> Pointer:
+    found = await workspace.name(called(name)).read()
+    assert found is not None
+    pointer = await workspace.pointer(found.value.uuid).read()
+    assert pointer is not None
+    return pointer.value
+
+
+async def _died_before_its_pointer(shore: Shore) -> str:
+    """A create whose file is there and whose pointer is not; the file."""
+    files: list[str] = []
+    for dies_at in range(1, 12):
+        store = DyingStore(shore.store, dies_at=dies_at, after=True)
+        with contextlib.suppress(Died):
+            await commit_table(shore.server(store), U, created_by_commit(UUID), request("create"))
+        files = [key for key in await shore.keys("tables/") if UUID in key]
+        if files:
+            break
+    found = await shore.server().pointer(UUID).read()
+    if found:
+        await shore.server().pointer(UUID).empty(expected=found.version)
+    return f"memory://store/{files[0]}"
+
+
+async def test_the_file_of_a_create_that_died_before_its_pointer_goes_and_the_create_with_it() -> None:
+    shore = await _shore()
+    location = await _died_before_its_pointer(shore)
+    shore.clock.advance(DAY_MS)
+
+    garbage = await metadata.of_nobody(shore.server(), location)
+    gone = await metadata.remove(shore.server(), garbage)
+    killed = await shore.server().pointer(UUID).read()
+
+    assert gone == 1
+    assert killed is not None
+    assert killed.value.state == "killed"
+    # Whoever comes back with that uuid is not stopped: it goes on with a fresh one.
+    await commit_table(shore.server(), U, created_by_commit(UUID), request("create"))
+    assert await table_exists(shore.server(), U)
+
+
+async def test_a_creator_whose_pointer_comes_first_keeps_its_file() -> None:
+    shore = await _shore()
+    location = await _died_before_its_pointer(shore)
+    shore.clock.advance(DAY_MS)
+    garbage = await metadata.of_nobody(shore.server(), location)
+    await shore.server().pointer(UUID).create(Pointer(uuid=UUID, table_uuid=UUID, state="unbound", made_for=U))
+
+    with pytest.raises(SwapLost):
+        await metadata.remove(shore.server(), garbage)
+
+    assert await shore.server().locations.exists(location)
+    assert (await metadata.of_nobody(shore.server(), location)).files == ()
+
+
+async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> None:
+    shore = await _shore()
+    server = shore.server()
+    location = await _head(server)
+    pointer = await _live(server)
+    await drop_name(server, T, kind="table", purge=False, request=request("drop"))
+    await server.background.drain()
+    for _ in range(3):
+        shore.clock.advance(LONG_MS)
+        await shore.sweep()
+    is_forgotten = await shore.server().pointer(pointer.uuid).read() is None
+
+    assert is_forgotten
+    assert (await metadata.of_nobody(shore.server(), location)).reason == "it was committed"
+    shore.clock.advance(90 * DAY_MS)
+    late = await metadata.of_nobody(shore.server(), location)
+    assert (late.files, late.reason) == ((), "it is too old to tell whether it was committed")
+
+
+async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:
+    shore = await _shore()
+    with contextlib.suppress(Died):
+        await create_table(
+            shore.server(DyingStore(shore.store, dies_at=5, after=True)), NAMESPACE, table("u"), keyed("u")
+        )
+    shore.clock.advance(LONG_MS)
+    for key in [key for key in await shore.keys("tables/") if "/u-" in key]:
+        garbage = await metadata.of_nobody(shore.server(), f"memory://store/{key}")
+        with contextlib.suppress(SwapLost):
+            await metadata.remove(shore.server(), garbage)
+
+    await create_table(shore.server(), NAMESPACE, table("u"), keyed("u"))
+
+    assert (await load(shore.server(), U)).metadata_location

@@ -1,0 +1,51 @@
+"""Reports of engines are kept for a while, and receipts of attempts for a day."""
+
+from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
+from sandur.operations.janitors.sweeping import DAY_MS, sweep
+from sandur.operations.metrics import report_metrics
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import called, create, request
+from tests.operations.janitoring import Shore
+
+REPORT = b'{"report-type": "scan-report"}'
+
+
+async def test_a_report_goes_after_a_month_and_not_before() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    await create(server, "t")
+    folder = server.layout.operational_folder("metrics")
+    await report_metrics(server, called("t"), REPORT, request("report"))
+    shore.clock.advance(30 * DAY_MS - 1)
+    await report_metrics(server, called("t"), REPORT, request("another"))
+
+    await shore.sweep()
+    young = await shore.keys(folder)
+    shore.clock.advance(1)
+    swept = await shore.sweep()
+
+    assert len(young) == 2
+    assert swept["reports_removed"] == 1
+    assert await shore.keys(folder) == young[1:]
+    assert shore.trouble == []
+
+
+async def test_what_an_attempt_announced_goes_after_a_day_and_what_was_committed_stays() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    await create(server, "t")
+    (committed,) = await shore.keys(server.layout.events_folder())
+    pending = server.layout.receipt("2026-01-01", "iceberg", "pending", "ab" * 32)
+    await server.store.put(pending, b"{}", expected=ABSENT)
+    shore.clock.advance(DAY_MS)
+
+    await sweep(shore.server(), PENDING_RECEIPTS, position="", tell=shore.trouble)
+    after_a_day = await shore.keys(server.layout.events_folder())
+    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", tell=shore.trouble)
+    young = await shore.keys(server.layout.events_folder())
+    shore.clock.advance(89 * DAY_MS)
+    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", tell=shore.trouble)
+
+    assert after_a_day == young == [committed]
+    assert await shore.keys(server.layout.events_folder()) == []
+    assert shore.trouble == []

@@ -1,0 +1,112 @@
+"""Which metadata files can go, decided from values alone."""
+
+from typing import Final
+
+import pytest
+from msgspec.structs import replace
+
+from sandur.catalog.garbage import (
+    Folder,
+    MetadataFile,
+    Owner,
+    folders_in_use,
+    must_be_bumped,
+    unneeded,
+    version_written,
+)
+from sandur.catalog.records import Head, Pending, Pointer
+
+FOLDER: Final = "s3://bucket/t/metadata"
+HASH: Final = "0123456789abcdef" * 2
+NONCE: Final = "0123456789ab"
+
+
+def own(version: int, nonce: str = NONCE) -> str:
+    return f"{FOLDER}/{version:05d}-{HASH}-{nonce}.metadata.json"
+
+
+def file(version: int, *, modified_ms: int = 0, nonce: str = NONCE) -> MetadataFile:
+    return MetadataFile(own(version, nonce), version, modified_ms, 1)
+
+
+def head(location: str) -> Head:
+    return Head(metadata_location=location, last_updated_ms=1)
+
+
+def pointer(uuid: str, location: str, **fields: object) -> Pointer:
+    return replace(Pointer(uuid=uuid, table_uuid=uuid, state="live", head=head(location)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        (f"00007-{HASH}-{NONCE}.metadata.json", 7),
+        (f"123456-{HASH}-{NONCE}.gz.metadata.json", 123456),
+        (f"s3://bucket/t/metadata/00000-{HASH}-{NONCE}.metadata.json", 0),
+    ],
+)
+def test_a_file_that_the_catalog_wrote_is_known_by_its_name(name: str, version: int) -> None:
+    assert version_written(name) == version
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00007-5b6b2b4e-0000-4000-8000-00000000000a.metadata.json",
+        "v7.metadata.json",
+        f"00007-{HASH}-{NONCE}.metadata.json.bak",
+        f"00007-{HASH[:-1]}-{NONCE}.metadata.json",
+        f"00007-{HASH.upper()}-{NONCE}.metadata.json",
+        f"7-{HASH}-{NONCE}.metadata.json",
+        f"x00007-{HASH}-{NONCE}.metadata.json",
+        "snap-1.avro",
+        "",
+    ],
+)
+def test_a_file_that_somebody_else_named_is_never_ours(name: str) -> None:
+    assert version_written(name) is None
+
+
+def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
+    one = Owner("one", 1, frozenset({own(0), own(1)}))
+    other = Owner("other", 1, frozenset({own(1, "f" * 12)}))
+    spelled = MetadataFile(own(1).replace("s3://", "s3a://"), 1, 0, 1)
+    files = [file(0), spelled, file(1, nonce="f" * 12), file(1, nonce="e" * 12)]
+
+    assert unneeded(files, [one, other], before_ms=0) == (file(1, nonce="e" * 12),)
+
+
+def test_what_is_young_stays() -> None:
+    files = [file(1, modified_ms=10), file(1, modified_ms=11, nonce="f" * 12)]
+
+    assert unneeded(files, [], before_ms=10) == (files[0],)
+
+
+def test_only_an_attempt_that_could_still_win_asks_for_a_bump() -> None:
+    owner = Owner("one", 5, frozenset())
+
+    assert not must_be_bumped(owner, [file(4), file(5)])
+    assert must_be_bumped(owner, [file(5), file(6)])
+    assert not must_be_bumped(owner, [])
+
+
+def test_a_folder_belongs_to_every_table_that_has_a_file_in_it() -> None:
+    elsewhere = f"s3://bucket/u/metadata/00000-{HASH}-{NONCE}.metadata.json"
+    pointers = [
+        pointer("one", own(3), pending=Pending(transaction="x", attempt="y", head=head(own(4)))),
+        pointer("two", own(1).replace("s3://", "s3a://"), state="unbound"),
+        pointer("gone", own(2), state="dropped"),
+        pointer("never", own(0), state="killed"),
+        pointer("three", elsewhere),
+    ]
+
+    found = folders_in_use(pointers, roots=("s3://bucket",))
+
+    assert found == {
+        FOLDER: Folder(FOLDER, ("one", "two")),
+        "s3://bucket/u/metadata": Folder("s3://bucket/u/metadata", ("three",)),
+    }
+
+
+def test_what_lies_outside_the_roots_is_nobodys_to_collect() -> None:
+    assert folders_in_use([pointer("one", own(3))], roots=("s3://bucket/tables", "file:///t")) == {}
