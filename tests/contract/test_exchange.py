@@ -1,10 +1,13 @@
 """Files that change places, and what a store without syncs makes of it."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sandur.errors import SwapLost
+from sandur.storage import local
 from sandur.storage.exchange import exchanged
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import ABSENT, Stored
@@ -30,13 +33,49 @@ def test_with_one_of_them_missing_nothing_happens(tmp_path: Path, missing: str) 
     assert [path.name for path in tmp_path.iterdir()] == [there]
 
 
-async def test_a_swap_without_syncs_leaves_the_new_object_and_nothing_else(tmp_path: Path) -> None:
+async def test_swaps_without_syncs_write_over_what_they_replaced_and_leave_nothing_at_the_end(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, fsync="never")
-    version = await store.put("a/b", b"1", expected=ABSENT)
-    inode = (tmp_path / "a" / "b").stat().st_ino
+    version = await store.put("a/b", b"a long first one", expected=ABSENT)
 
-    version = await store.put("a/b", b"2", expected=version)
+    for number in range(10):
+        version = await store.put("a/b", b"%d" % number, expected=version)
 
-    assert await store.get("a/b") == Stored(b"2", version)
-    assert (tmp_path / "a" / "b").stat().st_ino != inode, "what a reader has open stays as it is"
-    assert list((tmp_path / ".sandur" / "writing").iterdir()) == []
+    assert await store.get("a/b") == Stored(b"9", version)
+    assert len(list(_written_aside(tmp_path))) == 1, "one spare file serves all swaps"
+    await store.close()
+    assert list(_written_aside(tmp_path)) == []
+
+
+async def test_a_lost_swap_takes_its_spare_file_away(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, fsync="never")
+    first = await store.put("a", b"1", expected=ABSENT)
+    second = await store.put("a", b"2", expected=first)
+
+    with pytest.raises(SwapLost):
+        store._write("a", str(tmp_path / "a"), b"3", first)
+
+    assert await store.get("a") == Stored(b"2", second)
+    assert list(_written_aside(tmp_path)) == []
+
+
+async def test_a_reader_whose_file_is_written_over_meanwhile_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path, fsync="never")
+    versions = [await store.put("a", b"old " * 1_000, expected=ABSENT)]
+    read = local._read
+
+    def read_late(descriptor: int, size: int) -> bytes:
+        """Between the look at a file and its reading it is replaced, and replaced again: written over."""
+        while len(versions) < 3:
+            body = b"new %d" % len(versions)
+            versions.append(store._write("a", str(tmp_path / "a"), body, versions[-1]))
+        return read(descriptor, size)
+
+    monkeypatch.setattr(local, "_read", read_late)
+
+    assert await store.get("a") == Stored(b"new 2", versions[-1])
+
+
+def _written_aside(root: Path) -> Iterator[Path]:
+    return (root / ".sandur" / "writing").iterdir()

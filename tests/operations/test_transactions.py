@@ -1,5 +1,7 @@
 """Commits to several tables and views at once: all or nothing, seen at one moment, recognised when sent again."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -262,3 +264,24 @@ async def test_a_property_may_be_set_on_many_tables_at_once(workspace: Workspace
     fresh = again(workspace)
     for number in range(12):
         assert content(await load(fresh, called(f"many{number}")))["properties"]["p"] == "1"
+
+
+async def test_transactions_of_two_servers_that_began_at_the_same_moment_all_succeed(workspace: Workspace) -> None:
+    servers = [again(workspace) for _ in range(3)]
+
+    await asyncio.gather(
+        *(
+            commit_transaction(
+                server,
+                "main",
+                [(one, commit(set_property(f"p{number}{turn}", "x"))) for one in order],
+                request(f"{number} {turn}"),
+            )
+            for turn in range(4)
+            for number, (server, order) in enumerate(zip(servers, [(T, U), (U, T), (T, U)], strict=True))
+        )
+    )
+
+    for one in (T, U):
+        made = content(await load(again(workspace), one))["properties"]
+        assert {f"p{number}{turn}" for turn in range(4) for number in range(3)} <= made.keys()

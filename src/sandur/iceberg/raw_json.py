@@ -116,9 +116,7 @@ class JsonArray(Generic[T]):
 
     @cached_property
     def is_empty(self) -> bool:
-        if self.appended:
-            return False
-        return next(byte for byte in memoryview(self.raw)[1:] if byte not in _WHITE_SPACE) == _ARRAY_END
+        return not self.appended and _is_empty(memoryview(self.raw))
 
     def with_appended(self, item: T) -> "JsonArray[T]":
         grown = replace(self, appended=(*self.appended, item))
@@ -188,12 +186,18 @@ class JsonArray(Generic[T]):
         stored = memoryview(self.raw)
         if not self.appended:
             return [stored]
-        separator = b"[" if JsonArray(self.raw, self.item_type).is_empty else b","
-        added = b",".join(map(encode, self.appended))
-        return [*([] if separator == b"[" else [_without_end(stored)]), separator, added, b"]"]
+        added = encode(self.appended)
+        return [added] if _is_empty(stored) else [_without_end(stored), b",", memoryview(added)[1:]]
 
 
 V = TypeVar("V")
+
+
+def _is_empty(array: memoryview) -> bool:
+    at = 1
+    while array[at] in _WHITE_SPACE:
+        at += 1
+    return array[at] == _ARRAY_END
 
 
 def _without_end(array: memoryview) -> memoryview:

@@ -32,6 +32,7 @@ from sandur.operations.documents import (
     write_document,
     written_as,
 )
+from sandur.operations.grounds import as_last_seen
 from sandur.operations.names import Found, is_alive, look
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
@@ -215,17 +216,26 @@ class Commit(Generic[M]):
         return Base(found, pointer, head, document, is_remembered=False)
 
     def _remembered(self) -> Base[M] | None:
-        """C1: what this server saw last, without asking; None when that is not enough to decide on."""
-        name = self._name().last_seen
+        """C1: what this server saw last; None when that is not enough to decide on.
+
+        Where a look takes no waiting, name and pointer are asked for here (C2), before work is spent on what is over.
+        """
+        name_cell = self._name()
+        name = name_cell.last_seen
         if name is None or name.value.state not in {"active", "new"} or name.value.kind != self.family.kind:
             return None
-        pointer = self.workspace.pointer(name.value.uuid).last_seen
+        pointer_cell = self.workspace.pointer(name.value.uuid)
+        pointer = pointer_cell.last_seen
         if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
             return None
         document = self.workspace.documents.get((self.family.kind, pointer.value.head.metadata_location))
-        if document is None:
+        is_so = as_last_seen(self.workspace, (name_cell.key, name.version), (pointer_cell.key, pointer.version))
+        if document is None or is_so is False:
             return None
-        return Base(Found(self.identifier, name, pointer), pointer, pointer.value.head, document, is_remembered=True)
+        found = Found(self.identifier, name, pointer)
+        # A `new` name is confirmed by its namespace only (N4), for which `_read` asks.
+        is_remembered = is_so is None or name.value.state == "new"
+        return Base(found, pointer, pointer.value.head, document, is_remembered=is_remembered)
 
     async def _committed(self, document: Document[M]) -> Tried | None:
         """C5: the one of our uncertain files that is head, in the log, or has a receipt; asked in this order."""

@@ -7,14 +7,17 @@ from typing import Final, NamedTuple
 
 from sandur.catalog.index import SEGMENT_MAX, Entry, Manifest, Scope, Segment, behind, merged, segment_at
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
+from sandur.operations.grounds import still_held
 from sandur.operations.index_objects import Damaged, read_manifest, read_segment
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.index_truth import LOOKS_AT_ONCE, truth_about, written_names
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
+from sandur.storage.object_store import Version
 
 TRIES_MAX: Final = 4
 READS_AT_ONCE_MAX: Final = 64
+_KEPT_ENTRY_BYTES: Final = 16  # The entries themselves are the index's, which is kept anyway.
 
 Accepts = Callable[[Entry], bool]
 Parts = Mapping[str, Held[Segment] | Damaged | None]
@@ -42,10 +45,21 @@ class EntriesPage(NamedTuple):
 
 
 class _Examined(NamedTuple):
-    """All entries from one place on: up to the last of them, or to the end of the index."""
+    """All entries from one place on: up to the last of them, or to the end of the index.
+
+    `versions` are those of everything they were read from: equal versions, equal entries.
+    """
 
     entries: Sequence[Entry]
     is_all: bool
+    versions: Sequence[Version]
+
+
+class _Kept(NamedTuple):
+    """A whole list, and what it was read from."""
+
+    versions: Sequence[Version]
+    page: EntriesPage
 
 
 async def glance(workspace: Workspace, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
@@ -65,11 +79,13 @@ async def entries_page(
     wanted: int | None,
     accepts: Accepts = lambda _: True,
     seen: Glance | None = None,
+    kept_as: str = "",
 ) -> EntriesPage:
     """At most `wanted` entries (all, if None) that are accepted and come behind `last`.
 
     What operations of this process have changed is looked up if the index may not say it yet: who lists after an answer
     sees what was answered. Where nothing is touched, pages neither skip nor repeat an entry: their borders are names.
+    With `kept_as`, which names what is accepted, a whole list is kept: while the index stays, so does the very object.
     """
     changed = seen.changed if seen else workspace.index_memory.under_way(scope, workspace.clock.now_ms())
     examined = await _from_index(workspace, scope, last, _Wish(wanted, accepts), seen)
@@ -77,8 +93,17 @@ async def entries_page(
         return await _without_index(workspace, scope, last, _Wish(wanted, accepts))
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
-    entries = merged(examined.entries, await truth_about(workspace, scope, names)) if names else examined.entries
-    return _page(entries, _Wish(wanted, accepts), bound)
+    if names:
+        entries = merged(examined.entries, await truth_about(workspace, scope, names))
+        return _page(entries, _Wish(wanted, accepts), bound)
+    if not kept_as or wanted is not None or last is not None:
+        return _page(examined.entries, _Wish(wanted, accepts), bound)
+    key = (f"list of {kept_as}", scope.text)
+    kept: _Kept | None = workspace.documents.get(key)
+    if kept is None or kept.versions != examined.versions:
+        kept = _Kept(examined.versions, _page(examined.entries, _Wish(wanted, accepts), bound))
+        workspace.documents.put(key, kept, _KEPT_ENTRY_BYTES * (len(kept.page.entries) + 1))
+    return kept.page
 
 
 class _Wish(NamedTuple):
@@ -113,7 +138,8 @@ async def _from_index(
             return None
         if not found.manifest.value.segments:
             workspace.counters.add(INDEX_READS, "hit")
-            return _Examined(behind(found.manifest.value.entries, last), is_all=True)
+            entries = behind(found.manifest.value.entries, last)
+            return _Examined(entries, is_all=True, versions=(found.manifest.version,))
         examined = await _from_segments(workspace, scope, last, wish, found)
         if examined is not None:
             workspace.counters.add(INDEX_READS, "hit")
@@ -129,6 +155,7 @@ async def _from_segments(
     if not isinstance(found.manifest, Held):
         return None
     entries: list[Entry] = []
+    versions = [found.manifest.version]
     ids = _ids_from(found.manifest.value, last, None)
     done, step = 0, len(found.parts) or _segments_for(wish.wanted) or len(ids)
     while done < len(ids) and not wish.is_met(entries):
@@ -140,9 +167,10 @@ async def _from_segments(
             if not isinstance(part, Held):
                 return None
             entries += behind(part.value.entries, last)
+            versions.append(part.version)
         done += len(some)
         step = min(2 * step, READS_AT_ONCE_MAX)
-    return _Examined(entries, is_all=done == len(ids))
+    return _Examined(entries, is_all=done == len(ids), versions=versions)
 
 
 def _segments_for(wanted: int | None) -> int | None:
@@ -160,6 +188,12 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 
 
 async def _read_parts(workspace: Workspace, scope: Scope, ids: Sequence[str]) -> Parts:
+    standing = {segment_id: still_held(workspace, workspace.index_segment(scope, segment_id)) for segment_id in ids}
+    others = [segment_id for segment_id, held in standing.items() if held is None or not held.value.is_sound]
+    return {**standing, **await _read_one_by_one(workspace, scope, others)} if others else standing
+
+
+async def _read_one_by_one(workspace: Workspace, scope: Scope, ids: Sequence[str]) -> Parts:
     places = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
     async def one(segment_id: str) -> Held[Segment] | Damaged | None:

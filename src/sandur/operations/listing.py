@@ -58,6 +58,7 @@ class Listing:
             wanted=self._wanted,
             accepts=lambda entry: entry.kind == self._kind,
             seen=seen,
+            kept_as=self._kind,
         )
 
     def next_token(self, page: EntriesPage) -> str | None:

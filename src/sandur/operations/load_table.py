@@ -9,6 +9,7 @@ from sandur.iceberg.representation import with_referenced_snapshots_only
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
 from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, Document, hinted, load_document, missing_file
+from sandur.operations.grounds import note_standing, standing_location
 from sandur.operations.names import Found, look
 from sandur.operations.results import LoadedTable, NotModified, Snapshots, etag_of
 from sandur.operations.together import both
@@ -36,6 +37,9 @@ async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
 
 async def current_document(workspace: Workspace, identifier: Identifier) -> Document[TableMetadata]:
     """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
+    standing = standing_location(workspace, identifier)
+    if standing is not None:
+        return await load_document(workspace, TABLES, standing)
     seen = workspace.name(identifier).last_seen
     found, confirmed = await both(
         look(workspace, identifier, beside=hinted(workspace, TABLES)), _remembered_file_exists(workspace, seen)
@@ -47,7 +51,9 @@ async def current_document(workspace: Workspace, identifier: Identifier) -> Docu
     is_confirmed = location == confirmed or was_cold or ("table", location) not in workspace.documents
     if not is_confirmed and not await workspace.locations.exists(location):
         raise missing_file(location)
-    return await load_document(workspace, TABLES, location)
+    document = await load_document(workspace, TABLES, location)
+    note_standing(workspace, found, location)
+    return document
 
 
 async def _remembered_file_exists(workspace: Workspace, name: Held[NameRecord] | None) -> str | None:

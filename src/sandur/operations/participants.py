@@ -88,7 +88,7 @@ class Changed(Generic[M]):
         if found is None or found.name.value.kind != self.family.kind:
             return await self._read_elsewhere()
         self.pointer = await transactions_met.pushed_aside(
-            self.workspace, found.pointer, older_than_ms=attempt.started_ms
+            self.workspace, found.pointer, older_than=transactions_met.Age(attempt.started_ms, attempt.transaction)
         )
         head = self.pointer.value.head
         if head is None or not is_alive(self.pointer):

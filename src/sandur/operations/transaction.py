@@ -102,7 +102,7 @@ class _Transaction:
         except Replayed:
             await self._abort(None)
             return True
-        except Overtaken:
+        except (Overtaken, Busy):  # Nothing was decided: another attempt may succeed.
             await self._abort(None)
             return False
         except Definite as error:

@@ -1,6 +1,6 @@
 """What everyone does who meets a transaction under way on a pointer or a name (T5, T6)."""
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +14,13 @@ Outcome = Literal["committed", "aborted", "undecided", "gone"]
 TRIES_MAX: Final = 8
 WAITS_MAX: Final = 3
 _WAIT_SECONDS: Final = 0.05
+
+
+class Age(NamedTuple):
+    """When the first attempt of a transaction began (T5). No two are equal: two that wait for each other would be."""
+
+    started_ms: int
+    transaction: str
 
 
 def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
@@ -52,11 +59,11 @@ async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointe
 
 
 async def pushed_aside(
-    workspace: Workspace, pointer: Held[Pointer], *, drops: bool = False, older_than_ms: int | None = None
+    workspace: Workspace, pointer: Held[Pointer], *, drops: bool = False, older_than: Age | None = None
 ) -> Held[Pointer]:
     """The pointer as `effective` gives it, with no transaction undecided on it (T5).
 
-    An undecided one is waited for a little; it is aborted when it is stale, when it began after `older_than_ms` (the
+    An undecided one is waited for a little; it is aborted when it is stale, when it is younger than `older_than` (the
     older transaction wins), or when the table is being dropped. Otherwise Busy: never a conflict.
     """
     for tries in range(WAITS_MAX + 1):
@@ -65,7 +72,7 @@ async def pushed_aside(
         if pending is None:
             return found
         is_last = tries == WAITS_MAX
-        if await _aborted(workspace, pending.transaction, pending.attempt, drops=drops, older_than_ms=older_than_ms):
+        if await _aborted(workspace, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
             return Held(replace(found.value, pending=None), found.version)
         if not is_last:
             await workspace.clock.sleep(_WAIT_SECONDS)
@@ -77,7 +84,7 @@ async def pushed_aside(
 
 
 async def _aborted(
-    workspace: Workspace, transaction: str, attempt: str, *, drops: bool, older_than_ms: int | None
+    workspace: Workspace, transaction: str, attempt: str, *, drops: bool, older_than: Age | None
 ) -> bool:
     """Whether the attempt is certain never to commit, by our swap if need be; False when it is too young for that."""
     cell = workspace.transaction(transaction)
@@ -85,7 +92,7 @@ async def _aborted(
     if record is None or outcome_of(record.value, attempt) != "undecided":
         return False  # Decided meanwhile: look again.
     stale_ms = record.value.attempt_ms + workspace.settings.transaction_timeout_ms
-    is_younger = older_than_ms is not None and older_than_ms < record.value.started_ms
+    is_younger = older_than is not None and older_than < Age(record.value.started_ms, transaction)
     if not (drops or is_younger or stale_ms < workspace.clock.now_ms()):
         return False
     try:
@@ -107,7 +114,7 @@ async def push_creation_aside(workspace: Workspace, name: Held[NameRecord]) -> N
         if await creation_outcome(workspace, name) != "undecided":
             return
         record = name.value
-        if await _aborted(workspace, record.transaction, record.attempt, drops=False, older_than_ms=None):
+        if await _aborted(workspace, record.transaction, record.attempt, drops=False, older_than=None):
             return
         if tries < WAITS_MAX:
             await workspace.clock.sleep(_WAIT_SECONDS)

@@ -58,6 +58,7 @@ class Workspace:
         self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
         self._seen: MutableMapping[str, Held[Any]] = Recent(CELLS_MAX)
+        self.standing: MutableMapping[Identifier, Any] = Recent(CELLS_MAX)
         self._turns: dict[Identifier, _Turn] = {}
 
     @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.server.identity import Identity, identified
 from sandur.server.measured_store import Rounds, current_rounds
-from sandur.server.measures import REQUESTS_REFUSED, REQUESTS_UNDER_WAY, RequestMeasures
+from sandur.server.measures import REQUESTS_REFUSED, RequestMeasures
 from sandur.server.messages import CONTENT_LENGTH, REQUEST_ID, Answer, ClientGone, HttpRequest, Refused
 from sandur.server.receiving import Receive, received_body
 from sandur.settings import Settings
@@ -77,16 +77,22 @@ class App:
     """The application of one process."""
 
     def __init__(
-        self, *, dialects: Sequence[Dialect], beside: AsgiApp, lifetime: Lifetime, settings: Settings, clock: Clock
+        self,
+        *,
+        dialects: Sequence[Dialect],
+        beside: AsgiApp,
+        lifetime: Lifetime,
+        settings: Settings,
+        clock: Clock,
+        measures: RequestMeasures,
     ) -> None:
         self.dialects = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self.beside = beside
         self.lifetime = lifetime
         self.settings = settings
         self.clock = clock
-        self.measures = RequestMeasures()
+        self.measures = measures
         self.log = structlog.get_logger().bind()  # Bound once: each call of an unbound one makes a new logger.
-        self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -143,11 +149,10 @@ class _Exchange:
 
     async def _answer(self, receive: Receive) -> Answer:
         app = self._app
-        if app.under_way >= app.settings.requests_at_once_max:
+        if app.measures.under_way >= app.settings.requests_at_once_max:
             REQUESTS_REFUSED.labels("busy").inc()
             return self._refusal(Busy("Too many requests are under way: try again"))
-        app.under_way += 1
-        REQUESTS_UNDER_WAY.inc()
+        app.measures.under_way += 1
         try:
             return await self._worked_on(receive)
         except ClientGone:
@@ -155,8 +160,7 @@ class _Exchange:
         except Exception as error:  # noqa: BLE001 - the one place that turns errors into answers
             return self._refusal(error)
         finally:
-            app.under_way -= 1
-            REQUESTS_UNDER_WAY.dec()
+            app.measures.under_way -= 1
 
     async def _worked_on(self, receive: Receive) -> Answer:
         settings = self._app.settings

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
@@ -12,11 +12,13 @@ from sandur.storage.object_store import (
     LIST_LIMIT_MAX,
     Expected,
     Listed,
+    Looks,
     ObjectStore,
     Stored,
     Unchanged,
     Version,
     folders_of,
+    looks_of,
 )
 
 T = TypeVar("T")
@@ -71,6 +73,8 @@ class MeasuredStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.folders = folders_of(inner)
+        looks = looks_of(inner)
+        self.looks = _MeasuredLooks(looks, self._note_look) if looks else None
         self._calls: Counter[tuple[str, str, str, str]] = Counter()
         self._seconds: defaultdict[str, Seconds] = defaultdict(Seconds)
 
@@ -104,6 +108,13 @@ class MeasuredStore:
         for call, taken in seconds.items():
             STORAGE_SECONDS.labels(call).add(taken)
 
+    def _note_look(self, key: str, result: str) -> None:
+        rounds = current_rounds.get()
+        operation = rounds.operation if rounds else NO_REQUEST
+        if rounds:
+            rounds.count = max(rounds.count, 1)
+        self._calls[operation, area_of(key), "look", result] += 1
+
     async def _measured(self, call: str, key: str, answer: Awaitable[T]) -> T:
         rounds = current_rounds.get()
         depth = rounds.begin() if rounds else 0
@@ -128,6 +139,19 @@ class MeasuredStore:
             self._seconds[call].observe(time.perf_counter() - began)
             if rounds:
                 rounds.end(depth)
+        return found
+
+
+class _MeasuredLooks:
+    """Looks that are counted, and not timed: that would take longer than they do."""
+
+    def __init__(self, inner: Looks, note: Callable[[str, str], None]) -> None:
+        self._inner = inner
+        self._note = note
+
+    def version_now(self, key: str) -> Version | None:
+        found = self._inner.version_now(key)
+        self._note(key, "ok" if found else "absent")
         return found
 
 

@@ -2,7 +2,8 @@
 
 import bisect
 import os
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -27,27 +28,37 @@ _ROUNDS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 class ManyAtOnce(Histogram):
     """A histogram that is told of many observations in one go."""
 
-    def add(self, seconds: "Seconds") -> None:
-        self._sum.inc(seconds.total)
-        for bucket, times in zip(self._buckets, seconds.counts, strict=True):
+    def add(self, tally: "Tally") -> None:
+        self._sum.inc(tally.total)
+        for bucket, times in zip(self._buckets, tally.counts, strict=True):
             bucket.inc(times)
 
 
-class Seconds:
-    """How long calls took, kept in plain numbers until Prometheus is told."""
+class Tally:
+    """Observations kept in plain numbers until Prometheus is told, for telling it costs more than many a call."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("_bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_SECONDS) + 1)
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(BUCKETS_SECONDS, seconds)] += 1
-        self.total += seconds
+    def observe(self, value: float) -> None:
+        self.counts[bisect.bisect_left(self._bounds, value)] += 1
+        self.total += value
 
 
-REQUEST_SECONDS: Final = Histogram(
+class Seconds(Tally):
+    """How long calls took."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(BUCKETS_SECONDS)
+
+
+REQUEST_SECONDS: Final = ManyAtOnce(
     "sandur_request_seconds",
     "How long requests took, from the head of the request to the end of the answer.",
     ("dialect", "operation", "method", "route", "status"),
@@ -67,7 +78,7 @@ STORAGE_CALLS: Final = Counter(
 STORAGE_SECONDS: Final = ManyAtOnce(
     "sandur_storage_seconds", "How long calls to the store took.", ("call",), buckets=BUCKETS_SECONDS
 )
-STORAGE_ROUNDS: Final = Histogram(
+STORAGE_ROUNDS: Final = ManyAtOnce(
     "sandur_storage_rounds", "Storage rounds one behind the other before an answer.", ("operation",), buckets=_ROUNDS
 )
 SWAP_CONFLICTS: Final = Counter("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
@@ -97,23 +108,28 @@ def _counter(count: Count) -> Counter:
 
 
 class RequestMeasures:
-    """Histograms of requests, each looked up once: looking one up costs more than telling it something."""
+    """What the requests of one process took; Prometheus is told by `show`."""
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[str, ...], Histogram] = {}
-        self._rounds: dict[str, Histogram] = {}
+        self.under_way = 0
+        self._seconds: defaultdict[tuple[str, ...], Seconds] = defaultdict(Seconds)
+        self._rounds: defaultdict[str, Tally] = defaultdict(lambda: Tally(_ROUNDS))
 
     def observe(self, labels: tuple[str, ...], seconds: float) -> None:
-        child = self._seconds.get(labels)
-        if child is None:
-            child = self._seconds[labels] = REQUEST_SECONDS.labels(*labels)
-        child.observe(seconds)
+        self._seconds[labels].observe(seconds)
 
     def observe_rounds(self, operation: str, rounds: int) -> None:
-        child = self._rounds.get(operation)
-        if child is None:
-            child = self._rounds[operation] = STORAGE_ROUNDS.labels(operation)
-        child.observe(rounds)
+        self._rounds[operation].observe(rounds)
+
+    def show(self) -> None:
+        """Tell Prometheus what was observed since the last time."""
+        REQUESTS_UNDER_WAY.set(self.under_way)
+        for labels, seconds in self._seconds.items():
+            REQUEST_SECONDS.labels(*labels).add(seconds)
+        for operation, rounds in self._rounds.items():
+            STORAGE_ROUNDS.labels(operation).add(rounds)
+        self._seconds.clear()
+        self._rounds.clear()
 
 
 def exposition(environment: Mapping[str, str] = os.environ) -> tuple[bytes, str]:

@@ -32,6 +32,9 @@ _LOCKS: Final = 256
 _THREADS_MAX: Final = 32
 _INLINE_READ_BYTES_MAX: Final = 1 << 20
 _FOLDER_TRIES_MAX: Final = 100
+_READ_TRIES_MAX: Final = 100
+_SPARES_MAX: Final = 32
+_SPARE_BYTES_MAX: Final = 64 << 10
 _LEFTOVER_AGE_SECONDS: Final = 24 * 3600
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -50,6 +53,7 @@ class LocalStore:
         self._prefix = self._root.rstrip("/") + "/"
         self._internals = self._prefix + INTERNALS
         self._syncs = fsync == "always"
+        self._spares: list[str] = []
         self._threads = Threads(_THREADS_MAX, "sandur-local")
         try:
             for folder in ("locks", "writing"):
@@ -81,6 +85,14 @@ class LocalStore:
         path = self._path(key)
         self._remove_empty_folders(path)
         return not os.path.exists(path)
+
+    @property
+    def looks(self) -> "LocalStore":
+        return self
+
+    def version_now(self, key: str) -> Version | None:
+        status = _status(self._path(key))
+        return _version(status) if status else None
 
     async def get(self, key: str) -> Stored | None:
         path = self._path(key)
@@ -130,6 +142,8 @@ class LocalStore:
 
     async def close(self) -> None:
         self._threads.close()
+        while self._spares:
+            _discard(self._spares.pop())
 
     def _path(self, key: str) -> str:
         if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
@@ -138,10 +152,12 @@ class LocalStore:
 
     def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
         """Write aside, sync, and rename under the lock of the key."""
-        written = f"{self._internals}/writing/{os.urandom(12).hex()}"
+        written = self._spares.pop() if expected is not ABSENT and self._spares else None
+        is_spare = written is not None
+        written = written or f"{self._internals}/writing/{os.urandom(12).hex()}"
         version_ns = time.time_ns()  # noqa: TID251 - a version, not a time: nothing is ordered or aged by it
         try:
-            self._write_aside(written, data, version_ns)
+            self._write_aside(written, data, version_ns, is_spare=is_spare)
             with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
@@ -150,7 +166,7 @@ class LocalStore:
                     version_ns = later_ns
                     self._set_version(written, version_ns)
                 if status and not self._syncs and exchanged(written, path):
-                    _discard(written)  # What the object was before.
+                    self._keep_spare(written, status.st_size)  # What the object was before.
                 else:
                     self._rename(key, written, path)
         except BaseException as error:
@@ -161,12 +177,26 @@ class LocalStore:
         self._sync_folder_of(key, path)
         return Version(str(version_ns))
 
-    def _write_aside(self, written: str, data: bytes, version_ns: int) -> None:
-        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    def _keep_spare(self, written: str, size_bytes: int) -> None:
+        """Keep a file that was replaced for the next swap to write over.
+
+        A file system looks long for a new file's place when many were taken away a moment before. Who still reads the
+        file notices that it is written over: its version is gone (`_load`).
+        """
+        if len(self._spares) < _SPARES_MAX and size_bytes <= _SPARE_BYTES_MAX:
+            self._spares.append(written)
+        else:
+            _discard(written)
+
+    def _write_aside(self, written: str, data: bytes, version_ns: int, *, is_spare: bool) -> None:
+        flags = os.O_WRONLY | os.O_CLOEXEC | (0 if is_spare else os.O_CREAT | os.O_EXCL)
+        descriptor = os.open(written, flags, 0o666)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
+            if is_spare:
+                os.ftruncate(descriptor, len(data))
             os.utime(descriptor, ns=(version_ns, version_ns))
             if self._syncs:
                 os.fsync(descriptor)
@@ -321,6 +351,19 @@ class _TooLarge(Exception):
 
 
 def _load(path: str, *, size_max: int) -> Stored | None:
+    for _ in range(_READ_TRIES_MAX):
+        found = _loaded_once(path, size_max=size_max)
+        if found is None:
+            return None
+        # A file that was replaced while it was read may have been written over (`_keep_spare`). A version never comes
+        # back: is it the same before and behind the reading, so are the bytes.
+        status = _status(path)
+        if status and _version(status) == found.version:
+            return found
+    raise Unavailable(f"file {path}: replaced {_READ_TRIES_MAX} times while it was read")
+
+
+def _loaded_once(path: str, *, size_max: int) -> Stored | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except _NOT_THERE:

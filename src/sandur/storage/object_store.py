@@ -59,6 +59,14 @@ class Folders(Protocol):
         ...
 
 
+class Looks(Protocol):
+    """Looks at versions that take no waiting at all: a folder's are calls of the system."""
+
+    def version_now(self, key: str) -> Version | None:
+        """The version of an object; None when there is none. Raises Unavailable."""
+        ...
+
+
 LIST_LIMIT_MAX: Final = 1_000
 GETS_AT_ONCE_MAX: Final = 64
 
@@ -113,6 +121,12 @@ def folders_of(store: ObjectStore) -> Folders | None:
     """The store's folders; None where there are only keys. What wraps a store passes them on."""
     folders: Folders | None = getattr(store, "folders", None)
     return folders
+
+
+def looks_of(store: ObjectStore) -> Looks | None:
+    """The store's looks without waiting, which stores over a network cannot have; what wraps a store passes them on."""
+    looks: Looks | None = getattr(store, "looks", None)
+    return looks
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:

@@ -16,6 +16,7 @@ from sandur.storage.object_store import (
     Unchanged,
     Version,
     folders_of,
+    looks_of,
 )
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ class RetryingStore:
         self._clock = clock
         self._settings = settings or RetrySettings()
         self.folders = folders_of(inner)
+        # Not repeated: who looks without waiting has a slower way for when that fails.
+        self.looks = looks_of(inner)
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(lambda: self._inner.get(key))

@@ -3,6 +3,7 @@
 from typing import Final, Literal
 
 from sandur.catalog.identifiers import Identifier, Kind
+from sandur.catalog.index import Entry, names_of
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.requests import decode_create_table, decode_register_table, decode_table_commit
 from sandur.operations import load_table as loading
@@ -13,7 +14,7 @@ from sandur.operations.drop_table import drop_name, unregister_table
 from sandur.operations.listing import list_names
 from sandur.operations.metrics import report_metrics
 from sandur.operations.rename import rename
-from sandur.operations.results import NotModified
+from sandur.operations.results import NotModified, Page
 from sandur.server.iceberg_rest.bodies import (
     RenameBody,
     ReportBody,
@@ -29,12 +30,27 @@ from sandur.server.messages import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, 
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
 PRIVATE: Final = ((CACHE_CONTROL, b"private"), _VARY)
 _LOADED: Final = (JSON, *PRIVATE)
+_KEPT_ENTRIES_MIN: Final = 100
 
 
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
     page = call.page
     found = await list_names(call.workspace, call.namespace, kind=kind, page_token=page.token, page_size=page.size)
-    return json_answer(identifiers_body(call.namespace, found.entries, found.next_token))
+    return json_answer(_encoded_list(call, kind, found))
+
+
+def _encoded_list(call: Call, kind: Kind, found: Page[Entry]) -> bytes:
+    """A whole list is encoded once: while nothing changes, its entries are the very same object."""
+    namespace = call.namespace
+    if found.next_token is not None or len(found.entries) < _KEPT_ENTRIES_MIN:
+        return identifiers_body(namespace, found.entries, found.next_token)
+    key = (f"body of a list of {kind}", names_of(namespace).text)
+    kept: tuple[object, bytes] | None = call.workspace.documents.get(key)
+    if kept is not None and kept[0] is found.entries:
+        return kept[1]
+    body = identifiers_body(namespace, found.entries, None)
+    call.workspace.documents.put(key, (found.entries, body), len(body))
+    return body
 
 
 async def list_tables(call: Call) -> Answer:
