@@ -57,6 +57,7 @@ OPERATIONS: Final = (
     "delete",
     "merge",
     "evolve schema",
+    "format version 3",
     "evolve partitioning",
     "sort order",
     "properties",
@@ -209,10 +210,7 @@ def told(results: Results) -> Told:
         (name, engine): _cell({store: worst[engine, name, store].outcome for store in _stores(worst, engine, name)})
         for engine, name, _ in worst
     }
-    reasons = {
-        engine: tuple(dict.fromkeys(_explained(one) for one in worst.values() if one.engine == engine and one.reason))
-        for engine in engines
-    }
+    reasons = {engine: _explained(one for one in worst.values() if one.engine == engine) for engine in engines}
     headings = {engine: f"{engine} {results.versions.get(engine, '')}".strip() for engine in engines}
     return Told(headings=headings, cells=cells, reasons={engine: lines for engine, lines in reasons.items() if lines})
 
@@ -225,12 +223,21 @@ def _cell(outcomes: Mapping[str, Outcome]) -> str:
     by_outcome: dict[Outcome, list[str]] = {}
     for store, outcome in outcomes.items():
         by_outcome.setdefault(outcome, []).append(store)
+    if set(by_outcome) == {"cannot"}:
+        return _SIGNS["cannot"].strip()
     return ", ".join(f"{_SIGNS[outcome]}{' + '.join(stores)}" for outcome, stores in by_outcome.items())
 
 
-def _explained(result: Result) -> str:
-    reason = " ".join(result.reason.split()).replace("|", "/")
-    return f"{result.operation}, {result.store}: {reason}"
+def _explained(results: Iterable[Result]) -> tuple[str, ...]:
+    """A line for each operation and reason, with the stores for which it holds."""
+    stores: dict[tuple[str, str], list[str]] = {}
+    for one in results:
+        if one.reason:
+            stores.setdefault((one.operation, " ".join(one.reason.split()).replace("|", "/")), []).append(one.store)
+    in_order = sorted(stores, key=lambda key: _place(OPERATIONS)(key[0]))
+    return tuple(
+        f"{name}, {' + '.join(sorted(stores[name, reason], key=_place(STORES)))}: {reason}" for name, reason in in_order
+    )
 
 
 def _place(order: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:

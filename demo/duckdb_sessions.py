@@ -1,0 +1,28 @@
+"""DuckDB sessions that know a Sandur server; the extensions come as packages, so that nothing is downloaded."""
+
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+# Iceberg's files name their manifests in Avro, and the server is reached over HTTP.
+EXTENSIONS: Final = ("avro", "httpfs", "iceberg")
+
+
+def extension_file(name: str) -> Path:
+    """The file of an extension, as its package `duckdb-extension-…` brings it."""
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    if package is None or not package.submodule_search_locations:
+        raise RuntimeError(f"duckdb-extension-{name} is not installed; `make setup` installs it")
+    folder = Path(package.submodule_search_locations[0])
+    return folder / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+
+
+def session(url: str) -> duckdb.DuckDBPyConnection:
+    """A session in which the server's default catalog is called `sandur`."""
+    opened = duckdb.connect()
+    for name in EXTENSIONS:
+        opened.load_extension(str(extension_file(name)))
+    opened.execute(f"ATTACH 'main' AS sandur (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+    return opened

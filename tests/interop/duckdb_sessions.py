@@ -1,0 +1,46 @@
+"""DuckDB sessions on any of the stores, and rows as they give them."""
+
+import functools
+
+import duckdb
+
+from demo.duckdb_sessions import session
+from sandur.settings import S3Settings
+from tests.interop.matrix import RECORDER
+from tests.interop.serving import Served
+
+RECORDER.version("DuckDB", duckdb.__version__)
+
+
+class Duck:
+    """A session of DuckDB, with the namespace of a test as its schema; those on one store share a process of it."""
+
+    def __init__(self, served: Served, namespace: str) -> None:
+        self._session = _instance(served).cursor()
+        self._session.execute(f"USE sandur.{namespace}")
+
+    def __call__(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements, one after the other, and give the rows of the last."""
+        rows: list[tuple[object, ...]] = []
+        for statement in statements:
+            rows = self._session.execute(statement).fetchall()
+        return rows
+
+    def close(self) -> None:
+        self._session.close()
+
+
+@functools.cache
+def _instance(served: Served) -> duckdb.DuckDBPyConnection:
+    """Loading the extensions takes longer than most tests, so it is done once per store."""
+    opened = session(served.url)
+    if served.s3:
+        opened.execute(_secret(served.s3))
+    return opened
+
+
+def _secret(s3: S3Settings) -> str:
+    """DuckDB reads and writes files by itself, with the keys it is told."""
+    address = s3.endpoint.removeprefix("http://")
+    return f"""CREATE SECRET (TYPE s3, ENDPOINT '{address}', URL_STYLE 'path', USE_SSL false,
+        REGION '{s3.region}', KEY_ID '{s3.access_key_id}', SECRET '{s3.secret_access_key}')"""
