@@ -15,6 +15,7 @@ from sandur.pipeline.sources.options import source_options
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
+from sandur.storage.object_store import ObjectStore
 
 T = TypeVar("T")
 
@@ -117,6 +118,7 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
     *,
     run_id: str,
     clock: Clock | None = None,
+    store: ObjectStore | None = None,
     progress: Progress = no_progress,
     dry_run: bool = False,
     limits: Limits | None = None,
@@ -125,7 +127,7 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
     """The context of a run on the store of the settings, closed when the run ends."""
     register_sources(spark)
     layout = Layout(settings.tenant or "default", settings.workspace or "default")
-    with OpenStore(settings, layout, clock=clock) as open_store:
+    with OpenStore(settings, layout, clock=clock, store=store) as open_store:
         yield JobContext(
             spark=spark,
             open_store=open_store,

@@ -126,11 +126,68 @@ EVENTS: Final = shape(
 )
 """What `sandur_events` yields: one row for every object below `events/`, with what is wrong about it, if anything."""
 
+NAMES: Final = shape(
+    "names",
+    """
+    catalog string!
+    namespace string!
+    name string!
+    kind string!
+    format string!
+    uuid string!
+    state string!
+    is_shown boolean!
+    table_uuid string
+    metadata_location string
+    commit_key string
+    snapshot_id long
+    committed_at timestamptz
+    metadata_version long
+    problem string
+    """,
+    key="catalog namespace name",
+)
+"""What `sandur_names` yields: every name, and what a reader finds under it."""
+
+POINTERS: Final = shape(
+    "pointers",
+    """
+    uuid string!
+    table_uuid string
+    kind string
+    format string
+    state string
+    catalog string
+    namespace string
+    name string
+    metadata_location string
+    previous_metadata_location string
+    commit_key string
+    previous_commit_key string
+    snapshot_id long
+    committed_at timestamptz
+    metadata_version long
+    is_pending boolean
+    updated_at timestamptz
+    version string!
+    problem string
+    """,
+    key="uuid",
+)
+"""What `sandur_pointers` yields: every pointer, the head that counts, and the name it was made for or dropped as."""
+
 COMMITS: Final = shape(
     "commits",
-    "catalog string\nnamespace string\nname string" + _COMMIT + "lineage string!\nquality string!\n",
+    "catalog string\nnamespace string\nname string\nkind string" + _COMMIT + "lineage string!\nquality string!\n",
     key="table_uuid metadata_version commit_key",
 )
+OWNERS: Final = shape(
+    "owners",
+    "table_uuid string!\ncatalog string!\nnamespace string!\nname string!\nkind string!\n",
+    key="table_uuid",
+)
+"""Under which name the commits of a table are told."""
+
 QUARANTINE: Final = shape(
     "quarantine", "key string!\nproblem string!\ndetail string!\nsize_bytes long!\nbody string\n", key="key"
 )
@@ -173,3 +230,6 @@ TIMELINE: Final = shape(
     """,
     key="table_uuid version commit_key",
 )
+
+SHAPES: Final = {one.name: one for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE)}
+"""Everything that is published, by its name."""

@@ -4,5 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandur.pipeline.job import Job
+from sandur.pipeline.jobs.compact import COMPACT
 
-JOBS: Final[Mapping[str, Job]] = {}
+JOBS: Final[Mapping[str, Job]] = {job.name: job for job in (COMPACT,)}

@@ -4,10 +4,12 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.events import SandurEvents
 from sandur.pipeline.sources.files import SandurFiles
+from sandur.pipeline.sources.names import SandurNames, SandurPointers
 
-SOURCES: Final = (SandurEvents, SandurFiles)
+SOURCES: Final = (SandurDataset, SandurEvents, SandurFiles, SandurNames, SandurPointers)
 
 
 def register_sources(spark: SparkSession) -> None:

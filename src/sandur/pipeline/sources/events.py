@@ -40,15 +40,17 @@ class SandurEvents(ShapedSource):
         del schema  # It is declared.
         if "after" in self.options or "upto" in self.options:
             return FeedReader(self.options)
-        return _EventsReader(self.options, EVENTS)
+        return EventsReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         del schema
         return FeedStreamReader(self.options)
 
 
-class _EventsReader(RangeReader):
-    """All that lies below the folder of events, whatever has a position."""
+class EventsReader(RangeReader):
+    """All that lies below the folder of events, whether or not it has a position."""
+
+    shape = EVENTS
 
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
         return await folder_ranges(open_store.store, open_store.layout.events_folder())
@@ -76,8 +78,8 @@ class FeedReader(DataSourceReader):
         with open_store_of(self.options) as open_store:
             return slices(open_store, after, upto)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_slice(self.options, Slice(*partition.value))
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        return read_slice(self.options, Slice(*partition.value)) if partition else iter(())
 
 
 class FeedStreamReader(DataSourceStreamReader):
@@ -105,8 +107,8 @@ class FeedStreamReader(DataSourceStreamReader):
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         return slices(self._opened(), start[_SEQUENCE], end[_SEQUENCE])
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_slice(self.options, Slice(*partition.value))
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        return read_slice(self.options, Slice(*partition.value)) if partition else iter(())
 
     def stop(self) -> None:
         if self._open_store:

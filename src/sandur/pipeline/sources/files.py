@@ -30,10 +30,12 @@ class SandurFiles(ShapedSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema  # It is declared.
-        return _FilesReader(self.options, FILES)
+        return FilesReader(self.options)
 
 
-class _FilesReader(RangeReader):
+class FilesReader(RangeReader):
+    shape = FILES
+
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
         prefix = self.options.get("prefix", "")
         if prefix and not prefix.endswith("/"):

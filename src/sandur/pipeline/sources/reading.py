@@ -1,7 +1,7 @@
 """What all data sources share: ranges of keys planned on the driver, objects read in executors, rows as Arrow."""
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,9 +40,10 @@ class ShapedSource(DataSource):
 class RangeReader(DataSourceReader):
     """Reads objects range by range. Subclasses say which ranges there are, and what rows an object makes."""
 
-    def __init__(self, options: Mapping[str, str], shape: Shape) -> None:
+    shape: Shape
+
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        self.shape = shape
 
     @abstractmethod
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
@@ -56,7 +57,9 @@ class RangeReader(DataSourceReader):
         with open_store_of(self.options) as open_store:
             return [RangePartition(keys) for keys in open_store.wait(self.ranges(open_store))]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        if partition is None:  # There are no ranges.
+            return
         keys = KeyRange(*partition.value)
         with open_store_of(self.options) as open_store:
             for page in each(open_store, listed_in(open_store.store, keys)):
@@ -103,6 +106,3 @@ LAST_MS: Final = 253_402_300_799_999
 def clamped_ms(value: int) -> int:
     """A time that fits into a timestamp: metadata written elsewhere may carry any number."""
     return min(max(value, 0), LAST_MS)
-
-
-Decode = Callable[[Listed, bytes], Row]

@@ -1,0 +1,164 @@
+"""`sandur_names` and `sandur_pointers`: what has a name, and what names stand for, as every reader sees it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Head, NameRecord, Pointer
+from sandur.errors import SandurError
+from sandur.events.receipts import commit_key_of
+from sandur.operations import transactions_met
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hex_ranges
+from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
+from sandur.pipeline.tables import NAMES, POINTERS
+from sandur.pipeline.waiting import OpenStore
+from sandur.storage.cell import Held
+from sandur.storage.object_store import Listed
+
+T = TypeVar("T")
+
+LOOKS_AT_ONCE: Final = 64
+_SHOWN_WITHOUT_POINTER: Final = ("active", "new")
+
+
+class SandurNames(ShapedSource):
+    """One row for every name, dropped and free ones included; `is_shown` says whether a reader finds something there.
+
+    Names that are being made, moved or committed by a transaction are looked up as a load does. An object that cannot
+    be read has a `problem`.
+    """
+
+    shape = NAMES
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_names"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # It is declared.
+        return NamesReader(self.options)
+
+
+class NamesReader(RangeReader):
+    shape = NAMES
+
+    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+        return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
+
+    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+        return [row for row in await _at_once(listed, lambda one: _name_row(open_store.workspace, one.key)) if row]
+
+
+class SandurPointers(ShapedSource):
+    """One row for every pointer, with the head that counts: that of a committed transaction, where there is one."""
+
+    shape = POINTERS
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_pointers"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema
+        return PointersReader(self.options)
+
+
+class PointersReader(RangeReader):
+    shape = POINTERS
+
+    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+        return hex_ranges(open_store.layout.pointers_folder())
+
+    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+        return [row for row in await _at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
+
+
+async def _at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitable[T]]) -> Sequence[T]:
+    places = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+    async def one(found: Listed) -> T:
+        async with places:
+            return await look_at(found)
+
+    return await asyncio.gather(*(one(found) for found in listed))
+
+
+async def _name_row(workspace: Workspace, key: str) -> Row | None:
+    """None when the name is gone by now."""
+    identifier = workspace.layout.read_name(key)
+    told: dict[str, object] = {**_spelled(identifier), "kind": "", "format": "", "uuid": "", "state": ""}
+    try:
+        record = await workspace.name(identifier).read()
+        if record is None:
+            return None
+        told |= {
+            "kind": record.value.kind,
+            "format": record.value.format,
+            "uuid": record.value.uuid,
+            "state": record.value.state,
+        }
+        return {**told, **await _found(workspace, identifier, record)}
+    except SandurError as error:
+        return {**told, "is_shown": False, "problem": str(error)}
+
+
+async def _found(workspace: Workspace, identifier: Identifier, record: Held[NameRecord]) -> Row:
+    if record.value.format != "iceberg":
+        is_shown = record.value.state in _SHOWN_WITHOUT_POINTER
+        return {"is_shown": is_shown, "table_uuid": record.value.uuid}
+    found = await look(workspace, identifier)
+    if found is None:
+        return {"is_shown": False}
+    pointer = (await transactions_met.effective(workspace, found.pointer)).value
+    if pointer.head is None:
+        return {"is_shown": False, "problem": "its pointer has no head"}
+    return {"is_shown": True, "table_uuid": pointer.table_uuid, **_head(pointer.head)}
+
+
+async def _pointer_row(workspace: Workspace, key: str) -> Row | None:
+    uuid = workspace.layout.read_pointer(key)
+    try:
+        held = await workspace.pointer(uuid).read()
+        if held is None:
+            return None
+        pointer = (await transactions_met.effective(workspace, held)).value
+    except SandurError as error:
+        return {"uuid": uuid, "version": "", "problem": str(error)}
+    return {**_of_pointer(pointer), "version": held.version}
+
+
+def _of_pointer(pointer: Pointer) -> Row:
+    called = pointer.dropped_as or pointer.made_for
+    return {
+        "uuid": pointer.uuid,
+        "table_uuid": pointer.table_uuid,
+        "kind": pointer.kind,
+        "format": pointer.format,
+        "state": pointer.state,
+        "is_pending": pointer.pending is not None,
+        "updated_at": pointer.updated_ms,
+        **(_spelled(called) if called else {}),
+        **(_head(pointer.head) if pointer.head else {}),
+    }
+
+
+def _head(head: Head) -> Row:
+    return {
+        "metadata_location": head.metadata_location,
+        "previous_metadata_location": head.previous_metadata_location,
+        "commit_key": commit_key_of(head),
+        "previous_commit_key": head.previous_commit_key,
+        "snapshot_id": head.snapshot_id,
+        "committed_at": head.last_updated_ms,
+        "metadata_version": head.metadata_version,
+    }
+
+
+def _spelled(identifier: Identifier) -> Row:
+    return {"catalog": identifier.catalog, "namespace": str(identifier.namespace), "name": identifier.name}

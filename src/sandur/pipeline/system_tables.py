@@ -1,0 +1,243 @@
+"""What is published, as Iceberg tables of the catalog itself: `system.commits` and the others, for whoever selects.
+
+They are made of the published files and committed as any table is. A run that dies between publishing and here is made
+good by the next one: what a table holds is compared with what is published, file by file.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.sources import Request, Source
+from sandur.errors import AlreadyExists, NotFound, SwapLost
+from sandur.iceberg.requests import CreateTable, TableCommit
+from sandur.iceberg.requirements import AssertCurrentSchemaId, AssertRefSnapshotId, AssertTableUuid
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.types import NestedField
+from sandur.iceberg.updates import AddSchema, AddSnapshot, SetCurrentSchema, SetSnapshotRef, Update
+from sandur.operations.catalogs import ensure_default_catalog
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.load_table import current_document
+from sandur.operations.namespaces import create_namespace
+from sandur.pipeline.iceberg_manifests import (
+    DataFile,
+    SnapshotIds,
+    listed_manifest,
+    manifest_list_of,
+    manifest_of,
+    read_manifest,
+    read_manifest_list,
+)
+from sandur.pipeline.job import JobContext
+from sandur.pipeline.publishing import CoreManifest, Dataset
+from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.tables import Shape
+from sandur.pipeline.tasks import one_task_each
+from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+
+NAMESPACE: Final = "system"
+MARK: Final = "pipeline.dataset"
+"""The property by which a table is known as the pipeline's: one of that name that somebody else made is left alone."""
+
+_SEQUENCE: Final = "published-sequence"
+
+
+def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]) -> Sequence[str]:
+    """Make the tables of these datasets hold what is published; what stands in the way is returned as warnings.
+
+    Nothing is committed to a table that holds it already. Conflict when another run is at it.
+    """
+    if context.dry_run or not manifest.sequence:
+        return ()
+    context.wait(_ensure_namespace(context))
+    warnings = [_refresh_one(context, shape, manifest.datasets.get(shape.name)) for shape in shapes]
+    return [warning for warning in warnings if warning]
+
+
+def _refresh_one(context: JobContext, shape: Shape, dataset: Dataset | None) -> str:
+    metadata = context.wait(_ensure_table(context, shape))
+    if metadata.properties.get(MARK) != shape.name:
+        return f"table {NAMESPACE}.{shape.name} is not the pipeline's and is left as it is"
+    manifests, held = context.wait(_current_files(context, metadata))
+    wanted = {file.key.rpartition("/")[2]: file for file in dataset.files} if dataset else {}
+    held_names = {file.path.rpartition("/")[2]: file for file in held}
+    is_grown = held_names.keys() <= wanted.keys()
+    if dataset is None or held_names.keys() == wanted.keys():
+        return ""
+    missing = {name: file.key for name, file in wanted.items() if name not in held_names}
+    folder = f"{metadata.location}/data"
+    _copy(context, {key: f"{folder}/{name}" for name, key in missing.items()})
+    files = [
+        held_names.get(name) or DataFile(f"{folder}/{name}", file.rows, file.size_bytes)
+        for name, file in sorted(wanted.items())
+        if not is_grown or name in missing
+    ]
+    context.check_fence()
+    context.wait(_commit(context, shape, metadata, manifests if is_grown else (), files, dataset.sequence))
+    return ""
+
+
+def _copy(context: JobContext, places: Mapping[str, str]) -> None:
+    """Copy published files to where the table keeps its own, in executors."""
+    if not places:
+        return
+    options = dict(context.source_options)
+
+    def copy(place: tuple[str, str]) -> Iterator[Any]:
+        key, location = place
+        with open_store_of(options) as open_store:
+            found = open_store.wait(open_store.store.get(key))
+            if found is None:
+                raise NotFound(f"published file {key}: is not there", subject="file")
+            # Its name is unique: one that is there already is this very file, left by a run that died.
+            with contextlib.suppress(SwapLost):
+                open_store.wait(open_store.workspace.locations.create(location, found.data))
+        yield pa.RecordBatch.from_arrays([pa.array([len(found.data)])], names=["copied"])
+
+    one_task_each(context.spark, list(places.items()), copy, "copied long").collect()
+
+
+async def _ensure_namespace(context: JobContext) -> None:
+    await ensure_default_catalog(context.workspace)
+    namespace = Namespace(context.settings.default_catalog, (NAMESPACE,))
+    with contextlib.suppress(AlreadyExists):
+        await create_namespace(context.workspace, namespace, {}, _request(context, "namespace"))
+
+
+async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
+    """The table of a shape, made or widened if need be."""
+    identifier = _identifier(context, shape)
+    try:
+        metadata = (await current_document(context.workspace, identifier)).metadata
+    except NotFound:
+        create = CreateTable(name=shape.name, schema=iceberg_schema(shape), properties={MARK: shape.name})
+        with contextlib.suppress(AlreadyExists):
+            await create_table(context.workspace, identifier.namespace, create, _request(context, shape.name))
+        metadata = (await current_document(context.workspace, identifier)).metadata
+    current = next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
+    if metadata.properties.get(MARK) != shape.name or len(current.fields) >= len(shape.columns):
+        return metadata
+    wider = TableCommit(
+        requirements=(
+            AssertTableUuid(uuid=metadata.table_uuid or ""),
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        ),
+        updates=(AddSchema(schema=iceberg_schema(shape)), SetCurrentSchema(schema_id=-1)),
+    )
+    await commit_table(context.workspace, identifier, wider, _request(context, f"{shape.name} {len(shape.columns)}"))
+    return (await current_document(context.workspace, identifier)).metadata
+
+
+async def _current_files(
+    context: JobContext, metadata: TableMetadata
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[DataFile]]:
+    """The manifests of the current snapshot, as its list names them, and the files in them."""
+    snapshot = _current_snapshot(metadata)
+    if snapshot is None or snapshot.manifest_list is None:
+        return (), ()
+    manifests = read_manifest_list(await _bytes(context, snapshot.manifest_list))
+    files = [file for manifest in manifests for file in read_manifest(await _bytes(context, manifest["manifest_path"]))]
+    return manifests, files
+
+
+async def _commit(
+    context: JobContext,
+    shape: Shape,
+    metadata: TableMetadata,
+    kept: Sequence[Mapping[str, Any]],
+    files: Sequence[DataFile],
+    sequence: int,
+) -> None:
+    """Write the manifests, then commit the snapshot: files behind those that are kept, or in their place."""
+    ids = SnapshotIds(
+        snapshot_id=int(context.clock.new_uuid().replace("-", ""), 16) >> 65,
+        parent_id=metadata.current_snapshot_id,
+        sequence_number=metadata.last_sequence_number + 1,
+    )
+    folder = f"{metadata.location}/metadata"
+    nonce = context.clock.new_uuid()
+    manifests = list(kept)
+    if files:
+        schema_id = metadata.current_schema_id
+        manifest = manifest_of(
+            files, schema_json=_schema_json(shape, schema_id), schema_id=schema_id, snapshot_id=ids.snapshot_id
+        )
+        path = f"{folder}/{nonce}-m0.avro"
+        await context.workspace.locations.create(path, manifest)
+        manifests.append(listed_manifest(path, manifest, files, ids))
+    list_path = f"{folder}/snap-{ids.snapshot_id}-1-{nonce}.avro"
+    await context.workspace.locations.create(list_path, manifest_list_of(manifests, ids))
+    snapshot = Snapshot(
+        sequence_number=ids.sequence_number,
+        snapshot_id=ids.snapshot_id,
+        parent_snapshot_id=ids.parent_id,
+        timestamp_ms=max(context.clock.now_ms(), metadata.last_updated_ms),
+        summary=_summary(files, manifests, replaces=not kept and ids.parent_id is not None, sequence=sequence),
+        manifest_list=list_path,
+        schema_id=metadata.current_schema_id,
+    )
+    updates: tuple[Update, ...] = (
+        AddSnapshot(snapshot=snapshot),
+        SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=ids.snapshot_id, type=BRANCH),
+    )
+    requirements = (
+        AssertTableUuid(uuid=metadata.table_uuid or ""),
+        AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=metadata.current_snapshot_id),
+    )
+    commit = TableCommit(requirements=requirements, updates=updates)
+    await commit_table(context.workspace, _identifier(context, shape), commit, _request(context, list_path))
+
+
+def _summary(
+    files: Sequence[DataFile], manifests: Sequence[Mapping[str, Any]], *, replaces: bool, sequence: int
+) -> dict[str, str]:
+    return {
+        "operation": "overwrite" if replaces else "append",
+        "added-data-files": str(len(files)),
+        "added-records": str(sum(file.rows for file in files)),
+        "total-data-files": str(sum(manifest["added_files_count"] for manifest in manifests)),
+        "total-records": str(sum(manifest["added_rows_count"] for manifest in manifests)),
+        _SEQUENCE: str(sequence),
+    }
+
+
+def iceberg_schema(shape: Shape) -> Schema:
+    """The shape as Iceberg's schema, under the same ids as in the files."""
+    fields = tuple(
+        NestedField(id=column.id, name=column.name, required=column.is_required, type=column.kind)
+        for column in shape.columns
+    )
+    return Schema(fields=fields)
+
+
+def _schema_json(shape: Shape, schema_id: int) -> str:
+    return msgspec.json.encode(msgspec.structs.replace(iceberg_schema(shape), schema_id=schema_id)).decode()
+
+
+def _current_snapshot(metadata: TableMetadata) -> Snapshot | None:
+    wanted = metadata.current_snapshot_id
+    return next((snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == wanted), None)
+
+
+def _identifier(context: JobContext, shape: Shape) -> Identifier:
+    return Identifier(context.settings.default_catalog, (NAMESPACE,), shape.name)
+
+
+def _request(context: JobContext, what: str) -> Request:
+    source = Source(kind="pipeline", client="sandur", run_id=context.run_id, task_id=SYSTEM_TABLES)
+    return Request(hash=hashlib.sha256(f"{context.run_id} {what}".encode()).hexdigest(), source=source)
+
+
+async def _bytes(context: JobContext, location: str) -> bytes:
+    data = await context.workspace.locations.read(location)
+    if data is None:
+        raise NotFound(f"file {location}: is not there", subject="file")
+    return data

@@ -1,0 +1,1 @@
+"""The pipeline on Spark: transforms as functions of frames, jobs on real stores."""

@@ -1,0 +1,46 @@
+"""One Spark session for all tests of the pipeline, and stores for jobs to work on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.sources import register_sources
+from sandur.settings import Settings
+from tests.pipeline.world import World
+
+OPTIONS = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.warehouse.dir": "/nonexistent",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Started once: it takes seconds."""
+    session = pipeline_session("local[2]", name="tests", options=OPTIONS)
+    register_sources(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A fresh folder with a catalog in it."""
+    with World(Settings(store=str(tmp_path / "store"), fsync="never")) as made:
+        yield made
+
+
+@pytest.fixture
+def bucket_world(seaweedfs_settings: Settings, tmp_path: Path) -> Iterator[World]:
+    """A fresh prefix of a real S3 with a catalog in it."""
+    with World(replace(seaweedfs_settings, store=f"s3://sandur/{tmp_path.name}")) as made:
+        yield made

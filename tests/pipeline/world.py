@@ -1,0 +1,127 @@
+"""A catalog on a real store for jobs to work on: tables are made and committed to as clients do it."""
+
+import itertools
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.sources import Request, Source
+from sandur.operations.commit_table import commit_table
+from sandur.operations.create_table import create_table
+from sandur.operations.namespaces import create_namespace
+from sandur.operations.results import LoadedTable
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.job import Job, JobContext, JobReport, job_context
+from sandur.pipeline.waiting import OpenStore
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.object_store import Listed, ObjectStore, list_all
+from tests.operations.asking import commit, request, table
+
+T = TypeVar("T")
+
+NAMESPACE = Namespace("main", ("sales",))
+_runs = itertools.count(1)
+
+
+def called(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
+    return Identifier(*namespace, name)
+
+
+class World:
+    """A store with a catalog `main` and a namespace `sales`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.open_store = OpenStore(settings, Layout())
+        self._labels = itertools.count()
+
+    def __enter__(self) -> Self:
+        from sandur.operations.catalogs import ensure_default_catalog  # noqa: PLC0415
+
+        self.wait(ensure_default_catalog(self.workspace))
+        self.wait(create_namespace(self.workspace, NAMESPACE, {}, self.request()))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.open_store.close()
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.open_store.workspace
+
+    @property
+    def layout(self) -> Layout:
+        return self.open_store.layout
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.open_store.store
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.open_store.wait(work)
+
+    def settle(self) -> None:
+        """What is finished behind the answers is finished."""
+        self.wait(self.workspace.background.drain())
+
+    def request(self, source: Source | None = None) -> Request:
+        told = source or Source(kind="rest", client="tests", principal="ada")
+        return request(f"request {next(self._labels)}")._replace(source=told)
+
+    def make(self, name: str, **fields: object) -> LoadedTable:
+        made = self.wait(create_table(self.workspace, NAMESPACE, table(name, **fields), self.request()))
+        self.settle()
+        return made
+
+    def set_property(self, name: str, value: str, *, key: str = "p") -> LoadedTable:
+        """A commit, of which there can be as many as one likes."""
+        change = commit({"action": "set-properties", "updates": {key: value}})
+        done = self.wait(commit_table(self.workspace, called(name), change, self.request()))
+        self.settle()
+        return done
+
+    def commits(self, name: str, count: int) -> None:
+        for number in range(count):
+            self.set_property(name, str(number))
+
+    def listed(self, folder: str) -> list[Listed]:
+        return self.wait(list_all(self.store, folder))
+
+    def receipts(self) -> dict[str, bytes]:
+        """Every receipt by its key."""
+        found = {}
+        for listed in self.listed(self.layout.events_folder()):
+            stored = self.wait(self.store.get(listed.key))
+            assert stored
+            found[listed.key] = stored.data
+        return found
+
+    def remove(self, key: str) -> None:
+        listed = self.wait(self.store.head(key))
+        assert listed
+        self.wait(self.store.delete(key, expected=listed.version))
+
+    @contextmanager
+    def context(self, spark: SparkSession, **told: Any) -> Iterator[JobContext]:
+        with job_context(spark, self.settings, run_id=f"run-{next(_runs)}", **told) as context:
+            yield context
+
+    def run(self, spark: SparkSession, job: Job, **told: Any) -> JobReport:
+        with self.context(spark, **told) as context:
+            return job.run(context)
+
+    def dataset(self, spark: SparkSession, name: str) -> list[dict[str, Any]]:
+        """The rows of what is published, in an order of their own."""
+        with self.context(spark) as context:
+            frame = spark.read.format("sandur_dataset").options(**context.source_options).option("dataset", name).load()
+            return rows_of(frame.toArrow())
+
+
+def rows_of(arrow: pa.Table) -> list[dict[str, Any]]:
+    return sorted(arrow.to_pylist(), key=str)
