@@ -34,6 +34,10 @@ class Unprocessable(BadRequest):
     """The request contradicts itself."""
 
 
+class WrongFormat(Invalid):
+    """The thing is there, but of a format that was not asked for: ask for it in its own way."""
+
+
 class Unsupported(SandurError):
     """The request asks for something this server does not do, or was told not to do."""
 
@@ -62,6 +66,10 @@ class Conflict(SandurError):
     """The request was decided on a state that is no longer current: load again, decide again."""
 
 
+class VersionTaken(Conflict):
+    """Another commit has the version that this one asks for: read that one, then take the next."""
+
+
 class KeyReused(SandurError):
     """The idempotency key was used before for another request: take a fresh one."""
 
@@ -72,6 +80,10 @@ class Busy(SandurError):
     def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Exhausted(Busy):
+    """There is no room for more until the caller has tidied up: the message says what."""
 
 
 class SwapLost(SandurError):

@@ -74,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim_timeout_ms: Natural = 600_000
     idempotency_key_lifetime: Duration = "PT1H"
     stage_create: bool = True
+    delta_unpublished_max: Natural = 10
     stage_ttl: Duration = "PT72H"
     name_retention: Duration = "P1D"
     orphan_retention: Duration = "P1D"

@@ -11,6 +11,7 @@ from sandur.errors import (
     BadRequest,
     Busy,
     Conflict,
+    Exhausted,
     Invalid,
     KeyReused,
     NotEmpty,
@@ -21,6 +22,8 @@ from sandur.errors import (
     Unfit,
     Unprocessable,
     Unsupported,
+    VersionTaken,
+    WrongFormat,
 )
 from sandur.server.iceberg_rest.problems import refusal
 from sandur.server.messages import Refused
@@ -29,6 +32,7 @@ TOLD = [
     (BadRequest("m"), "updateTable", 400, "BadRequestException"),
     (Invalid("m"), "updateTable", 400, "IllegalArgumentException"),
     (Invalid("ValidationException: m"), "updateTable", 400, "ValidationException"),
+    (WrongFormat("m"), "loadTable", 400, "IllegalArgumentException"),
     (Unprocessable("m"), "updateProperties", 422, "UnprocessableEntityException"),
     (NotFound("m", subject="catalog"), "getConfig", 404, "NoSuchWarehouseException"),
     (NotFound("m", subject="namespace"), "createTable", 404, "NoSuchNamespaceException"),
@@ -40,10 +44,12 @@ TOLD = [
     (AlreadyExists("m", subject="table"), "createTable", 409, "AlreadyExistsException"),
     (NotEmpty("m"), "dropNamespace", 409, "NamespaceNotEmptyException"),
     (Conflict("m"), "updateTable", 409, "CommitFailedException"),
+    (VersionTaken("m"), "updateTable", 409, "CommitFailedException"),
     (KeyReused("m"), "createTable", 409, "CommitFailedException"),
     (Unsupported("m"), "createTable", 501, "UnsupportedOperationException"),
     (Unsupported("m"), "createNamespace", 406, "UnsupportedOperationException"),
     (Busy("m"), "updateTable", 503, "SlowDownException"),
+    (Exhausted("m"), "updateTable", 503, "SlowDownException"),
     (Unavailable("m"), "loadTable", 503, "ServiceUnavailableException"),
     (Unfit("m"), "loadTable", 503, "ServiceUnavailableException"),
     (OutcomeUnknown("m"), "updateTable", 500, "CommitStateUnknownException"),

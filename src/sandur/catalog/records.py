@@ -151,6 +151,72 @@ class Pointer(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
+class DeltaCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit of a Delta table that the catalog accepted: version, time, and the staged file that holds it."""
+
+    version: int
+    timestamp_ms: int
+    file_name: str
+    file_size: int
+    file_modified_ms: int
+    previous_commit_key: str | None = None
+    source: Source = Source()
+
+
+class Uniform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Iceberg metadata that a client wrote beside a Delta table, and which Delta version it shows."""
+
+    metadata_location: str
+    converted_delta_version: int
+    converted_delta_timestamp_ms: int
+    base_converted_delta_version: int | None = None
+
+
+class DeltaTable(Pointer, frozen=True, kw_only=True):
+    """All that the catalog knows of a Delta table, or of anything else that only the Unity Catalog API calls a table.
+
+    In its states it is a pointer like any other, with no head: the truth about a Delta table is its own log, and what
+    is swapped here is the tail of it. `last_version` is the newest version, 0 for a table that was only created.
+    `commits` are those that are not known to be published as `_delta_log/{version}.json`, oldest first and without a
+    gap up to `last_version`, and the newest one in any case; up to `published` all are known to be (L4).
+
+    `columns` is a JSON list in the form of the classic API, `position` and `partition_index` included. `etag` is new
+    whenever something a client caches changes; a commit that only adds data leaves it, and `changed_ms`, alone.
+    """
+
+    format: Format = "delta"
+    table_type: str = "MANAGED"
+    data_source_format: str = "DELTA"
+    location: str = ""
+    columns: msgspec.Raw = msgspec.Raw(b"[]")
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    view_definition: str | None = None
+    view_dependencies: msgspec.Raw | None = None
+    etag: str = ""
+    owner: str = ""
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+    changed_by: str = ""
+    last_version: int = 0
+    last_commit_ms: int = 0
+    published: int = 0
+    commits: tuple[DeltaCommit, ...] = ()
+    uniform: Uniform | None = None
+
+
+class DeltaStage(Record, frozen=True, kw_only=True):
+    """A place for a managed Delta table that does not exist yet: its files may be written, nobody sees it."""
+
+    uuid: str
+    identifier: Identifier
+    location: str
+    created_ms: int
+    expires_ms: int
+    created_by: str = ""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A definite refusal, kept so that a replay answers alike: the class of the error, its text and its subject."""
 
@@ -232,4 +298,5 @@ class PurgeOrder(Record, frozen=True, kw_only=True):
     kind: Kind
     identifier: Identifier
     ordered_ms: int
+    format: Format = "iceberg"
     blocked: str = ""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandur.catalog import guardrails
-from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
+from sandur.catalog.identifiers import Identifier, Kind, Namespace, checked_identifier
 from sandur.catalog.records import NameRecord
 from sandur.catalog.sources import Request
 from sandur.errors import Conflict, SandurError
@@ -13,8 +13,9 @@ from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
-from sandur.operations.creation import Creation, taken
-from sandur.operations.documents import TABLES, Document, Family, new_location, written_as
+from sandur.operations.creation import taken
+from sandur.operations.document_creation import create_document
+from sandur.operations.documents import TABLES, Document, new_location, written_as
 from sandur.operations.load_table import loaded
 from sandur.operations.placing import allowed_roots, chosen_location, default_location
 from sandur.operations.results import LoadedTable
@@ -38,7 +39,7 @@ async def create_table(
     draft = _Created(workspace, identifier, create, request, roots)
     if create.stage_create:
         return await stage_table(workspace, identifier, draft.metadata, request)
-    document = await Creation(workspace, TABLES, identifier, draft, request, CREATE).run()
+    document = await create_document(workspace, TABLES, identifier, draft, request=request, operation=CREATE)
     return loaded(workspace, document)
 
 
@@ -50,7 +51,9 @@ async def create_by_commit(
     roots = await allowed_roots(workspace, identifier.catalog)
     metadata = created_metadata(workspace, identifier, change, roots)
     draft = _Built(workspace, metadata, request)
-    document = await Creation(workspace, TABLES, identifier, draft, request, CREATE_BY_COMMIT, lost_race).run()
+    document = await create_document(
+        workspace, TABLES, identifier, draft, request=request, operation=CREATE_BY_COMMIT, refusal=lost_race
+    )
     await workspace.background.run("forget stage", forget_stage(workspace, identifier, metadata.table_uuid or ""))
     return loaded(workspace, document)
 
@@ -70,11 +73,11 @@ def created_metadata(
     return next_metadata(None, change.commit.requirements, updates, now_ms=workspace.clock.now_ms())
 
 
-def lost_race(identifier: Identifier, by: NameRecord, family: Family[TableMetadata]) -> SandurError:
+def lost_race(identifier: Identifier, by: NameRecord, kind: Kind) -> SandurError:
     """The commit route speaks of requirements; a view in the way is told as everywhere."""
     if by.kind == "table":
         return Conflict("Requirement failed: table already exists")
-    return taken(identifier, by, family)
+    return taken(identifier, by, kind)
 
 
 @dataclass(frozen=True)

@@ -2,43 +2,57 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.catalog.records import Claim, NameRecord, Pointer, Tried
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
-from sandur.events.receipts import tried_of
-from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, transactions_met
+from sandur.operations import indexing
 from sandur.operations.after_commit import activate
 from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.documents import Document, Family, keep, load_document, version_in, write_document
+from sandur.operations.documents import missing_file
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.index_riding import Ride, board, ride, still_counts
 from sandur.operations.names import Found, Spot, bound_pointer, settle
-from sandur.operations.placing import make_room
-from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
-from sandur.storage.cell import Held
+from sandur.storage.cell import Cell, Held
 
-M = TypeVar("M", TableMetadata, ViewMetadata)
+T = TypeVar("T")
 
 TRIES_MAX: Final = 8
 
 
-class Draft(Protocol[M]):
-    """What is to be created."""
+@dataclass(frozen=True)
+class Made(Generic[T]):
+    """What a creation writes before the name: the pointer as it will be, and what is answered.
+
+    `hint` is the location that the name remembers, and `tried` what the claim does, where there is a metadata file.
+    """
+
+    pointer: Pointer
+    answer: T
+    hint: str = ""
+    tried: Tried | None = None
+
+
+class Draft(Protocol[T]):
+    """What is to be created: its kind and format, and what a client gets when it is."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def format(self) -> Format: ...
 
     @property
     def uuid(self) -> str | None:
-        """The uuid its metadata has; None when it may be any."""
+        """The uuid it must have; None when it may be any."""
         ...
 
     @property
@@ -46,35 +60,51 @@ class Draft(Protocol[M]):
         """Whether a thing of that uuid under the name means that this very request was carried out before (C9)."""
         ...
 
-    @property
-    def is_written(self) -> bool:
-        """Whether the metadata file is there already, as when it is registered."""
+    def made(self, uuid: str) -> Made[T]:
+        """What is written for that uuid; Creation itself says for which name and by whom."""
         ...
 
-    def document(self, uuid: str) -> Document[M]:
-        """The first metadata file, for that uuid."""
+    async def write(self, made: Made[T]) -> None:
+        """Write the files that the pointer speaks of; when this returns they are there."""
+        ...
+
+    async def found(self, pointer: Held[Pointer]) -> T | None:
+        """What a pointer stands for; None when its files are not there."""
+        ...
+
+    async def answered(self, claim: Claim) -> T:
+        """What was answered to a request whose claim is done."""
+        ...
+
+    async def finish(self, pointer: Pointer) -> None:
+        """Behind the answer: the receipt."""
+        ...
+
+    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
+        """What to say when the name belongs to another; see `taken`."""
+        ...
+
+    def spent(self, pointer: Pointer) -> SandurError | None:
+        """What to say when the uuid belongs to another request; None when a fresh one will do as well."""
         ...
 
 
 @dataclass
-class Creation(Generic[M]):
+class Creation(Generic[T]):
     """One request to create something under a name."""
 
     workspace: Workspace
-    family: Family[M]
     identifier: Identifier
-    draft: Draft[M]
+    draft: Draft[T]
     request: Request
     operation: str
-    # What to say when the name belongs to another; see `taken`.
-    refusal: Callable[[Identifier, NameRecord, Family[M]], SandurError] | None = None
-    _aside: tuple[str, Document[M]] | None = None
+    _aside: tuple[str, Made[T]] | None = None
     _ride: Ride | None = None
     _is_listed: bool = False
     # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
     _is_retry: bool = False
 
-    async def run(self) -> Document[M]:
+    async def run(self) -> T:
         """The document that was created; AlreadyExists, or NotFound when there is no such namespace."""
         key_hash = self.request.key_hash
         cell = self.workspace.claim(self.operation, key_hash) if key_hash else None
@@ -87,7 +117,7 @@ class Creation(Generic[M]):
             await self.claim.let_go()
             raise
 
-    async def _first_attempt(self) -> Document[M]:
+    async def _first_attempt(self) -> T:
         namespace, spot, uuid = await asyncio.gather(  # N1
             look_up_namespace(self.workspace, self.identifier.namespace),
             settle(self.workspace, self.identifier),
@@ -102,19 +132,24 @@ class Creation(Generic[M]):
         wanted = self.draft.uuid
         if wanted is None:
             return self.workspace.clock.new_uuid()
-        pointer = await self.workspace.pointer(wanted).read()
+        pointer = await self._cell(wanted).read()
         if pointer is None:
             return wanted
         if self.draft.is_named_by_uuid and self._is_ours(pointer) and pointer.value.state != "killed":
             self._is_retry = True
             return wanted
+        if spent := self.draft.spent(pointer.value):
+            raise await self._refused(spent, wanted)
         return self.workspace.clock.new_uuid()
 
-    async def _retried(self) -> Document[M]:
+    def _cell(self, uuid: str) -> Cell[Pointer]:
+        return self.workspace.pointer(uuid, self.draft.format)
+
+    async def _retried(self) -> T:
         """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
         claim = await self.claim.follow()
         if claim.state == "done":
-            return await answered_document(self.workspace, self.family, claim.location, claim.uuid)
+            return await self.draft.answered(claim)
         try:
             self._is_retry = True
             spot = await settle(self.workspace, self.identifier)  # The name first, then the pointer.
@@ -125,29 +160,25 @@ class Creation(Generic[M]):
             await self.claim.let_go()
             raise
 
-    async def _create(self, uuid: str, home: str, spot: Spot) -> Document[M]:
+    async def _create(self, uuid: str, home: str, spot: Spot) -> T:
         """From a settled name to the answer; `home` is the id of the namespace the name is made for."""
         for _ in range(TRIES_MAX):
             # The name was read before the pointer: live or dropped, it shows that an attempt of ours happened (N7).
             if self._is_retry and (happened := await self._happened(uuid)):
-                return await self._answered(happened)
-            outcome: Document[M] | str | None
-            if spot.live:
-                outcome = await self._found_live(uuid, spot.live)
-            else:
-                outcome = await self._bind(uuid, home, spot)
-            if isinstance(outcome, Document):
-                return outcome
-            uuid = outcome or uuid
+                return (await self._answered(happened)).value
+            outcome = await (self._found_live(uuid, spot.live) if spot.live else self._bind(uuid, home, spot))
+            if isinstance(outcome, _Answer):
+                return outcome.value
+            uuid = outcome.uuid if outcome else uuid
             self._is_retry = True
             spot = await settle(self.workspace, self.identifier)
         raise Busy(f"{self.identifier}: the name keeps changing")
 
-    async def _found_live(self, uuid: str, live: Found) -> Document[M] | None:
+    async def _found_live(self, uuid: str, live: Found) -> "_Answer[T] | None":
         """The name is taken: by what this request made, or by another. None to settle the name again."""
         if (live.uuid == uuid and self._is_ours(live.pointer)) or self._is_replay(live):
             return await self._done(live)
-        error = (self.refusal or taken)(self.identifier, live.name.value, self.family)
+        error = self.draft.refusal(self.identifier, live.name.value)
         if self.claim.held:
             return await self._kill(uuid, error)
         raise await self._refused(error, uuid)
@@ -161,20 +192,21 @@ class Creation(Generic[M]):
         """S2: whether an attempt of this very request made the pointer."""
         return pointer.value.made_by == self._made_by()
 
-    async def _bind(self, uuid: str, home: str, spot: Spot) -> Document[M] | str | None:
+    async def _bind(self, uuid: str, home: str, spot: Spot) -> "_Answer[T] | _Fresh | None":
         """N2, N3: the files, then the name: it happens here, subject to N4.
 
         None to settle the name again; another uuid when this one can never be ours.
         """
-        document = await self._write_aside(uuid, home)
-        if not isinstance(document, Document):
-            return document
+        made = await self._write_aside(uuid, home)
+        if not isinstance(made, Made):
+            return made
         wanted = NameRecord(
             state="new",
             uuid=uuid,
-            kind=self.family.kind,
+            kind=self.draft.kind,
+            format=self.draft.format,
             namespace_id=home,
-            metadata_location=document.location,
+            metadata_location=made.hint,
             updated_ms=self.workspace.clock.now_ms(),
         )
         try:
@@ -183,78 +215,66 @@ class Creation(Generic[M]):
             return None
         return await self._confirm(uuid, home, name)
 
-    async def _write_aside(self, uuid: str, home: str) -> Document[M] | str | None:
+    async def _write_aside(self, uuid: str, home: str) -> "Made[T] | _Fresh | None":
         """N2: everything the name will stand for, all known to be there before the name is written; once."""
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
-        document = self.draft.document(uuid)
-        head = replace(
-            self.family.head(document.metadata, self.workspace.clock.now_ms()),
-            metadata_version=version_in(document.location),
-            registration=uuid if self.draft.is_written else "",
-            operation="register" if self.draft.is_written else "create",
-            source=self.request.source,
-        )
-        pointer = Pointer(
-            uuid=uuid,
-            table_uuid=self.draft.uuid or uuid,
-            state="unbound",
-            kind=self.family.kind,
-            made_for=self.identifier,
-            made_by=self._made_by(),
-            head=head,
-            updated_ms=self.workspace.clock.now_ms(),
-        )
+        made = self._drafted(uuid)
         _, is_made, _, _ = await together(
             [
-                self._write(document),
-                self._create_pointer(pointer),
-                self.claim.take(uuid=uuid, namespace_id=home, tried=tried_of(head)),
+                self.draft.write(made),
+                self._create_pointer(made.pointer),
+                self.claim.take(uuid=uuid, namespace_id=home, tried=made.tried),
                 self._board(uuid),  # I1
             ]
         )
         if not is_made:
-            outcome = await self._take_pointer(pointer, document)
-            if not isinstance(outcome, Document):
+            outcome = await self._take_pointer(made)
+            if not isinstance(outcome, Made):
                 return outcome
-            document = outcome
-        self._aside = (uuid, keep(self.workspace, self.family, document))
-        return document
+            made = outcome
+        self._aside = (uuid, made)
+        return made
+
+    def _drafted(self, uuid: str) -> Made[T]:
+        made = self.draft.made(uuid)
+        signed = replace(
+            made.pointer,
+            state="unbound",
+            made_for=self.identifier,
+            made_by=self._made_by(),
+            updated_ms=self.workspace.clock.now_ms(),
+        )
+        return dataclasses.replace(made, pointer=signed)
 
     async def _board(self, uuid: str) -> None:
         self._ride = await board(self.workspace, self.identifier, uuid)
 
-    async def _write(self, document: Document[M]) -> None:
-        if not self.draft.is_written:
-            if self.family.kind == "table":
-                make_room(self.workspace, document.metadata.location)
-            await write_document(self.workspace, self.family, document)
-
     async def _create_pointer(self, pointer: Pointer) -> bool:
         """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
         try:
-            await self.workspace.pointer(pointer.uuid).create(pointer)
+            await self._cell(pointer.uuid).create(pointer)
         except SwapLost:
             return False
         return True
 
-    async def _take_pointer(self, wanted: Pointer, document: Document[M]) -> Document[M] | str | None:
-        """S3: a pointer of this uuid is there already. The document it stands for once it is ours.
+    async def _take_pointer(self, made: Made[T]) -> "Made[T] | _Fresh | None":
+        """S3: a pointer of this uuid is there already. What it stands for once it is ours.
 
         None when it may have happened, which the name and the pointer tell; another uuid when it can never be ours.
         """
-        cell = self.workspace.pointer(wanted.uuid)
+        wanted = made.pointer
+        cell = self._cell(wanted.uuid)
         found = await cell.read()
         if found is None:
             raise Busy(f"{self.identifier}: its pointer is not known to be there")
         if found.value.state == "killed" or not self._is_ours(found):
-            fresh = self.workspace.clock.new_uuid()
-            await self.claim.take_anew(uuid=fresh)  # N10: with that uuid it never happens; go on with a fresh one.
-            return fresh
+            return await self._fresh(found.value)
         if found.value.state not in {"unbound", "condemned"}:
             return None
-        if earlier := await document_of(self.workspace, self.family, found):
-            return earlier
+        if earlier := await self.draft.found(found):
+            hint = found.value.head.metadata_location if found.value.head else ""
+            return Made(found.value, earlier, hint)
         # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
@@ -264,13 +284,21 @@ class Creation(Generic[M]):
             await cell.swap(wanted, expected=condemned.version)
         except SwapLost:
             return None
-        return document
+        return made
 
-    async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> Document[M] | None:
+    async def _fresh(self, taken_by: Pointer) -> "_Fresh":
+        """N10: with that uuid it never happens; go on with a fresh one, if any will do."""
+        if spent := self.draft.spent(taken_by):
+            raise await self._refused(spent, taken_by.uuid)
+        fresh = self.workspace.clock.new_uuid()
+        await self.claim.take_anew(uuid=fresh)
+        return _Fresh(fresh)
+
+    async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
         is_there, pointer, self._is_listed = await asyncio.gather(
             confirm_namespace(self.workspace, self.identifier.namespace, home),
-            bound_pointer(self.workspace, uuid, binds=False),
+            bound_pointer(self._cell(uuid), binds=False),
             self._listed(name.value),
         )
         if is_there and pointer:
@@ -290,14 +318,14 @@ class Creation(Generic[M]):
 
     async def _happened(self, uuid: str) -> Held[Pointer] | None:
         """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
-        pointer = await self.workspace.pointer(uuid).read()
+        pointer = await self._cell(uuid).read()
         if pointer is None or not self._is_ours(pointer):
             return None
         return pointer if pointer.value.state in {"live", "dropped"} else None
 
-    async def _kill(self, uuid: str, error: SandurError) -> Document[M] | None:
+    async def _kill(self, uuid: str, error: SandurError) -> "_Answer[T] | None":
         """N8: before a refusal is answered, no attempt under the key may still succeed. None to settle again."""
-        cell = self.workspace.pointer(uuid)
+        cell = self._cell(uuid)
         found = await cell.read()
         if found and not self._is_ours(found):  # S2: another request with this uuid; ours cannot happen with it.
             raise await self._refused(error, uuid)
@@ -305,7 +333,7 @@ class Creation(Generic[M]):
             return await self._answered(found)
         try:
             if found is None:
-                await cell.create(Pointer(uuid=uuid, table_uuid=uuid, state="killed", kind=self.family.kind))
+                await cell.create(replace(self._drafted(uuid).pointer, state="killed", head=None))
             elif found.value.state != "killed":
                 condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
                 name = await self.workspace.name(self.identifier).read()
@@ -322,53 +350,48 @@ class Creation(Generic[M]):
         with contextlib.suppress(SwapLost):
             await self.workspace.name(self.identifier).swap(free, expected=name.version)
 
-    async def _done(self, found: Found) -> Document[M]:
-        document = await self._document_of(found.pointer)
-        await self.workspace.background.run("finish create", self._finish(found, document))
-        return document
+    async def _done(self, found: Found) -> "_Answer[T]":
+        answer = await self._answer_of(found.pointer)
+        await self.workspace.background.run("finish create", self._finish(found))
+        return answer
 
-    async def _answered(self, happened: Held[Pointer]) -> Document[M]:
+    async def _answered(self, happened: Held[Pointer]) -> "_Answer[T]":
         """The answer to a creation of which it turned out that it happened before."""
-        document = await self._document_of(happened)
-        uuid = happened.value.uuid
-        await self.workspace.background.run("finish create", self._finish_claim(uuid, document.location))
-        return document
+        answer = await self._answer_of(happened)
+        await self.workspace.background.run("finish create", self._finish_claim(happened.value))
+        return answer
 
-    async def _finish(self, found: Found, document: Document[M]) -> None:
+    async def _answer_of(self, pointer: Held[Pointer]) -> "_Answer[T]":
+        answer = await self.draft.found(pointer)
+        if answer is None:
+            location = pointer.value.head.metadata_location if pointer.value.head else str(self.identifier)
+            raise missing_file(location)
+        return _Answer(answer)
+
+    async def _finish(self, found: Found) -> None:
         """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
-        pointer = await bound_pointer(self.workspace, found.uuid)
+        pointer = await bound_pointer(self._cell(found.uuid))
         await together(
             [
                 self._finish_name(found, pointer),
                 self._finish_index(found.uuid),
-                self._finish_claim(found.uuid, document.location),
+                self._finish_claim(found.pointer.value),
             ]
         )
 
     async def _finish_name(self, found: Found, pointer: Held[Pointer] | None) -> None:
         """Nothing is left to do for a table that was dropped meanwhile."""
-        if pointer and pointer.value.head:
-            head = pointer.value.head
-            await together(
-                [
-                    activate(self.workspace, found),
-                    self.workspace.receipts.ensure(pointer.value.table_uuid, head),
-                ]
-            )
+        if pointer:
+            await together([activate(self.workspace, found), self.draft.finish(pointer.value)])
 
     async def _finish_index(self, uuid: str) -> None:
         is_right = self._is_listed and self._ride is not None and await still_counts(self.workspace, self._ride)
         await indexing.finish(self.workspace, self.identifier, uuid, is_right=is_right)
 
-    async def _finish_claim(self, uuid: str, location: str) -> None:
+    async def _finish_claim(self, pointer: Pointer) -> None:
+        location = pointer.head.metadata_location if pointer.head else ""
         with contextlib.suppress(ClaimLost):
-            await self.claim.done(uuid=uuid, location=location)
-
-    async def _document_of(self, pointer: Held[Pointer]) -> Document[M]:
-        head = (await transactions_met.effective(self.workspace, pointer)).value.head
-        if head is None:
-            raise Busy(f"{self.identifier}: its pointer says nothing")
-        return await load_document(self.workspace, self.family, head.metadata_location)
+            await self.claim.done(uuid=pointer.uuid, location=location)
 
     async def _refused(self, error: SandurError, uuid: str) -> SandurError:
         """G3: with a key, the refusal is kept before it is answered."""
@@ -382,8 +405,21 @@ class Creation(Generic[M]):
         return self.request.key_hash or self.request.hash
 
 
-def taken(identifier: Identifier, by: NameRecord, family: Family[M]) -> AlreadyExists:
+@dataclass(frozen=True)
+class _Answer(Generic[T]):
+    """That it is done, and what is answered."""
+
+    value: T
+
+
+class _Fresh(NamedTuple):
+    """Another uuid to go on with."""
+
+    uuid: str
+
+
+def taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
     """All kinds share one name space; clients tell by the text which kind is in the way."""
-    if by.kind == family.kind:
-        return AlreadyExists(f"{family.noun} already exists: {identifier}", subject=by.kind)
+    if by.kind == kind:
+        return AlreadyExists(f"{kind.capitalize()} already exists: {identifier}", subject=by.kind)
     return AlreadyExists(f"{by.kind.capitalize()} with same name already exists: {identifier}", subject=by.kind)

@@ -1,9 +1,10 @@
 """Drop a table or view (rules D1–D4): at the name first, then at the pointer, and purge only when asked."""
 
 import contextlib
+from collections.abc import Collection
 from typing import Final
 
-from sandur.catalog.identifiers import Identifier, Kind
+from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
@@ -11,7 +12,7 @@ from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import TABLES, load_document
 from sandur.operations.load_table import loaded
-from sandur.operations.names import Found, dropped_pointer, finish_drop, settle
+from sandur.operations.names import ICEBERG, Found, dropped_pointer, finish_drop, pointer_cell, settle
 from sandur.operations.purging import queue_purge
 from sandur.operations.results import LoadedTable
 from sandur.operations.together import together
@@ -23,10 +24,19 @@ FOLLOWS_MAX: Final = 4
 
 
 async def drop_name(
-    workspace: Workspace, identifier: Identifier, *, kind: Kind, purge: bool = False, request: Request
+    workspace: Workspace,
+    identifier: Identifier,
+    *,
+    kind: Kind,
+    purge: bool = False,
+    request: Request,
+    formats: Collection[Format] = ICEBERG,
 ) -> None:
-    """The name is free again and the table is gone; its files stay unless `purge` asks for them to go, later."""
-    await _Drop(workspace, identifier, kind, purge=purge, request=request).run()
+    """The name is free again and the table is gone; its files stay unless `purge` asks for them to go, later.
+
+    A name of another format than `formats` is as none: nobody drops what they cannot see.
+    """
+    await _Drop(workspace, identifier, kind, purge=purge, request=request, formats=formats).run()
 
 
 async def unregister_table(workspace: Workspace, identifier: Identifier, request: Request) -> LoadedTable:
@@ -42,8 +52,16 @@ class _Drop:
     """One request to drop something."""
 
     def __init__(
-        self, workspace: Workspace, identifier: Identifier, kind: Kind, *, purge: bool, request: Request
+        self,
+        workspace: Workspace,
+        identifier: Identifier,
+        kind: Kind,
+        *,
+        purge: bool,
+        request: Request,
+        formats: Collection[Format] = ICEBERG,
     ) -> None:
+        self._formats = formats
         operation = f"drop-{kind}"
         key_hash = request.key_hash
         self._workspace = workspace
@@ -72,7 +90,7 @@ class _Drop:
             except ClaimLost:
                 claim = await self._claim.follow()
                 if claim.state == "done":
-                    return await self._workspace.pointer(claim.uuid).read()
+                    return await self._pointer_of(claim.uuid)
         raise Busy(f"{self._identifier}: is being dropped")
 
     async def _attempts(self) -> Held[Pointer]:
@@ -94,15 +112,20 @@ class _Drop:
     async def _live(self) -> Found | None:
         """D1: what is there to drop."""
         live = (await settle(self._workspace, self._identifier)).live
-        return live if live and live.name.value.kind == self._kind else None
+        return live if live and live.is_a(self._kind, self._formats) else None
 
     async def _dropped_before(self, uuid: str) -> Held[Pointer] | None:
         """What an attempt of this request dropped: whoever reuses the name first says so at the pointer (G6)."""
-        pointer = await self._workspace.pointer(uuid).read()
+        pointer = await self._pointer_of(uuid)
         if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self._by):
             return None
         await self._workspace.background.run("finish drop", self._finish_claim())
         return pointer
+
+    async def _pointer_of(self, uuid: str) -> Held[Pointer] | None:
+        """What was dropped before, of whichever format: the claim keeps only its uuid."""
+        found = await together(self._workspace.pointer(uuid, one).read() for one in self._formats)
+        return next((pointer for pointer in found if pointer), None)
 
     async def _dropped(self, live: Found) -> Held[Pointer] | None:
         """D3, D4: the drop happens at the name. None when the swap was lost."""
@@ -135,7 +158,7 @@ class _Drop:
 
     async def _drop_pointer(self, live: Found, dropped: NameRecord) -> Held[Pointer]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
-        cell = self._workspace.pointer(live.uuid)
+        cell = pointer_cell(self._workspace, live.name.value)
         with contextlib.suppress(SwapLost):
             pointer = await transactions_met.pushed_aside(self._workspace, live.pointer, drops=True)
             gone = dropped_pointer(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)

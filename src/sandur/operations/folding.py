@@ -50,7 +50,7 @@ async def _activate(workspace: Workspace, transaction: str, attempt: str, partic
             attempt,
         ):
             return  # Whoever changed it bound the pointer first.
-        pointer = await bound_pointer(workspace, participant.uuid)
+        pointer = await bound_pointer(workspace.pointer(participant.uuid))
         if pointer and pointer.value.head:
             await workspace.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
         try:

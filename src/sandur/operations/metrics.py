@@ -38,7 +38,7 @@ async def report_metrics(workspace: Workspace, identifier: Identifier, report: b
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"metrics report of {identifier}: not a report: {error}") from error
     found = await look(workspace, identifier)
-    if found is None or found.name.value.kind != "table":
+    if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     if len(report) > REPORT_BYTES_MAX:
         return

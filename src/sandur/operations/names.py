@@ -1,11 +1,11 @@
 """What a name means, for those who read it and for those who will change it (protocol sections 3.1 and 3.5)."""
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier
+from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy, SwapLost
 from sandur.operations import transactions_met
@@ -20,6 +20,9 @@ TRIES_MAX: Final = 8
 RENAME: Final = "rename"
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
 
+ICEBERG: Final[tuple[Format, ...]] = ("iceberg",)
+EVERY_FORMAT: Final[tuple[Format, ...]] = get_args(Format)
+
 _UNCERTAIN: Final = ("moving", "pending")
 
 
@@ -33,6 +36,10 @@ class Found(NamedTuple):
     @property
     def uuid(self) -> str:
         return self.name.value.uuid
+
+    def is_a(self, kind: Kind, formats: Collection[Format] = ICEBERG) -> bool:
+        """Whether it is of that kind, and of a format that the one who asks can handle."""
+        return self.name.value.kind == kind and self.name.value.format in formats
 
 
 class Spot(NamedTuple):
@@ -92,14 +99,14 @@ async def _name_and_pointer(
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await both(cell.read(), workspace.pointer(before.value.uuid).read())
+    name, pointer = await both(cell.read(), pointer_cell(workspace, before.value).read())
     return name, pointer if name and name.version == before.version else None
 
 
 async def _pointer_of(
     workspace: Workspace, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
 ) -> Held[Pointer] | None:
-    cell = workspace.pointer(name.uuid)
+    cell = pointer_cell(workspace, name)
     if beside is None:
         return await cell.read()
     pointer, _ = await both(cell.read(), beside(name))
@@ -168,7 +175,7 @@ async def _settled(
                 return Spot(name.version, None) if again and again.version == name.version else None
             if record.state == "moving":
                 name = await workspace.name(identifier).swap(activated(record), expected=name.version)
-    bound = await bound_pointer(workspace, record.uuid, pointer, binds=dropping is None)  # N7, N7 pending
+    bound = await bound_pointer(pointer_cell(workspace, record), pointer, binds=dropping is None)  # N7, N7 pending
     return Spot(name.version, Found(identifier, name, bound) if bound else None)
 
 
@@ -225,15 +232,19 @@ async def _fence_rename(workspace: Workspace, moving: NameRecord) -> None:
         await cell.swap(other.value, expected=other.version)
 
 
+def pointer_cell(workspace: Workspace, name: NameRecord) -> Cell[Pointer]:
+    """The cell of what a name leads to."""
+    return workspace.pointer(name.uuid, name.format)
+
+
 async def bound_pointer(
-    workspace: Workspace, uuid: str, found: Held[Pointer] | None = None, *, binds: bool = True
+    cell: Cell[Pointer], found: Held[Pointer] | None = None, *, binds: bool = True
 ) -> Held[Pointer] | None:
-    """The pointer of a table that lives; None when it does not. `found`: as it was read a moment ago, if it was.
+    """The pointer of what lives; None when it does not. `found`: as it was read a moment ago, if it was.
 
     Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves
     that its create happened (N7); that is what everyone does who is going to change a `new` name.
     """
-    cell = workspace.pointer(uuid)
     for _ in range(TRIES_MAX):
         found = found or await cell.read()
         if found is None or not is_alive(found):
@@ -245,12 +256,12 @@ async def bound_pointer(
             return await cell.swap(replace(found.value, state="live" if binds else "unbound"), expected=found.version)
         except SwapLost:
             found = None
-    raise Busy(f"table {uuid}: its pointer keeps changing")
+    raise Busy(f"{cell.key.rpartition('/')[2]}: its pointer keeps changing")
 
 
 async def finish_drop(workspace: Workspace, identifier: Identifier, dropped: NameRecord) -> None:
     """D4: the pointer of a dropped name never lives again. Returns when that is certain."""
-    cell = workspace.pointer(dropped.uuid)
+    cell = pointer_cell(workspace, dropped)
     for _ in range(TRIES_MAX):
         found = await cell.read()
         if found is None or not is_alive(found):

@@ -32,6 +32,7 @@ from sandur.operations.documents import (
 from sandur.operations.folding import fold_in
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.names import Found, bound_pointer, is_alive, look, settle
+from sandur.operations.relisting import changes_list
 from sandur.operations.replays import document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -80,6 +81,7 @@ class Changed(Generic[M]):
     pointer: Held[Pointer] | None = None
     planned: M | None = None
     is_made: bool = False
+    is_relisted: bool = False
     refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
@@ -151,10 +153,16 @@ class Changed(Generic[M]):
             [
                 self.workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._write(document, is_there=is_same),
+                self._mark(attempt, is_relisted=changes_list(base.metadata, metadata)),  # I1
                 self._swap_in(pending, pointer),
             ]
         )
         return bool(is_pending)
+
+    async def _mark(self, attempt: Attempt, *, is_relisted: bool) -> None:
+        self.is_relisted = is_relisted
+        if is_relisted:
+            await indexing.mark(self.workspace, self.identifier, attempt.attempt)
 
     async def _write(self, document: Document[M], *, is_there: bool) -> None:
         if not is_there:
@@ -196,6 +204,8 @@ class Changed(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
         await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
+        if self.is_relisted:
+            await indexing.finish(self.workspace, self.identifier, attempt.attempt)
 
     def participant(self) -> Participant:
         _, pointer = self._state()
@@ -258,7 +268,7 @@ class Created(Generic[M]):
     def _taken(self, live: Found) -> SandurError:
         if live.name.value.kind == "table" and self.family.kind == "table":
             return Conflict("Requirement failed: table already exists")
-        return taken(self.identifier, live.name.value, self.family)
+        return taken(self.identifier, live.name.value, self.family.kind)
 
     def decide(self) -> None:
         """What it will be was built from nothing; there is only to see whether it may be."""
@@ -335,7 +345,7 @@ class Created(Generic[M]):
         """T3 namespace, T3 pointer: N4 and N5 for what a transaction creates, after its names and before it commits."""
         is_there, pointer = await asyncio.gather(
             confirm_namespace(self.workspace, self.identifier.namespace, self.home),
-            bound_pointer(self.workspace, self.uuid, binds=False),
+            bound_pointer(self.workspace.pointer(self.uuid), binds=False),
         )
         if not is_there:
             raise NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")

@@ -21,6 +21,7 @@ async def queue_purge(workspace: Workspace, found: Found, *, drop: str) -> None:
         table_uuid=table_uuid,
         drop=drop,
         kind=found.name.value.kind,
+        format=found.name.value.format,
         identifier=found.identifier,
         ordered_ms=workspace.clock.now_ms(),
     )
@@ -48,5 +49,5 @@ async def _is_due(workspace: Workspace, table_uuid: str, drop: str) -> bool:
 
 async def is_ordered(workspace: Workspace, order: PurgeOrder) -> bool:
     """Whether the drop that the order belongs to is the one that happened."""
-    pointer = await workspace.pointer(order.uuid).read()
+    pointer = await workspace.pointer(order.uuid, order.format).read()
     return pointer is not None and (pointer.value.state, pointer.value.by) == ("dropped", order.drop)

@@ -18,7 +18,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.iceberg.view_validation import decode_foreign_view_metadata
 from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.creation import Creation
+from sandur.operations.document_creation import create_document
 from sandur.operations.documents import TABLES, VIEWS, Document, keep, missing_file, version_in
 from sandur.operations.load_table import loaded
 from sandur.operations.names import Found, is_alive, look
@@ -57,7 +57,7 @@ async def register_table(
     if overwrite and (replaced := await _Overwrite(workspace, identifier, document, request).run()):
         return loaded(workspace, replaced)
     draft = _Registered(document, metadata.table_uuid)
-    created = await Creation(workspace, TABLES, identifier, draft, request, REGISTER).run()
+    created = await create_document(workspace, TABLES, identifier, draft, request=request, operation=REGISTER)
     return loaded(workspace, created)
 
 
@@ -72,7 +72,7 @@ async def register_view(
     checked_location(metadata.location, roots)
     document = Document(metadata_location, VIEWS.encode(metadata) if _is_gzip(data) else data, metadata)
     draft = _Registered(document, metadata.view_uuid)
-    created = await Creation(workspace, VIEWS, identifier, draft, request, "register-view").run()
+    created = await create_document(workspace, VIEWS, identifier, draft, request=request, operation="register-view")
     return LoadedView(created.body, created.metadata.view_uuid, created.location)
 
 
@@ -151,7 +151,7 @@ class _Overwrite:
                 await self._claim.done(location=self._document.location)
                 return self._document
             found = await look(self._workspace, self._identifier)
-            is_there = found is not None and found.name.value.kind == "table"
+            is_there = found is not None and found.is_a("table")
             if held and (not found or not is_there or found.uuid != held.uuid):
                 await self._claim.done(error=TABLES.missing(self._identifier))  # G3
                 raise TABLES.missing(self._identifier)

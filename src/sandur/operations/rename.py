@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier, Kind, checked_identifier
+from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import NameRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations import indexing
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.homes import confirm_namespace, look_up_namespace
-from sandur.operations.names import RENAME, Found, Spot, activated, look, settle
+from sandur.operations.names import ICEBERG, RENAME, Found, Spot, activated, look, settle
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -23,15 +24,23 @@ TRIES_MAX: Final = 8
 FOLLOWS_MAX: Final = 4
 
 
-async def rename(workspace: Workspace, source: Identifier, target: Identifier, *, kind: Kind, request: Request) -> None:
-    """What was `source` is `target`, at one moment for every reader."""
+async def rename(
+    workspace: Workspace,
+    source: Identifier,
+    target: Identifier,
+    *,
+    kind: Kind,
+    request: Request,
+    formats: Collection[Format] = ICEBERG,
+) -> None:
+    """What was `source` is `target`, at one moment for every reader. A name of another format is as none."""
     checked_identifier(target)
     if source == target:
         found = await look(workspace, source)
-        if found is None or found.name.value.kind != kind:
+        if found is None or not found.is_a(kind, formats):
             raise _missing(source, kind)
         return
-    await _Rename(workspace, source, target, kind, request).run()
+    await _Rename(workspace, source, target, kind, request, formats).run()
 
 
 class _Plan(NamedTuple):
@@ -52,8 +61,15 @@ class _Rename:
     """One request to rename."""
 
     def __init__(
-        self, workspace: Workspace, source: Identifier, target: Identifier, kind: Kind, request: Request
+        self,
+        workspace: Workspace,
+        source: Identifier,
+        target: Identifier,
+        kind: Kind,
+        request: Request,
+        formats: Collection[Format],
     ) -> None:
+        self._formats = formats
         key_hash = request.key_hash
         self._workspace = workspace
         self._source = source
@@ -110,7 +126,7 @@ class _Rename:
         )
         live = source.live
         pinned = self._claim.held.value.uuid if self._claim.held else None
-        if live is None or live.name.value.kind != self._kind or (pinned and live.uuid != pinned):  # R8 pin
+        if live is None or not live.is_a(self._kind, self._formats) or (pinned and live.uuid != pinned):  # R8 pin
             return _Refusal(_missing(self._source, self._kind))
         if namespace is None:
             return _Refusal(self._no_namespace())

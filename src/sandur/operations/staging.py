@@ -13,7 +13,6 @@ from sandur.errors import Busy, NotFound, SandurError, SwapLost, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.creation import taken
-from sandur.operations.documents import TABLES
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.names import look
 from sandur.operations.placing import make_room
@@ -56,7 +55,7 @@ async def _staged(
     if namespace is None:
         refusal = NotFound(f"Namespace does not exist: {identifier.namespace}", subject="namespace")
     elif found:
-        refusal = taken(identifier, found.name.value, TABLES)
+        refusal = taken(identifier, found.name.value, "table")
     if refusal:
         await claim.done(uuid=uuid, error=refusal)
         raise refusal

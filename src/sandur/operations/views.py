@@ -14,7 +14,7 @@ from sandur.iceberg.view_create import create_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.iceberg.view_requests import CreateView, ViewCommit
 from sandur.operations.commit import Commit
-from sandur.operations.creation import Creation
+from sandur.operations.document_creation import create_document
 from sandur.operations.documents import VIEWS, Document, load_document, new_location, written_as
 from sandur.operations.load_table import effective_head
 from sandur.operations.names import look
@@ -31,13 +31,13 @@ async def create_view(workspace: Workspace, namespace: Namespace, create: Create
     roots = await allowed_roots(workspace, namespace.catalog)
     guardrails.check_paths(properties, roots)
     draft = _Created(workspace, identifier, create, request, roots)
-    document = await Creation(workspace, VIEWS, identifier, draft, request, "create-view").run()
+    document = await create_document(workspace, VIEWS, identifier, draft, request=request, operation="create-view")
     return _loaded(document)
 
 
 async def load_view(workspace: Workspace, identifier: Identifier) -> LoadedView:
     found = await look(workspace, identifier)
-    if found is None or found.name.value.kind != "view":
+    if found is None or not found.is_a("view"):
         raise VIEWS.missing(identifier)
     head = await effective_head(workspace, found)
     return _loaded(await load_document(workspace, VIEWS, head.metadata_location))
@@ -45,7 +45,7 @@ async def load_view(workspace: Workspace, identifier: Identifier) -> LoadedView:
 
 async def view_exists(workspace: Workspace, identifier: Identifier) -> bool:
     found = await look(workspace, identifier)
-    return found is not None and found.name.value.kind == "view"
+    return found is not None and found.is_a("view")
 
 
 async def commit_view(workspace: Workspace, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:

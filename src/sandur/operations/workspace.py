@@ -3,14 +3,26 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
-from sandur.catalog.records import Catalog, Claim, NameRecord, NamespaceRecord, Pointer, PurgeOrder, Stage, Transaction
+from sandur.catalog.records import (
+    Catalog,
+    Claim,
+    DeltaStage,
+    DeltaTable,
+    NameRecord,
+    NamespaceRecord,
+    Pointer,
+    PurgeOrder,
+    Stage,
+    Transaction,
+)
 from sandur.clock import Clock
+from sandur.events.delta_receipts import DeltaReceipts
 from sandur.events.receipts import Receipts
 from sandur.operations.background import Background
 from sandur.operations.caches import CELLS_MAX, DOCUMENT_BYTES_MAX, RECEIPTS_MAX, Recent, RecentBytes
@@ -54,6 +66,9 @@ class Workspace:
         self.background = background or Background()
         self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
         self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
+        self.delta_receipts = DeltaReceipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
+        # Up to which version the commits of a Delta table were seen to be published.
+        self.delta_published: MutableMapping[str, int] = Recent(CELLS_MAX)
         self.counters = Counters()
         self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
@@ -97,8 +112,18 @@ class Workspace:
     def index_segment(self, scope: Scope, segment_id: str) -> Cell[Segment]:
         return self._cell(self.layout.index_segment(scope, segment_id), Segment)
 
-    def pointer(self, table_uuid: str) -> Cell[Pointer]:
+    def pointer(self, table_uuid: str, table_format: Format = "iceberg") -> Cell[Pointer]:
+        """What a name of that format leads to; every format keeps its own, and each is a pointer in its states."""
+        if table_format == "delta":
+            # A DeltaTable is a Pointer, and nothing is ever swapped in but what was read from the same cell, changed.
+            return cast("Cell[Pointer]", self.delta_table(table_uuid))
         return self._cell(self.layout.pointer(table_uuid), Pointer)
+
+    def delta_table(self, table_uuid: str) -> Cell[DeltaTable]:
+        return self._cell(self.layout.delta_table(table_uuid), DeltaTable)
+
+    def delta_stage(self, table_uuid: str) -> Cell[DeltaStage]:
+        return self._plain_cell(self.layout.delta_stage(table_uuid), DeltaStage)
 
     def commit_claim(self, table_uuid: str, key_hash: str) -> Cell[Claim]:
         return self._plain_cell(self.layout.commit_claim(table_uuid, key_hash), Claim)

@@ -1,0 +1,1 @@
+"""Delta tables, decided: schema, protocol, properties, commits, and how a table is created."""

@@ -1,0 +1,150 @@
+"""Columns as the classic API shows them, made of Delta's fields and back again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from sandur.delta import types
+from sandur.errors import Invalid
+
+COLUMNS_MAX: Final = 10_000
+
+_COMMENT: Final = "comment"
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column of the classic API. `type_json` is one field as Spark spells it, as a text."""
+
+    name: str
+    type_text: str = ""
+    type_json: str = ""
+    type_name: str = ""
+    type_precision: int | None = None
+    type_scale: int | None = None
+    type_interval_type: str | None = None
+    position: int = 0
+    comment: str | None = None
+    nullable: bool = msgspec.field(default=True)
+    partition_index: int | None = None
+
+
+_COLUMNS: Final = msgspec.json.Decoder(tuple[Column, ...])
+_FIELD: Final = msgspec.json.Decoder(dict[str, object])
+
+
+def encoded(columns: Sequence[Column]) -> msgspec.Raw:
+    """The columns as they are kept."""
+    return msgspec.Raw(msgspec.json.encode(columns))
+
+
+def decoded(columns: msgspec.Raw) -> tuple[Column, ...]:
+    return _COLUMNS.decode(columns)
+
+
+def columns_of(struct: object, partitions: Sequence[str] | None) -> tuple[Column, ...]:
+    """The columns of a struct that the Delta API spelled, by the rules of section 2.1; Invalid when it breaks one."""
+    if not isinstance(struct, dict) or struct.get("type") != "struct":
+        raise Invalid("columns must be a struct")
+    fields = types.fields_from_api(struct.get("fields"), "columns")
+    if len(fields) > COLUMNS_MAX:
+        raise Invalid(f"columns: {len(fields)} of them, at most {COLUMNS_MAX} are allowed")
+    return partitioned(tuple(column_of(field, position) for position, field in enumerate(fields)), partitions or ())
+
+
+def column_of(field: Mapping[str, object], position: int) -> Column:
+    """A column of one field in the log's spelling."""
+    kind = field["type"]
+    numbers = types.is_decimal(kind) if isinstance(kind, str) else None
+    metadata = field.get("metadata")
+    comment = metadata.get(_COMMENT) if isinstance(metadata, dict) else None
+    return Column(
+        name=str(field["name"]),
+        type_text=types.type_text(kind),
+        type_json=msgspec.json.encode(field).decode(),
+        type_name=types.type_name(kind),
+        type_precision=numbers[0] if numbers else None,
+        type_scale=numbers[1] if numbers else None,
+        position=position,
+        comment=comment if isinstance(comment, str) else None,
+        nullable=field["nullable"] is True,
+    )
+
+
+def partitioned(columns: Sequence[Column], partitions: Sequence[str]) -> tuple[Column, ...]:
+    """The same columns, partitioned by those named, in that order; Invalid when one does not exist or comes twice."""
+    order = {name.lower(): index for index, name in enumerate(partitions)}
+    if len(order) < len(partitions):
+        raise Invalid("partition-columns: a column is named twice")
+    known = {column.name.lower() for column in columns}
+    if missing := [name for name in partitions if name.lower() not in known]:
+        raise Invalid(f"partition-columns: no such column: {', '.join(missing)}")
+    return tuple(msgspec.structs.replace(column, partition_index=order.get(column.name.lower())) for column in columns)
+
+
+def partition_names(columns: Sequence[Column]) -> list[str]:
+    """The names of the partition columns, in their order."""
+    chosen = [(column.partition_index, column.name) for column in columns if column.partition_index is not None]
+    return [name for _, name in sorted(chosen)]
+
+
+def field_of(column: Column) -> dict[str, object]:
+    """The field of a column in the log's spelling; made of what the column says when it has no `type_json`."""
+    try:
+        field = _FIELD.decode(column.type_json) if column.type_json else None
+    except msgspec.DecodeError:
+        field = None
+    if field is not None and isinstance(field.get("name"), str) and field.get("type") is not None:
+        return {"nullable": column.nullable, "metadata": {}, **field}
+    return {"name": column.name, "type": _type_of(column), "nullable": column.nullable, "metadata": {}}
+
+
+def _type_of(column: Column) -> str:
+    kind = types.named_type(column.type_text or column.type_name or "string")
+    if kind == "decimal" and column.type_precision is not None:
+        return f"decimal({column.type_precision},{column.type_scale or 0})"
+    return kind
+
+
+def struct_of(columns: Sequence[Column]) -> dict[str, object]:
+    """The struct that the Delta API shows."""
+    return {"type": "struct", "fields": [types.field_to_api(field_of(column)) for column in columns]}
+
+
+def schema_string(columns: Sequence[Column]) -> str:
+    """The schema as the log's `metaData` keeps it: JSON as a text."""
+    fields = [field_of(column) for column in columns]
+    return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
+
+
+def checked(columns: Sequence[Column], *, is_delta: bool) -> tuple[Column, ...]:
+    """Columns that the classic API was given, complete: what they leave out is derived, what contradicts is Invalid."""
+    if len(columns) > COLUMNS_MAX:
+        raise Invalid(f"columns: {len(columns)} of them, at most {COLUMNS_MAX} are allowed")
+    seen: set[str] = set()
+    for column in columns:
+        if not column.name:
+            raise Invalid("columns: a column has no name")
+        if column.name.lower() in seen:
+            raise Invalid(f"columns: duplicate column name {column.name!r}, whatever its case")
+        seen.add(column.name.lower())
+    return tuple(_completed(column, position, is_delta=is_delta) for position, column in enumerate(columns))
+
+
+def _completed(column: Column, position: int, *, is_delta: bool) -> Column:
+    field = field_of(column)
+    if field["name"] != column.name:
+        raise Invalid(f"column {column.name}: its type_json names {field['name']!r}")
+    if column.type_json and field["nullable"] is not column.nullable:
+        raise Invalid(f"column {column.name}: nullable is {column.nullable}, its type_json says {field['nullable']}")
+    if is_delta:
+        types.from_api(field["type"], f"column {column.name}: type_json.type")
+    derived = column_of({**field, "nullable": column.nullable}, position)
+    return msgspec.structs.replace(
+        column,
+        type_text=column.type_text or derived.type_text,
+        type_json=column.type_json or derived.type_json,
+        type_name=column.type_name or derived.type_name,
+        position=column.position if column.position or not position else position,
+        comment=column.comment if column.comment is not None else derived.comment,
+    )

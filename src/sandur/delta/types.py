@@ -1,0 +1,213 @@
+"""The data types of Delta, in the three spellings clients use: the log's JSON, the Delta API's JSON, and SQL text.
+
+A type is a value as JSON decodes it: a name, or an object with `type`. The log (and Spark's `type_json`) spells the
+parts of arrays and maps in camel case, the Delta API with dashes.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from sandur.errors import Invalid
+
+DataType = object
+"""A name, or a mapping with `type`; anything else is refused where it is met."""
+
+DEPTH_MAX: Final = 100
+
+_DECIMAL: Final = re.compile(r"decimal\(\s*(\d{1,4})\s*,\s*(-?\d{1,4})\s*\)\Z")
+_SIZED: Final = re.compile(r"(char|varchar)\(\s*\d{1,9}\s*\)\Z")
+_SPATIAL: Final = re.compile(r"(geometry|geography)\([^()]{1,100}\)\Z")
+_PRECISION_MAX: Final = 38
+
+# Name in the log: (name in the classic API, SQL text).
+_PRIMITIVES: Final[Mapping[str, tuple[str, str]]] = {
+    "boolean": ("BOOLEAN", "boolean"),
+    "byte": ("BYTE", "tinyint"),
+    "short": ("SHORT", "smallint"),
+    "integer": ("INT", "int"),
+    "long": ("LONG", "bigint"),
+    "float": ("FLOAT", "float"),
+    "double": ("DOUBLE", "double"),
+    "date": ("DATE", "date"),
+    "timestamp": ("TIMESTAMP", "timestamp"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ", "timestamp_ntz"),
+    "string": ("STRING", "string"),
+    "binary": ("BINARY", "binary"),
+    "variant": ("VARIANT", "variant"),
+    "void": ("NULL", "void"),
+    "null": ("NULL", "void"),
+    "decimal": ("DECIMAL", "decimal(10,0)"),
+}
+_ALIASES: Final[Mapping[str, str]] = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+    "numeric": "decimal",
+    "dec": "decimal",
+    "bool": "boolean",
+    "timestamp_ltz": "timestamp",
+}
+_CAMEL_OF: Final[Mapping[str, Mapping[str, str]]] = {
+    "array": {"elementType": "element-type", "containsNull": "contains-null"},
+    "map": {"keyType": "key-type", "valueType": "value-type", "valueContainsNull": "value-contains-null"},
+}
+_NESTED: Final = frozenset({"elementType", "keyType", "valueType"})
+
+
+def is_decimal(name: str) -> tuple[int, int] | None:
+    """Precision and scale of `decimal(p,s)`; None for any other name."""
+    match = _DECIMAL.match(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def from_api(value: DataType, path: str, depth: int = 0) -> DataType:
+    """The log's spelling of a type that the Delta API spelled; Invalid, with the path, for what is no type."""
+    if isinstance(value, str):
+        return _checked_name(value, path)
+    kind, parts = _opened(value, path, depth)
+    if kind == "struct":
+        return {"type": "struct", "fields": fields_from_api(parts.get("fields"), path, depth + 1)}
+    spelled: dict[str, object] = {"type": kind}
+    for camel, kebab in _CAMEL_OF[kind].items():
+        # The log's own spelling is taken as well: clients copy their schemas out of logs.
+        part = parts.get(kebab, parts.get(camel))
+        if part is None:
+            raise Invalid(f"{path}.{kebab} is required")
+        if camel in _NESTED:
+            spelled[camel] = from_api(part, f"{path}.{kebab}", depth + 1)
+        else:
+            spelled[camel] = _checked_flag(part, f"{path}.{kebab}")
+    return spelled
+
+
+def fields_from_api(value: object, path: str, depth: int = 0) -> list[dict[str, object]]:
+    """The fields of a struct in the log's spelling. Names are unique whatever their case, and none is empty."""
+    if not isinstance(value, list):
+        raise Invalid(f"{path}.fields is required")
+    if not value:
+        raise Invalid(f"{path}.fields must contain at least one field")
+    fields: list[dict[str, object]] = []
+    seen: set[str] = set()
+    for position, field in enumerate(value):
+        where = f"{path}.fields[{position}]"
+        spelled = _field_from_api(field, where, depth)
+        name = str(spelled["name"])
+        if name.lower() in seen:
+            raise Invalid(f"{where}: duplicate field name {name!r}, whatever its case")
+        seen.add(name.lower())
+        fields.append(spelled)
+    return fields
+
+
+def _field_from_api(field: object, path: str, depth: int) -> dict[str, object]:
+    if not isinstance(field, dict):
+        raise Invalid(f"{path} is not a field")
+    name = field.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise Invalid(f"{path}.name is required")
+    for part in ("type", "nullable", "metadata"):
+        if field.get(part) is None:
+            raise Invalid(f"{path}.{part} is required")
+    if not isinstance(field["metadata"], dict):
+        raise Invalid(f"{path}.metadata must be an object")
+    return {
+        "name": name,
+        "type": from_api(field["type"], f"{path}.type", depth),
+        "nullable": _checked_flag(field["nullable"], f"{path}.nullable"),
+        "metadata": field["metadata"],
+    }
+
+
+def to_api(value: DataType) -> DataType:
+    """The Delta API's spelling of a type in the log's; what is not known is given on as it is."""
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("type")
+    if kind == "struct":
+        return {"type": "struct", "fields": [field_to_api(field) for field in value.get("fields") or ()]}
+    if kind is None or kind not in _CAMEL_OF:
+        return value
+    spelled: dict[str, object] = {"type": kind}
+    for camel, kebab in _CAMEL_OF[kind].items():
+        spelled[kebab] = to_api(value.get(camel)) if camel in _NESTED else value.get(camel)
+    return spelled
+
+
+def field_to_api(field: Mapping[str, object]) -> dict[str, object]:
+    return {**field, "type": to_api(field.get("type"))}
+
+
+def type_text(value: DataType) -> str:
+    """SQL text, as Spark spells it in `catalogString`."""
+    if isinstance(value, str):
+        return _PRIMITIVES[value][1] if value in _PRIMITIVES else value.replace(" ", "")
+    if isinstance(value, dict):
+        match value.get("type"):
+            case "array":
+                return f"array<{type_text(value.get('elementType'))}>"
+            case "map":
+                return f"map<{type_text(value.get('keyType'))},{type_text(value.get('valueType'))}>"
+            case "struct":
+                return f"struct<{','.join(map(_field_text, value.get('fields') or ()))}>"
+            case "udt":
+                return "udt"
+            case _:
+                pass
+    return "string"
+
+
+def _field_text(field: Mapping[str, object]) -> str:
+    return f"{field.get('name')}:{type_text(field.get('type'))}"
+
+
+def type_name(value: DataType) -> str:
+    """The word that the classic API has for a type."""
+    if isinstance(value, str):
+        if value in _PRIMITIVES:
+            return _PRIMITIVES[value][0]
+        if value.startswith("decimal"):
+            return "DECIMAL"
+        if value.startswith("interval"):
+            return "INTERVAL"
+        return "CHAR" if _SIZED.match(value) else "USER_DEFINED_TYPE"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return {"array": "ARRAY", "map": "MAP", "struct": "STRUCT"}.get(str(kind), "USER_DEFINED_TYPE")
+
+
+def named_type(name: str) -> str:
+    """The log's name of a type that SQL or the classic API names, `decimal(p,s)` included."""
+    plain = name.strip().lower()
+    return _ALIASES.get(plain, plain)
+
+
+def _opened(value: object, path: str, depth: int) -> tuple[str, Mapping[str, object]]:
+    if depth > DEPTH_MAX:
+        raise Invalid(f"{path}: types may not be nested deeper than {DEPTH_MAX}")
+    if not isinstance(value, dict):
+        raise Invalid(f"{path} is not a type")
+    kind = value.get("type")
+    if not isinstance(kind, str) or (kind not in _CAMEL_OF and kind != "struct"):
+        raise Invalid(f"{path}: unknown type {kind!r}")
+    return kind, value
+
+
+def _checked_name(name: str, path: str) -> str:
+    if numbers := is_decimal(name):
+        precision, scale = numbers
+        if not 0 <= precision <= _PRECISION_MAX:
+            raise Invalid(f"{path}: the precision of {name} must be from 0 to {_PRECISION_MAX}")
+        if not 0 <= scale <= precision:
+            raise Invalid(f"{path}: the scale of {name} must be from 0 to its precision")
+        return name
+    if name in _PRIMITIVES or _SIZED.match(name) or _SPATIAL.match(name) or name.startswith("interval "):
+        return name
+    raise Invalid(f"{path}: unknown type {name[:100]!r}")
+
+
+def _checked_flag(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(f"{path} must be true or false")
+    return value

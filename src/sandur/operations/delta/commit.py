@@ -1,0 +1,374 @@
+"""The commit engine of Delta tables (L1–L4): decide on the table's one record, swap it, and that is the commit.
+
+The Delta API and the older commit API both end here. A commit is known again by the name of its staged file, so that
+a client that lost an answer may send it again; once the catalog has forgotten the name, by its bytes (L3).
+"""
+
+import contextlib
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Uniform
+from sandur.catalog.sources import Request
+from sandur.delta import coordination
+from sandur.delta.coordination import Log, Verdict, check_room, checked_commit, checked_report
+from sandur.delta.requests import Change, CommitFile
+from sandur.delta.requests import Uniform as UniformAsked
+from sandur.delta.updates import Metadata, changed
+from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
+from sandur.events.delta_receipts import commit_key
+from sandur.operations import indexing
+from sandur.operations.after_commit import activate
+from sandur.operations.delta.publishing import (
+    known_published,
+    look_published,
+    published_location,
+    staged_location,
+)
+from sandur.operations.delta.tables import load_by_id, no_table
+from sandur.operations.names import Found, look
+from sandur.operations.together import both, together
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Cell, Held
+
+COMPARED_BYTES_MAX: Final = 256 << 20
+_BACKOFF_SECONDS: Final = 0.002
+
+
+async def update_table(workspace: Workspace, identifier: Identifier, change: Change, request: Request) -> DeltaTable:
+    """The table after the change.
+
+    Conflict when a requirement fails, VersionTaken when another commit was faster, Exhausted when too many commits wait
+    to be published, OutcomeUnknown when nobody can tell whether a commit happened.
+    """
+    async with workspace.turn(_turn_of(change.asserted_uuid)):
+        return await _Update(workspace, change, request, identifier).run()
+
+
+async def commit_by_id(workspace: Workspace, change: Change, request: Request) -> DeltaTable:
+    """As `update_table`, for the table of the asserted uuid, whatever its name is."""
+    async with workspace.turn(_turn_of(change.asserted_uuid)):
+        return await _Update(workspace, change, request, None).run()
+
+
+def _turn_of(uuid: str) -> Identifier:
+    return Identifier("", ("delta",), uuid)
+
+
+class _Base(NamedTuple):
+    """What a change is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
+
+    table: Held[DeltaTable]
+    found: Found | None
+    is_remembered: bool
+
+
+class _Plan(NamedTuple):
+    """What is to be done: `after` is the record to swap in, None when there is nothing to do.
+
+    `reported` is what the client says to be published, as far as it is not known already; `fits` is false when it has
+    to be looked at first, for otherwise there is no room.
+    """
+
+    verdict: Verdict
+    after: DeltaTable | None = None
+    reported: int | None = None
+    fits: bool = True
+
+
+@dataclass
+class _Update:
+    """One request to change a table; `identifier` is None when the client names it by its uuid alone."""
+
+    workspace: Workspace
+    change: Change
+    request: Request
+    identifier: Identifier | None
+    # The etag of the record that we tried to write last, and whether it may have been written.
+    _etag: str = ""
+    _is_uncertain: bool = False
+
+    async def run(self) -> DeltaTable:
+        if self.change.commit:
+            checked_commit(self.change.commit)
+        base = self._remembered()
+        for attempt in range(self.workspace.settings.commit_attempts_max):
+            if base is None:
+                base = await self._read(attempt)
+                if self._was_made(base.table.value):
+                    return base.table.value
+            try:
+                plan = self._planned(base)
+            except SandurError:
+                if not base.is_remembered:
+                    raise
+                base = None  # G4: a refusal rests on what was read in this request.
+                continue
+            if base.is_remembered and plan.after is None:
+                base = None
+                continue
+            if outcome := await self._carried_out(base, plan):
+                return outcome
+            base = None
+        raise Busy(f"table {self.change.asserted_uuid}: it keeps changing")
+
+    def _was_made(self, table: DeltaTable) -> bool:
+        """Whether a change whose answer was lost is there. One with a commit is known by its file."""
+        if not self._is_uncertain or self.change.commit or not self.change.changes_metadata:
+            return False
+        if table.etag == self._etag:
+            return True
+        raise OutcomeUnknown(f"table {table.uuid}: the answer to the change was lost, and others changed it since")
+
+    def _cell(self) -> Cell[DeltaTable]:
+        return self.workspace.delta_table(self.change.asserted_uuid)
+
+    def _remembered(self) -> _Base | None:
+        """What this server saw last, without asking; None when that is not enough to decide on."""
+        table = self._cell().last_seen
+        if table is None or table.value.state != "live":
+            return None
+        if self.identifier is None:
+            return _Base(table, None, is_remembered=True)
+        name = self.workspace.name(self.identifier).last_seen
+        if name is None or not _shows(name.value, self.change.asserted_uuid):
+            return None
+        return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=True)
+
+    async def _read(self, attempt: int) -> _Base:
+        """The table as it is now, in one round when its name is what it seems to be."""
+        if attempt > 1:
+            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance() * (1 << attempt))
+        if self.identifier is None:
+            await load_by_id(self.workspace, self.change.asserted_uuid)
+            return _Base(self._seen(), None, is_remembered=False)
+        name, table = await both(self.workspace.name(self.identifier).read(), self._cell().read())
+        if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
+            return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=False)
+        found = await look(self.workspace, self.identifier)
+        if found is None or found.name.value.kind != "table":
+            raise no_table(self.identifier)
+        if not isinstance(found.pointer.value, DeltaTable):
+            raise WrongFormat(f"{self.identifier} is not a Delta table")
+        return _Base(Held(found.pointer.value, found.pointer.version), found, is_remembered=False)
+
+    def _seen(self) -> Held[DeltaTable]:
+        seen = self._cell().last_seen
+        if seen is None:
+            raise Busy(f"table {self.change.asserted_uuid}: it keeps changing")
+        return seen
+
+    def _planned(self, base: _Base) -> _Plan:
+        """What the rules make of the change; a refusal is raised."""
+        table, change = base.table.value, self.change
+        if table.uuid.lower() != change.asserted_uuid:
+            raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
+        log = Log(table.last_version, known_published(self.workspace, table), table.commits)
+        metadata = changed(_metadata_of(table), change)
+        if change.commit:
+            verdict = coordination.verdict(log, change.commit.version, change.commit.file_name)
+            if verdict is not Verdict.APPEND:
+                return _Plan(verdict)
+        if change.asserted_etag is not None and change.asserted_etag != table.etag:
+            raise Conflict(f"assert-etag failed: expected {change.asserted_etag}, found {table.etag}")
+        reported = None
+        if change.published is not None:
+            reported = checked_report(log, change.published, commits=change.commit is not None)
+        if not change.commit and not change.changes_metadata and change.domains is None and reported is None:
+            return _Plan(Verdict.REPLAY)
+        fits = self._fits(log, reported)
+        return _Plan(Verdict.APPEND, self._after(table, metadata, log.published), reported, fits=fits)
+
+    def _fits(self, log: Log, reported: int | None) -> bool:
+        if self.change.commit is None:
+            return reported is None  # Then looking is all there is to do.
+        unpublished_max = self.workspace.settings.delta_unpublished_max
+        try:
+            check_room(log, self.change.commit.version, log.published, unpublished_max)
+        except Exhausted:
+            if reported is None:
+                raise
+            check_room(log, self.change.commit.version, reported, unpublished_max)
+            return False
+        return True
+
+    def _after(self, table: DeltaTable, metadata: Metadata, published: int) -> DeltaTable:
+        """The record to swap in. What only adds data leaves alone what clients cache, and what lists show."""
+        change, now_ms = self.change, self.workspace.clock.now_ms()
+        after = replace(table, state="live", properties=dict(metadata.properties))
+        if change.changes_metadata:
+            self._etag = self.workspace.clock.new_id()
+            after = replace(
+                after,
+                columns=metadata.columns,
+                comment=metadata.comment,
+                etag=self._etag,
+                changed_ms=max(now_ms, table.changed_ms),
+                changed_by=self.request.source.principal,
+                updated_ms=now_ms,
+            )
+        if change.commit:
+            row = self._row(table, change.commit)
+            after = replace(
+                after,
+                commits=(*table.commits, row),
+                last_version=row.version,
+                last_commit_ms=row.timestamp_ms,
+                uniform=_uniform_of(change),
+            )
+        return _with_published(after, self._trimmable(table, published))
+
+    def _trimmable(self, table: DeltaTable, published: int) -> int:
+        """G6: only what has a receipt for certain is forgotten."""
+        gone = [row for row in table.commits if row.version <= published]
+        return published if self.workspace.delta_receipts.are_known(table, gone) else table.published
+
+    def _row(self, table: DeltaTable, commit: CommitFile) -> DeltaCommit:
+        last = table.commits[-1].file_name if table.commits else ""
+        return DeltaCommit(
+            version=commit.version,
+            timestamp_ms=commit.timestamp,
+            file_name=commit.file_name,
+            file_size=commit.file_size,
+            file_modified_ms=commit.file_modification_timestamp,
+            previous_commit_key=commit_key(table.uuid, table.last_version, last),
+            source=self.request.source,
+        )
+
+    async def _carried_out(self, base: _Base, plan: _Plan) -> DeltaTable | None:
+        """The answer; None when somebody was faster, and all is to be decided again."""
+        if plan.after is None:
+            if plan.verdict is Verdict.COMPARE:
+                await self._compare(base.table.value)
+            return base.table.value
+        after = plan.after
+        if not plan.fits and plan.reported is not None:
+            published = await look_published(self.workspace, base.table.value, plan.reported)
+            if self.change.commit is None and published <= base.table.value.published:
+                return base.table.value
+            self._check_room(base.table.value, published)
+            after = _with_published(after, published)
+            plan = plan._replace(reported=None)
+        return await self._swapped(base, after, plan.reported)
+
+    def _check_room(self, table: DeltaTable, published: int) -> None:
+        if self.change.commit:
+            log = Log(table.last_version, published, table.commits)
+            check_room(log, self.change.commit.version, published, self.workspace.settings.delta_unpublished_max)
+
+    async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
+        """L1: one round, whether the client reports something or not; None when somebody was faster."""
+        listed = base.found.identifier if base.found and self.change.changes_metadata else None
+        mark = self.workspace.clock.new_id()
+        if listed:
+            await indexing.mark(self.workspace, listed, mark)  # I1
+        try:
+            swap = self._cell().swap(after, expected=base.table.version)
+            held, _ = await both(swap, self._beside(base, reported))  # The commit happens here.
+        except SwapLost as lost:
+            self._is_uncertain = not lost.is_definite
+            return None
+        finally:
+            if listed:
+                finish = indexing.finish(self.workspace, listed, mark)
+                await self.workspace.background.run("list a changed table", finish)
+        await self.workspace.background.run("finish Delta commit", self._finish(base, held.value))
+        return held.value
+
+    async def _beside(self, base: _Base, reported: int | None) -> None:
+        """What is asked in the same round, for the next request: this one acts on the uuid it asserts."""
+        asked: list[Awaitable[object]] = []
+        if base.is_remembered and self.identifier:
+            asked.append(self.workspace.name(self.identifier).read())
+        if reported is not None:
+            asked.append(look_published(self.workspace, base.table.value, reported))
+        with contextlib.suppress(SandurError):
+            await together(asked)
+
+    async def _finish(self, base: _Base, table: DeltaTable) -> None:
+        """Behind the answer: the receipt, and the name of a table that is committed to for the first time."""
+        work: list[Awaitable[object]] = []
+        if self.change.commit:
+            work.append(self.workspace.delta_receipts.ensure(table, table.commits[-1]))
+        if base.found and base.found.name.value.state == "new":
+            work.append(activate(self.workspace, base.found))
+        await together(work)
+
+    async def _compare(self, table: DeltaTable) -> None:
+        """L3: whether the commit is the one that was published under its version; VersionTaken when it is not.
+
+        A file that cannot be read proves nothing: OutcomeUnknown, and the client asks again.
+        """
+        commit = self.change.commit
+        if commit is None:
+            return
+        staged = staged_location(table, commit.file_name)
+        published = published_location(table, commit.version)
+        try:
+            is_same = await _have_same_bytes(self.workspace, staged, published)
+        except SandurError as error:
+            raise OutcomeUnknown(f"commit version {commit.version}: its files cannot be read: {error}") from error
+        if is_same is None:
+            raise OutcomeUnknown(
+                f"commit version {commit.version} was accepted before, and whether it is this one cannot be told: "
+                "its staged or its published file is missing"
+            )
+        if not is_same:
+            raise VersionTaken(f"commit version {commit.version} was accepted before, with other content")
+
+
+async def _have_same_bytes(workspace: Workspace, one: str, other: str) -> bool | None:
+    """Whether two files are equal; None when one is not there, or they are too large to be compared."""
+    stores = [workspace.locations.holder(location) for location in (one, other)]
+    heads = await together(store.head(key) for store, key in stores)
+    sizes = [head.size_bytes for head in heads if head]
+    if len(sizes) < len(heads):
+        return None
+    if sizes[0] != sizes[1]:
+        return False
+    if sizes[0] > COMPARED_BYTES_MAX:
+        return None
+    found = await together(store.get(key) for store, key in stores)
+    if any(stored is None for stored in found):
+        return None
+    return len({stored.data for stored in found if stored}) == 1
+
+
+def _shows(name: NameRecord, uuid: str) -> bool:
+    """Whether a name stands for the table without anything else to be asked."""
+    return (name.state, name.kind, name.format, name.uuid) == ("active", "table", "delta", uuid)
+
+
+def _metadata_of(table: DeltaTable) -> Metadata:
+    return Metadata(
+        uuid=table.uuid,
+        is_managed=table.table_type == "MANAGED",
+        location=table.location,
+        columns=table.columns,
+        properties=table.properties,
+        comment=table.comment,
+    )
+
+
+def _uniform_of(change: Change) -> Uniform | None:
+    return uniform_record(change.uniform) if change.uniform else None
+
+
+def uniform_record(uniform: UniformAsked) -> Uniform:
+    """What is kept of the Iceberg metadata that a client wrote."""
+    iceberg = uniform.iceberg
+    return Uniform(
+        metadata_location=iceberg.metadata_location,
+        converted_delta_version=iceberg.converted_delta_version,
+        converted_delta_timestamp_ms=iceberg.converted_delta_timestamp,
+        base_converted_delta_version=iceberg.base_converted_delta_version,
+    )
+
+
+def _with_published(table: DeltaTable, published: int) -> DeltaTable:
+    """The record with everything up to there known to be published, and forgotten but for the newest commit."""
+    return replace(table, published=published, commits=coordination.trimmed(table.commits, published))

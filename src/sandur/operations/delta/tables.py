@@ -1,0 +1,207 @@
+"""Delta tables, and whatever else the Unity Catalog API calls a table: created, found, renamed and dropped."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
+from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.records import Claim, DeltaTable, NameRecord, Pointer, Uniform
+from sandur.catalog.sources import Request
+from sandur.delta.contract import check_table_id
+from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
+from sandur.events.delta_receipts import first_commit
+from sandur.operations.creation import Creation, Made, taken
+from sandur.operations.delta.staging import MANAGED_FOLDER, stage_at
+from sandur.operations.drop_table import drop_name
+from sandur.operations.names import EVERY_FORMAT, Found, look
+from sandur.operations.placing import allowed_roots
+from sandur.operations.rename import rename
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+CREATE: Final = "create-delta-table"
+DELTA: Final = "DELTA"
+_VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
+
+
+class NewTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table to be created. `columns` is a JSON list in the form of the classic API, complete and checked.
+
+    `last_commit_ms` is the time of version 0, where the client says it.
+    """
+
+    identifier: Identifier
+    table_type: str
+    data_source_format: str = DELTA
+    location: str = ""
+    columns: msgspec.Raw = msgspec.Raw(b"[]")
+    properties: dict[str, str] = {}
+    comment: str | None = None
+    view_definition: str | None = None
+    view_dependencies: msgspec.Raw | None = None
+    last_commit_ms: int = 0
+    uniform: Uniform | None = None
+
+
+async def create_external(
+    workspace: Workspace, wanted: NewTable, *, request: Request, external_roots: tuple[str, ...] = ()
+) -> DeltaTable:
+    """A table whose files are not the catalog's, or a view; AlreadyExists when the name is taken.
+
+    Its location must lie below the catalog's root, an allowed location, or one of `external_roots` (normalized), and
+    not where the catalog keeps managed tables.
+    """
+    checked_identifier(wanted.identifier)
+    location = ""
+    if wanted.table_type not in _VIEWS:
+        roots = await allowed_roots(workspace, wanted.identifier.catalog)
+        location = _external_location(wanted.location, (*roots, *external_roots))
+    draft = _Draft(workspace, replace(wanted, location=location), request, uuid=None)
+    return await Creation(workspace, wanted.identifier, draft, request, CREATE).run()
+
+
+async def create_from_staging(workspace: Workspace, wanted: NewTable, *, request: Request) -> DeltaTable:
+    """The managed table for which a place was staged, at whose location its first commit lies.
+
+    The same request again is answered alike; another one for a place that has become a table is Invalid.
+    """
+    checked_identifier(wanted.identifier)
+    if wanted.data_source_format != DELTA:
+        raise Invalid(f"a managed table must be of the format {DELTA}, not {wanted.data_source_format}")
+    stage = await stage_at(workspace, wanted.location)
+    check_table_id(wanted.properties, stage.uuid)
+    draft = _Draft(workspace, replace(wanted, location=stage.location), request, uuid=stage.uuid)
+    return await Creation(workspace, wanted.identifier, draft, request, CREATE).run()
+
+
+async def find_table(workspace: Workspace, identifier: Identifier) -> Found | None:
+    """Whatever table or view has the name, of either format; None when there is none."""
+    found = await look(workspace, identifier)
+    return found if found and found.name.value.kind in {"table", "view"} else None
+
+
+async def load_delta_table(workspace: Workspace, identifier: Identifier) -> DeltaTable:
+    """The record of a table that the Unity Catalog API made; WrongFormat for an Iceberg table, NotFound for none."""
+    found = await find_table(workspace, identifier)
+    if found is None:
+        raise no_table(identifier)
+    if not isinstance(found.pointer.value, DeltaTable):
+        raise WrongFormat(f"{identifier} is not a Delta table: its format is {found.name.value.format.upper()}")
+    return found.pointer.value
+
+
+async def load_by_id(workspace: Workspace, uuid: str) -> DeltaTable:
+    """The table of that id, whatever its name is by now; NotFound when it does not live."""
+    held = await workspace.delta_table(uuid).read()
+    if held is None or held.value.state in {"dropped", "killed"}:
+        raise NotFound(f"Table does not exist: {uuid}", subject="table")
+    return held.value
+
+
+async def drop_table(workspace: Workspace, identifier: Identifier, *, request: Request) -> None:
+    """Drop a table of either format, or a view. The files of a managed Delta table are purged; all others stay."""
+    found = await find_table(workspace, identifier)
+    if found is None:
+        raise no_table(identifier)
+    table = found.pointer.value
+    is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
+    await drop_name(
+        workspace, identifier, kind=found.name.value.kind, purge=is_managed, request=request, formats=EVERY_FORMAT
+    )
+
+
+async def rename_table(workspace: Workspace, source: Identifier, new_name: str, *, request: Request) -> None:
+    """Another name in the same schema, for a table of either format."""
+    target = source._replace(name=new_name)
+    await rename(workspace, source, target, kind="table", request=request, formats=EVERY_FORMAT)
+
+
+def no_table(identifier: Identifier) -> NotFound:
+    return NotFound(f"Table does not exist: {identifier.catalog}.{identifier}", subject="table")
+
+
+def _external_location(location: str, roots: tuple[str, ...]) -> str:
+    if not location:
+        raise Invalid("an external table needs a storage location")
+    plain = normalized(location)
+    if MANAGED_FOLDER in plain.split("/"):
+        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is where managed tables lie")
+    checked_location(plain, roots)
+    return plain
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A table as the protocol of creation sees it: no file is written, the record is all there is."""
+
+    workspace: Workspace
+    wanted: NewTable
+    request: Request
+    uuid: str | None
+    format: Format = "delta"
+
+    @property
+    def kind(self) -> Kind:
+        return "view" if self.wanted.table_type in _VIEWS else "table"
+
+    @property
+    def is_named_by_uuid(self) -> bool:
+        return self.uuid is not None
+
+    def made(self, uuid: str) -> Made[DeltaTable]:
+        now_ms = self.workspace.clock.now_ms()
+        principal = self.request.source.principal
+        table = DeltaTable(
+            uuid=uuid,
+            table_uuid=uuid,
+            state="unbound",
+            kind=self.kind,
+            table_type=self.wanted.table_type,
+            data_source_format=self.wanted.data_source_format,
+            location=self.wanted.location,
+            columns=self.wanted.columns,
+            comment=self.wanted.comment,
+            properties=self.wanted.properties,
+            view_definition=self.wanted.view_definition,
+            view_dependencies=self.wanted.view_dependencies,
+            etag=self.workspace.clock.new_id(),
+            owner=principal,
+            created_ms=now_ms,
+            created_by=principal,
+            changed_ms=now_ms,
+            changed_by=principal,
+            last_commit_ms=self.wanted.last_commit_ms,
+            uniform=self.wanted.uniform,
+        )
+        return Made(table, table)
+
+    async def write(self, made: Made[DeltaTable]) -> None:
+        """There are no files of ours."""
+
+    async def found(self, pointer: Held[Pointer]) -> DeltaTable | None:
+        return pointer.value if isinstance(pointer.value, DeltaTable) else None
+
+    async def answered(self, claim: Claim) -> DeltaTable:
+        return await load_by_id(self.workspace, claim.uuid)
+
+    async def finish(self, pointer: Pointer) -> None:
+        if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
+            await self.workspace.delta_receipts.ensure(pointer, first_commit(pointer))
+
+    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
+        return taken(identifier, by, self.kind)
+
+    def spent(self, pointer: Pointer) -> SandurError | None:
+        """A place becomes one table, and a uuid that was given out stands for that one."""
+        if self.uuid is None:
+            return None
+        match pointer.state:
+            case "killed":
+                return NotFound(f"Staging table does not exist any more: {pointer.uuid}", subject="table")
+            case "live" | "dropped":
+                return Invalid(f"the staging table {pointer.uuid} was made a table before")
+            case _:
+                return Busy(f"the staging table {pointer.uuid} is being made a table by another request")

@@ -1,0 +1,202 @@
+"""Delta tables come to be by a staged place and a first commit; their names obey the rules of all names."""
+
+import pytest
+
+from sandur.catalog.records import DeltaTable
+from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, WrongFormat
+from sandur.operations.delta.staging import stage_at, stage_of, stage_table
+from sandur.operations.delta.tables import (
+    NewTable,
+    create_external,
+    create_from_staging,
+    drop_table,
+    load_by_id,
+    load_delta_table,
+    rename_table,
+)
+from sandur.operations.drop_table import drop_name
+from sandur.operations.load_table import load_table
+from sandur.operations.names import look
+from sandur.operations.rename import rename
+from sandur.operations.workspace import Workspace
+from tests.operations.asking import called, create, furnish, request
+from tests.operations.delta_asking import D, create_managed, names_in, wanted
+from tests.operations.making import make_workspace
+
+ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
+
+
+@pytest.fixture
+async def workspace() -> Workspace:
+    made = make_workspace()
+    await furnish(made)
+    return made
+
+
+async def test_a_staged_place_is_no_table(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D, principal="ann")
+
+    assert await look(workspace, D) is None
+    assert stage.location.endswith(f"/__unitystorage/tables/{stage.uuid}")
+    assert (await stage_of(workspace, stage.uuid)).created_by == "ann"
+    assert (await stage_at(workspace, f"{stage.location}/")).uuid == stage.uuid
+
+
+async def test_a_place_becomes_the_table_of_its_id(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+
+    table = await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+
+    found = await load_delta_table(workspace, D)
+    assert table.uuid == stage.uuid == found.uuid
+    assert (found.location, found.last_version, found.commits) == (stage.location, 0, ())
+    assert names_in(found.columns) == ["id"]
+    assert (await load_by_id(workspace, stage.uuid)).uuid == stage.uuid
+
+
+async def test_the_same_finalization_again_is_answered_alike(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+    asked = wanted(stage.location, stage.uuid)
+    first = await create_from_staging(workspace, asked, request=request("r"))
+
+    again = await create_from_staging(make_workspace(workspace.store), asked, request=request("r"))
+
+    assert again.uuid == first.uuid
+    assert again.etag == first.etag
+
+
+async def test_a_place_that_became_a_table_becomes_no_other(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+    await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+    await workspace.background.drain()
+
+    with pytest.raises(Invalid, match="was made a table before"):
+        await create_from_staging(
+            workspace, wanted(stage.location, stage.uuid, called("e")), request=request("another")
+        )
+    assert await look(workspace, called("e")) is None
+
+
+async def test_another_request_waits_while_a_place_is_being_made_a_table(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+    await workspace.delta_table(stage.uuid).create(
+        DeltaTable(uuid=stage.uuid, table_uuid=stage.uuid, state="unbound", made_for=D, made_by="somebody")
+    )
+
+    with pytest.raises(Busy):
+        await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+
+
+async def test_nothing_is_created_where_nothing_was_staged(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+
+    with pytest.raises(NotFound, match="Staging table"):
+        await create_from_staging(workspace, wanted("memory://store/x/y", stage.uuid), request=request("r"))
+    with pytest.raises(NotFound, match="Staging table"):
+        await create_from_staging(workspace, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
+
+
+async def test_the_properties_name_the_table_they_belong_to(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D)
+
+    with pytest.raises(Invalid, match=r"io\.unitycatalog\.tableId"):
+        await create_from_staging(workspace, wanted(stage.location, "another"), request=request("r"))
+
+
+async def test_names_are_unique_across_formats(workspace: Workspace) -> None:
+    await create(workspace, "t")
+    stage = await stage_table(workspace, D)
+    with pytest.raises(AlreadyExists):
+        await stage_table(workspace, called("t"))
+    with pytest.raises(AlreadyExists):
+        await create_from_staging(workspace, wanted(stage.location, stage.uuid, called("t")), request=request("r"))
+
+    await create_managed(workspace)
+    with pytest.raises(AlreadyExists):
+        await create(workspace, "d")
+
+
+async def test_an_iceberg_client_sees_no_delta_table(workspace: Workspace) -> None:
+    await create_managed(workspace)
+
+    with pytest.raises(NotFound):
+        await load_table(workspace, D)
+    with pytest.raises(NotFound):
+        await drop_name(workspace, D, kind="table", request=request("drop"))
+    with pytest.raises(NotFound):
+        await rename(workspace, D, called("e"), kind="table", request=request("rename"))
+    assert (await load_delta_table(workspace, D)).state in {"live", "unbound"}
+
+
+async def test_an_iceberg_table_is_of_the_wrong_format(workspace: Workspace) -> None:
+    await create(workspace, "t")
+
+    with pytest.raises(WrongFormat):
+        await load_delta_table(workspace, called("t"))
+
+
+async def test_an_external_table_lies_where_it_may(workspace: Workspace) -> None:
+    table = await create_external(
+        workspace,
+        NewTable(identifier=D, table_type="EXTERNAL", location=f"{ELSEWHERE}/"),
+        request=request("r"),
+    )
+
+    assert (table.location, table.table_type) == (ELSEWHERE, "EXTERNAL")
+    for location in ("", "memory://elsewhere/t", f"{ELSEWHERE}/../x", f"{ELSEWHERE}/__unitystorage/x"):
+        with pytest.raises(Invalid):
+            await create_external(
+                workspace,
+                NewTable(identifier=called("e"), table_type="EXTERNAL", location=location),
+                request=request("r"),
+            )
+    with pytest.raises(AlreadyExists):
+        await create_external(
+            workspace, NewTable(identifier=D, table_type="EXTERNAL", location=ELSEWHERE), request=request("r")
+        )
+
+
+async def test_an_external_root_widens_where_tables_may_lie(workspace: Workspace) -> None:
+    asked = NewTable(identifier=D, table_type="EXTERNAL", location="file:/lake/t")
+
+    table = await create_external(workspace, asked, request=request("r"), external_roots=("file:///lake",))
+
+    assert table.location == "file:///lake/t"
+
+
+async def test_a_dropped_table_is_gone_and_its_name_is_free(workspace: Workspace) -> None:
+    table = await create_managed(workspace)
+
+    await drop_table(workspace, D, request=request("drop"))
+
+    with pytest.raises(NotFound):
+        await load_delta_table(workspace, D)
+    with pytest.raises(NotFound):
+        await load_by_id(workspace, table.uuid)
+    with pytest.raises(NotFound):
+        await drop_table(workspace, D, request=request("drop"))
+    assert (await create_managed(workspace)).uuid != table.uuid
+
+
+async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_external_one_does_not(
+    workspace: Workspace,
+) -> None:
+    table = await create_managed(workspace)
+    asked = NewTable(identifier=called("e"), table_type="EXTERNAL", location=ELSEWHERE)
+    await create_external(workspace, asked, request=request("r"))
+
+    await drop_table(workspace, D, request=request("drop"))
+    await drop_table(workspace, called("e"), request=request("drop"))
+
+    orders = await workspace.store.list(workspace.layout.purge_orders_folder())
+    assert [workspace.layout.read_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
+
+
+async def test_a_renamed_table_is_found_under_its_new_name_alone(workspace: Workspace) -> None:
+    table = await create_managed(workspace)
+
+    await rename_table(workspace, D, "e", request=request("rename"))
+
+    assert (await load_delta_table(workspace, called("e"))).uuid == table.uuid
+    with pytest.raises(NotFound):
+        await load_delta_table(workspace, D)
