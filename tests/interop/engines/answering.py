@@ -1,0 +1,23 @@
+"""The inside of a conversation: a line of JSON in, a line of JSON out. It needs nothing but the standard library."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def answer_lines(answer: Callable[[dict[str, Any]], object]) -> None:
+    """Answer every line of the standard input until it ends; a failure is an answer, too."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)  # What an engine prints must not look like an answer.
+        for line in sys.stdin:
+            answers.write(json.dumps(_answered(answer, line), default=str) + "\n")
+            answers.flush()
+
+
+def _answered(answer: Callable[[dict[str, Any]], object], line: str) -> dict[str, object]:
+    try:
+        return {"result": answer(json.loads(line))}
+    except Exception as error:  # noqa: BLE001 - the test judges what went wrong
+        return {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,129 @@
+"""Environments of the heavy engines: installed when first asked for, kept under .tools, known by what they pin."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+TOOLS: Final = ROOT / ".tools" / "engines"
+PINS: Final = Path(__file__).parent / "pins"
+
+_INSTALL_SECONDS_MAX: Final = 2_400
+_TOLD_CHARACTERS_MAX: Final = 600
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+
+
+class NotInstalled(Exception):
+    """An engine cannot be had on this machine; the message says why."""
+
+
+def python_environment(name: str) -> Path:
+    """The interpreter of an environment with the packages that `pins/NAME.txt` lists."""
+    pins = PINS / f"{name}.txt"
+
+    def install(home: Path) -> None:
+        uv = _program("uv", beside=Path(sys.executable).parent)
+        run([uv, "venv", "--quiet", "--python", sys.executable, home / "venv"])
+        interpreter = home / "venv" / "bin" / "python"
+        run([uv, "pip", "install", "--quiet", "--python", interpreter, "--require-hashes", "-r", pins])
+
+    return installed(name, [pins], install) / "venv" / "bin" / "python"
+
+
+def maven_files(name: str) -> Path:
+    """The folder with the files that `pins/NAME.txt` lists as coordinates, one a line."""
+    pins = PINS / f"{name}.txt"
+
+    return installed(name, [pins], lambda home: fetch_maven_files(pins, home))
+
+
+def fetch_maven_files(pins: Path, folder: Path) -> None:
+    """Put the files whose coordinates the pins list into the folder."""
+    maven = _program("mvn")
+    for coordinates in pins.read_text(encoding="utf-8").split():
+        run([maven, "--quiet", "--batch-mode", _COPY, f"-Dartifact={coordinates}", f"-DoutputDirectory={folder}"])
+
+
+def node_modules(name: str) -> Path:
+    """The folder with the packages that `pins/NAME/package-lock.json` pins."""
+    pins = [PINS / name / file for file in ("package.json", "package-lock.json", ".npmrc")]
+
+    def install(home: Path) -> None:
+        npm = _program("npm")
+        for file in pins:
+            shutil.copy(file, home)
+        run([npm, "ci", "--prefix", home, "--silent", "--no-audit", "--no-fund"])
+
+    return installed(name, pins, install)
+
+
+def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None]) -> Path:
+    """A folder that `install` has filled, now or earlier; what is pinned otherwise gets another folder."""
+    told = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])
+    home = TOOLS / f"{name}-{hashlib.sha256(told).hexdigest()[:12]}"
+    with _alone(home):
+        if not (home / ".ready").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+            install(home)
+            (home / ".ready").touch()
+    return home
+
+
+def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, folder: Path = ROOT) -> None:
+    """Run an installer to its end; NotInstalled with its last words when it fails."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip()[-_TOLD_CHARACTERS_MAX:]
+        raise NotInstalled(f"{Path(command[0]).name} failed with {done.returncode}: {words}")
+
+
+def java_home(version: int) -> Path:
+    """A Java of at least this version: named by JAVA_HOME, or where Debian's packages put theirs."""
+    named = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
+    homes = [*named, *sorted(Path("/usr/lib/jvm").glob("*"))]
+    for home in homes:
+        if (found := _java_version(home)) is not None and found >= version:
+            return home
+    raise NotInstalled(f"Java {version} or newer is not installed")
+
+
+def _java_version(home: Path) -> int | None:
+    """The feature version that the release file tells; None where there is no Java."""
+    with contextlib.suppress(OSError):
+        for line in (home / "release").read_text(encoding="utf-8").splitlines():
+            if line.startswith("JAVA_VERSION="):
+                return int(line.partition("=")[2].strip('"').split(".")[0])
+    return None
+
+
+def _program(name: str, *, beside: Path | None = None) -> Path:
+    found = beside / name if beside and (beside / name).exists() else shutil.which(name)
+    if found is None:
+        raise NotInstalled(f"{name} is not installed")
+    return Path(found)
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Nobody else installs into the folder meanwhile, not even another run of the tests."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""What runs inside the environments of the engines: each module answers statements for a test."""

@@ -1,0 +1,39 @@
+"""ClickHouse, as a library: answers SQL over the database `sandur`, which is the catalog."""
+
+import json
+import sys
+from typing import Any
+
+from chdb.session import Session  # type: ignore[import-not-found]  # it is in its own environment
+
+from tests.interop.engines.answering import answer_lines
+
+# The first two are what ClickHouse calls an experiment still; without the last, nobody else finds the files it writes.
+SETTINGS = ("allow_database_iceberg", "allow_insert_into_iceberg", "write_full_path_in_iceberg_metadata")
+
+
+def main(told: dict[str, Any]) -> None:
+    session = Session()
+    for name in SETTINGS:
+        session.query(f"SET {name} = 1")
+    session.query(attachment(told))
+
+    def answer(request: dict[str, Any]) -> list[list[Any]]:
+        text = str(session.query(request["sql"], "JSONCompactEachRow"))
+        return [json.loads(line) for line in text.splitlines() if line]
+
+    answer_lines(answer)
+
+
+def attachment(told: dict[str, Any]) -> str:
+    s3 = told["s3"]
+    keys = f", '{s3['access_key_id']}', '{s3['secret_access_key']}'" if s3 else ""
+    endpoint = f", storage_endpoint = '{s3['endpoint']}/sandur'" if s3 else ""
+    return (
+        f"CREATE DATABASE sandur ENGINE = DataLakeCatalog('{told['uri']}/v1'{keys}) "
+        f"SETTINGS catalog_type = 'rest', warehouse = 'main'{endpoint}"
+    )
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

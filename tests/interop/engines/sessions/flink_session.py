@@ -1,0 +1,33 @@
+"""Flink: a cluster inside one process, in batch mode, asked in SQL. The catalog is the current one."""
+
+import json
+import sys
+from typing import Any
+
+from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]  # it is in its own environment
+
+from tests.interop.engines.answering import answer_lines
+
+
+def main(told: dict[str, Any]) -> None:
+    environment = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
+    environment.get_config().set("parallelism.default", "1")
+    options = {"type": "iceberg", "catalog-type": "rest", "uri": told["uri"], "warehouse": "main"}
+    if told["s3"]:
+        options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": told["s3"]["region"]}
+        options |= told["properties"]
+    quoted = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    environment.execute_sql(f"CREATE CATALOG sandur WITH ({quoted})")
+    environment.execute_sql("USE CATALOG sandur")
+
+    def answer(request: dict[str, Any]) -> list[list[Any]]:
+        for key, value in request.get("set", {}).items():
+            environment.get_config().set(key, value)
+        with environment.execute_sql(request["sql"]).collect() as rows:
+            return [list(row) for row in rows]
+
+    answer_lines(answer)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,163 @@
+"""Trino: a server of one node with a catalog on Sandur, asked over its own protocol."""
+
+import contextlib
+import os
+import subprocess
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.interop.engines.conversation import EngineError
+from tests.interop.engines.installing import PINS, fetch_maven_files, installed, java_home
+from tests.interop.serving import Served
+from tests.servers.processes import LOOPBACK, free_ports
+
+JAVA_VERSION: Final = 24
+USER: Final = {"X-Trino-User": "sandur"}
+
+_LOOKS_MAX: Final = 600
+_LOOK_SECONDS: Final = 1.0
+_STOP_SECONDS_MAX: Final = 60
+_ANSWER_SECONDS_MAX: Final = 120
+_PAGES_MAX: Final = 10_000
+_LOG_TAIL_BYTES: Final = 3_000
+
+
+class Trino:
+    """A running server with the catalog `sandur`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client = httpx.Client(timeout=_ANSWER_SECONDS_MAX, headers=USER)
+
+    def sql(self, statement: str) -> list[list[Any]]:
+        """The rows of a statement; EngineError with Trino's own words."""
+        page = self._client.post(f"{self._url}/v1/statement", content=statement).raise_for_status().json()
+        rows: list[list[Any]] = []
+        for _ in range(_PAGES_MAX):
+            if "error" in page:
+                raise EngineError(f"{page['error']['errorName']}: {page['error']['message']}")
+            rows += page.get("data", [])
+            if "nextUri" not in page:
+                return rows
+            page = self._client.get(page["nextUri"]).raise_for_status().json()
+        raise EngineError(f"more than {_PAGES_MAX} pages")
+
+    def is_ready(self) -> bool:
+        try:
+            info = self._client.get(f"{self._url}/v1/info")
+        except httpx.TransportError:
+            return False
+        return info.status_code == httpx.codes.OK and not info.json()["starting"]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@contextlib.contextmanager
+def trino_server(folder: Path, served: Served) -> Iterator[Trino]:
+    """A server that keeps its own files in the folder, until the block ends."""
+    home = trino_home()
+    java = java_home(JAVA_VERSION)
+    [port] = free_ports(1)
+    _configure(folder / "etc", folder / "data", port, served)
+    environment = {**os.environ, "JAVA_HOME": str(java), "PATH": f"{java}/bin:{os.environ['PATH']}"}
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [home / "bin" / "launcher", "run", f"--etc-dir={folder}/etc"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        client = Trino(f"http://{LOOPBACK}:{port}")
+        try:
+            _wait_for(client, process, log)
+            yield client
+        finally:
+            client.close()
+            _stop(process)
+
+
+def trino_home() -> Path:
+    """The server with the one plugin that Iceberg needs, unpacked."""
+
+    def install(home: Path) -> None:
+        packed = home / "packed"
+        fetch_maven_files(PINS / "trino.txt", packed)
+        [archive] = packed.glob("*.tar.gz")
+        with tarfile.open(archive) as server:
+            server.extractall(home, filter="data")
+        [root] = home.glob("trino-server-core-*")
+        root.rename(home / "server")
+        [plugin] = packed.glob("*.zip")
+        with zipfile.ZipFile(plugin) as files:
+            files.extractall(home / "plugin")  # noqa: S202 - pinned by version, from the same registry as the server
+        [unpacked] = (home / "plugin").iterdir()
+        unpacked.rename(home / "server" / "plugin" / "iceberg")
+
+    return installed("trino", [PINS / "trino.txt"], install) / "server"
+
+
+def _configure(etc: Path, data: Path, port: int, served: Served) -> None:
+    (etc / "catalog").mkdir(parents=True)
+    data.mkdir()
+    files = {
+        "node.properties": {"node.environment": "interop", "node.id": "one", "node.data-dir": str(data)},
+        "config.properties": {
+            "coordinator": "true",
+            "node-scheduler.include-coordinator": "true",
+            "http-server.http.port": str(port),
+            "discovery.uri": f"http://{LOOPBACK}:{port}",
+            "query.max-memory-per-node": "300MB",
+        },
+        "catalog/sandur.properties": catalog_properties(served),
+    }
+    for name, properties in files.items():
+        lines = "".join(f"{key}={value}\n" for key, value in properties.items())
+        (etc / name).write_text(lines, encoding="utf-8")
+    (etc / "jvm.config").write_text("-Xmx1G\n-Djdk.attach.allowAttachSelf=true\n", encoding="utf-8")
+
+
+def catalog_properties(served: Served) -> dict[str, str]:
+    """`etc/catalog/sandur.properties`."""
+    assert served.s3 is not None, "Trino reads no local files"
+    return {
+        "connector.name": "iceberg",
+        "iceberg.catalog.type": "rest",
+        "iceberg.rest-catalog.uri": served.url,
+        "iceberg.rest-catalog.warehouse": "main",
+        "fs.native-s3.enabled": "true",
+        "s3.endpoint": served.s3.endpoint,
+        "s3.region": served.s3.region,
+        "s3.path-style-access": "true",
+        "s3.aws-access-key": served.s3.access_key_id,
+        "s3.aws-secret-key": served.s3.secret_access_key,
+    }
+
+
+def _wait_for(client: Trino, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    pause = threading.Event()
+    for _ in range(_LOOKS_MAX):
+        if process.poll() is not None:
+            break
+        if client.is_ready():
+            return
+        pause.wait(_LOOK_SECONDS)
+    tail = log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+    raise RuntimeError(f"Trino did not start, exit code {process.poll()}:\n{tail}")
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
