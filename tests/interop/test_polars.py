@@ -1,0 +1,142 @@
+"""Polars over a real server: its own readers and writers, with PyIceberg to ask the catalog."""
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
+
+from tests.interop.duckdb_sessions import Duck
+from tests.interop.matrix import RECORDER, operation
+from tests.interop.serving import Served
+
+POLARS = "Polars"
+ROWS = pl.DataFrame({"id": [1, 2, 3], "name": ["one", None, "þrír"]})
+
+RECORDER.version(POLARS, pl.__version__)
+
+
+@pytest.fixture(autouse=True)
+def planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan with PyIceberg, as Polars does by itself, with a warning, when its own planner is not installed."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
+@pytest.fixture
+def catalog(served: Served) -> Iterator[RestCatalog]:
+    opened = load_catalog("sandur", type="rest", uri=served.url, **served.pyiceberg_properties)
+    assert isinstance(opened, RestCatalog)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def table(catalog: RestCatalog, schema_name: str) -> Table:
+    made: Table = catalog.create_table((schema_name, "t"), ROWS.to_arrow().schema)
+    return made
+
+
+class Frames:
+    """Tables as Polars finds them. Its own reader is told how to reach the files; it asks no catalog for that."""
+
+    def __init__(self, served: Served) -> None:
+        self.options = served.pyiceberg_properties or None
+
+    def scan(self, table: Table, **options: object) -> pl.LazyFrame:
+        options = {"storage_options": self.options, **options}
+        return pl.scan_iceberg(table.refresh(), **options)  # type: ignore[arg-type] # Options by name.
+
+    def __call__(self, table: Table, **options: object) -> pl.DataFrame:
+        return self.scan(table, **options).sort("id").collect()
+
+
+@pytest.fixture
+def found(served: Served) -> Frames:
+    return Frames(served)
+
+
+@operation(POLARS, "read")
+@operation(POLARS, "insert")
+@pytest.mark.parametrize("reader", ["native", "pyiceberg"])
+def test_rows_are_appended_and_read(found: Frames, table: Table, reader: str) -> None:
+    ROWS.write_iceberg(table, mode="append")
+    ROWS.write_iceberg(table, mode="append")
+
+    frame = found.scan(table, reader_override=reader)
+
+    assert frame.filter(pl.col("id") > 1).sort("id").collect()["name"].to_list() == [None, None, "þrír", "þrír"]
+    assert frame.select(pl.len()).collect().item() == 6
+
+
+@operation(POLARS, "create table")
+def test_a_table_is_made_by_what_is_written_to_it(found: Frames, catalog: RestCatalog, schema_name: str) -> None:
+    ROWS.lazy().sink_iceberg(
+        f"{schema_name}.made",
+        mode="append",
+        create_if_not_exists=True,
+        catalog=catalog,
+        storage_options=found.options,
+    )
+
+    made = catalog.load_table((schema_name, "made"))
+    assert found(made).equals(ROWS)
+    assert [str(field.field_type) for field in made.schema().fields] == ["long", "string"]
+
+
+@operation(POLARS, "overwrite")
+def test_rows_are_overwritten_all_or_some(found: Frames, table: Table) -> None:
+    ROWS.write_iceberg(table, mode="append")
+
+    changed = pl.DataFrame({"id": [9], "name": ["new"]})
+    changed.lazy().sink_iceberg(
+        table.refresh(), mode="overwrite", overwrite_filter=pl.col("id") == 1, storage_options=found.options
+    )
+    assert found(table)["id"].to_list() == [2, 3, 9]
+    changed.write_iceberg(table.refresh(), mode="overwrite")
+
+    assert found(table).equals(changed)
+
+
+@operation(POLARS, "delete")
+def test_rows_are_deleted(found: Frames, table: Table) -> None:
+    ROWS.write_iceberg(table, mode="append")
+
+    pl.delete_iceberg(table.refresh(), pl.col("id") >= 2)
+
+    assert found(table)["id"].to_list() == [1]
+
+
+@operation(POLARS, "evolve schema")
+def test_a_schema_grows_with_what_is_written(found: Frames, table: Table) -> None:
+    ROWS.write_iceberg(table, mode="append")
+
+    more = pl.DataFrame({"id": [4], "name": ["four"], "price": [1.5]})
+    more.lazy().sink_iceberg(table.refresh(), mode="append", schema_mode="merge", storage_options=found.options)
+
+    assert found(table)["price"].to_list() == [None, None, None, 1.5]
+
+
+@operation(POLARS, "time travel")
+def test_the_past_stays_readable(found: Frames, table: Table) -> None:
+    ROWS.write_iceberg(table, mode="append")
+    first = table.refresh().history()[0].snapshot_id
+    pl.DataFrame({"id": [4], "name": ["four"]}).write_iceberg(table, mode="append")
+
+    assert found(table, snapshot_id=first).equals(ROWS)
+    assert found(table)["id"].to_list() == [1, 2, 3, 4]
+
+
+@operation(POLARS, "read")
+def test_rows_that_another_engine_deleted_are_not_seen(
+    served: Served, found: Frames, table: Table, schema_name: str
+) -> None:
+    """DuckDB leaves files of deleted positions, which readers have to apply."""
+    ROWS.write_iceberg(table, mode="append")
+    duck = Duck(served, schema_name)
+
+    duck("DELETE FROM t WHERE id = 2", "UPDATE t SET name = 'uno' WHERE id = 1")
+    duck.close()
+
+    assert found(table).rows() == [(1, "uno"), (3, "þrír")]
