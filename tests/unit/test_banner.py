@@ -37,7 +37,7 @@ def test_a_token_is_told_by_its_place_never_by_its_value() -> None:
     assert text.count("SANDUR_TOKEN") >= 3
 
 
-@pytest.mark.parametrize("engine", ["Spark", "PyIceberg", "DuckDB", "Trino"])
+@pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino", "curl"])
 def test_every_engine_is_told_the_address_and_the_catalog(engine: str) -> None:
     (lines,) = [lines for name, lines in recipes("http://h:1", "lake", needs_token=False).items() if engine in name]
 

@@ -5,8 +5,9 @@ from rich.text import Text
 
 from sandur import __version__
 from sandur.settings import Settings
-
-_SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+from sandur.spark import Connection, Versions, session_options
+from sandur.spark.options import PACKAGES
+from sandur.spark.versions import DEFAULT_SPARK
 
 
 def show_banner(console: Console, settings: Settings, url: str) -> None:
@@ -24,10 +25,11 @@ def show_banner(console: Console, settings: Settings, url: str) -> None:
 def recipes(url: str, catalog: str, *, needs_token: bool) -> dict[str, list[str]]:
     """How each engine connects, line by line. A token is told by its place, never by its value."""
     return {
-        "Spark": _spark(url, catalog, needs_token=needs_token),
         "PyIceberg": _pyiceberg(url, catalog, needs_token=needs_token),
+        "Spark": _spark(url, catalog, needs_token=needs_token),
         "DuckDB": _duckdb(url, catalog, needs_token=needs_token),
         "Trino (etc/catalog/sandur.properties)": _trino(url, catalog, needs_token=needs_token),
+        "curl": _curl(url, catalog, needs_token=needs_token),
     }
 
 
@@ -44,17 +46,18 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
 
 
 def _spark(url: str, catalog: str, *, needs_token: bool) -> list[str]:
-    conf = {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.sandur": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.sandur.type": "rest",
-        "spark.sql.catalog.sandur.uri": url,
-        "spark.sql.catalog.sandur.warehouse": catalog,
-    }
-    if needs_token:
-        conf["spark.sql.catalog.sandur.token"] = "$SANDUR_TOKEN"
-    options = " ".join(f"--conf {key}={value}" for key, value in conf.items())
-    return [f"spark-sql --packages {_SPARK_PACKAGE} {options}"]
+    connection = Connection(uri=url, warehouse=catalog, token="$SANDUR_TOKEN" if needs_token else None)
+    options = session_options(connection, versions=Versions(spark=DEFAULT_SPARK))
+    packages = options.pop(PACKAGES)
+    return [
+        f"spark-sql --packages {packages} {' '.join(f'--conf {key}={value}' for key, value in options.items())}",
+        f"sandur spark-config --uri {url} --catalog sandur={catalog}    # these options as flags, as a file or as JSON",
+    ]
+
+
+def _curl(url: str, catalog: str, *, needs_token: bool) -> list[str]:
+    token = ' -H "Authorization: Bearer $SANDUR_TOKEN"' if needs_token else ""
+    return [f"curl '{url}/v1/config?warehouse={catalog}'{token}", f"curl '{url}/v1/{catalog}/namespaces'{token}"]
 
 
 def _pyiceberg(url: str, catalog: str, *, needs_token: bool) -> list[str]:
