@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import (
     PACKED,
+    PART_BYTES_MAX,
     Entry,
     Manifest,
     Scope,
@@ -20,9 +21,11 @@ from sandur.catalog.index import (
     children_of,
     cut_of,
     halves,
+    is_full,
     is_sorted,
     merged,
     names_of,
+    needs_segments,
     packed,
     place_of,
     segment_at,
@@ -32,7 +35,7 @@ NAMES = st.text(min_size=1, max_size=4)
 
 
 def entry(name: str, uuid: str = "u") -> Entry:
-    return Entry(name=name, kind="table", uuid=uuid, format="iceberg")
+    return Entry(name=name, kind="table", uuid=uuid, format="iceberg", info=msgspec.Raw(b"{}"))
 
 
 def entries_of(names: set[str]) -> tuple[Entry, ...]:
@@ -68,6 +71,28 @@ def test_packing_keeps_every_entry_once_and_in_order(count: int) -> None:
     assert tuple(found for _, part in parts for found in part) == entries
     assert all(len(part) <= PACKED for _, part in parts)
     assert [first for first, _ in parts] == ["", *(part[0].name for _, part in parts[1:])][: len(parts)]
+
+
+def test_an_index_is_cut_by_what_its_entries_say_too() -> None:
+    said = msgspec.Raw(b'"%s"' % (b"x" * (PART_BYTES_MAX // 3)))
+    entries = tuple(msgspec.structs.replace(entry(f"t{number}"), info=said) for number in range(7))
+
+    parts = packed(entries)
+
+    assert [len(part) for _, part in parts] == [2, 2, 2, 1]
+    assert needs_segments(entries)
+    assert is_full(entries[:3])
+    assert not is_full(entries[:2])
+    assert not is_full(entries[:1] + entries[:1])
+    assert not is_full((msgspec.structs.replace(entry("t"), info=msgspec.Raw(bytes(said) * 9)),))
+
+
+def test_entries_of_an_older_form_are_as_good_as_none() -> None:
+    body = (
+        b'{"version":1,"updated_at_epoch_ms":0,"entries":[{"name":"t","kind":"table","uuid":"u","format":"iceberg"}]}'
+    )
+
+    assert not msgspec.json.decode(body, type=Manifest).is_sound
 
 
 @given(names=st.sets(NAMES, min_size=2), other=NAMES)

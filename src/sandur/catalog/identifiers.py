@@ -5,7 +5,8 @@ from typing import Final, Literal, NamedTuple
 from sandur.errors import Invalid
 
 Kind = Literal["table", "view", "volume", "function", "model"]
-Format = Literal["iceberg", "delta"]
+Format = Literal["iceberg", "delta", "unity"]
+"""`unity`: what only Unity Catalog's API knows: volumes, functions and models."""
 
 LEVELS_MAX: Final = 16
 NAME_BYTES_MAX: Final = 255

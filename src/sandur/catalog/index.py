@@ -25,6 +25,10 @@ SEGMENT_MAX: Final = 128
 PACKED: Final = 96
 """How many entries a segment gets when it is written anew: it is not full at once."""
 
+PART_BYTES_MAX: Final = 192 << 10
+"""How large a manifest or a segment may be: an entry tells all about a table, and some tables have many columns."""
+_PACKED_BYTES: Final = PART_BYTES_MAX * PACKED // SEGMENT_MAX
+
 _SEPARATOR: Final = "\x1f"
 _OVERHEAD_BYTES: Final = 200
 
@@ -121,7 +125,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     def is_sound(self) -> bool:
         """Whether it is what we would write; anything else is as good as no index."""
         if not self.segments:
-            return is_sorted(self.entries)
+            return are_sound(self.entries)
         firsts = [ref.first for ref in self.segments]
         rises = all(one < two for one, two in itertools.pairwise(firsts))
         return rises and not firsts[0] and not self.entries
@@ -148,7 +152,7 @@ class Segment(Record, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        return is_sorted(self.entries)
+        return are_sound(self.entries)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -162,6 +166,11 @@ class Mark(msgspec.Struct, frozen=True):
     @property
     def place(self) -> Place:
         return Place(Scope(self.collection, self.catalog, self.levels), self.name)
+
+
+def are_sound(entries: Sequence[Entry]) -> bool:
+    """Whether the entries are sorted, and each says all that lists show: an older form of them does not."""
+    return is_sorted(entries) and all(entry.info is not NO_INFO for entry in entries)
 
 
 def is_sorted(entries: Sequence[Entry]) -> bool:
@@ -186,10 +195,31 @@ def segment_at(segments: Sequence[SegmentRef], name: str) -> int:
     return bisect.bisect_right(segments, name, key=_first) - 1
 
 
+def needs_segments(entries: Sequence[Entry]) -> bool:
+    """Whether the entries are too many, or say too much, for one manifest."""
+    return len(entries) > INLINE_MAX or _is_too_large(entries)
+
+
+def is_full(entries: Sequence[Entry]) -> bool:
+    """Whether a segment with these entries has to be split."""
+    return len(entries) > SEGMENT_MAX or _is_too_large(entries)
+
+
+def _is_too_large(entries: Sequence[Entry]) -> bool:
+    return len(entries) > 1 and sum(entry.size_bytes for entry in entries) > PART_BYTES_MAX
+
+
 def packed(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
     """Entries cut into segments that have room to grow: the first key of each, and what is in it."""
-    parts = [tuple(entries[start : start + PACKED]) for start in range(0, len(entries), PACKED)]
-    return [("" if not position else part[0].name, part) for position, part in enumerate(parts)]
+    parts: list[list[Entry]] = []
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += entry.size_bytes
+        if not parts or len(parts[-1]) == PACKED or size_bytes > _PACKED_BYTES:
+            parts.append([])
+            size_bytes = entry.size_bytes
+        parts[-1].append(entry)
+    return [("" if not position else part[0].name, tuple(part)) for position, part in enumerate(parts)]
 
 
 def cut_of(entries: Sequence[Entry]) -> str:

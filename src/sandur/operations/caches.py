@@ -1,7 +1,7 @@
 """What a server remembers: bounded, and never believed without asking the store."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -10,6 +10,7 @@ V = TypeVar("V")
 CELLS_MAX: Final = 20_000
 RECEIPTS_MAX: Final = 50_000
 DOCUMENT_BYTES_MAX: Final = 256 << 20
+INDEX_BYTES_MAX: Final = 128 << 20
 
 
 class Recent(MutableMapping[K, V], Generic[K, V]):
@@ -28,7 +29,7 @@ class Recent(MutableMapping[K, V], Generic[K, V]):
         self._entries[key] = value
         self._entries.move_to_end(key)
         if len(self._entries) > self._entries_max:
-            self._entries.popitem(last=False)
+            del self[next(iter(self._entries))]
 
     def __delitem__(self, key: K) -> None:
         del self._entries[key]
@@ -38,6 +39,33 @@ class Recent(MutableMapping[K, V], Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+class RecentWeighed(Recent[K, V]):
+    """The entries used last, at most so many, and at most so much of what they weigh."""
+
+    def __init__(self, entries_max: int, *, weight_max: int, weigh: Callable[[V], int]) -> None:
+        super().__init__(entries_max)
+        self._weight_max = weight_max
+        self._weigh = weigh
+        self._weights: dict[K, int] = {}
+        self.weight = 0
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._forget(key)
+        self._weights[key] = self._weigh(value)
+        self.weight += self._weights[key]
+        super().__setitem__(key, value)
+        while self._entries and (self.weight > self._weight_max or len(self._entries) > self._entries_max):
+            oldest = next(iter(self._entries))
+            del self[oldest]
+
+    def __delitem__(self, key: K) -> None:
+        super().__delitem__(key)
+        self._forget(key)
+
+    def _forget(self, key: K) -> None:
+        self.weight -= self._weights.pop(key, 0)
 
 
 class RecentBytes(Generic[K, V]):

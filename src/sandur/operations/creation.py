@@ -314,7 +314,9 @@ class Creation(Generic[T]):
 
     async def _listed(self, name: NameRecord) -> bool:
         """Whether the index shows the name already; if what is confirmed beside it fails, `finish` takes it back."""
-        return self._ride is not None and await ride(self.workspace, self._ride, name)
+        if self._ride is None or self._aside is None:
+            return False
+        return await ride(self.workspace, self._ride, name, self._aside[1].pointer)
 
     async def _happened(self, uuid: str) -> Held[Pointer] | None:
         """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Manifest, Scope, by_segment
+from sandur.catalog.index import Entry, Manifest, Scope, by_segment, is_full, needs_segments
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.operations.counters import INDEX_REBUILDS
 from sandur.operations.index_objects import (
@@ -54,7 +54,7 @@ async def replace_all(workspace: Workspace, scope: Scope, *, expected: Expected)
 
 async def write_index(workspace: Workspace, scope: Scope, entries: tuple[Entry, ...], *, expected: Expected) -> bool:
     """Write a whole index, in segments if it is too large for one object; False when the swap is lost."""
-    refs = await write_segments(workspace, scope, entries) if len(entries) > INLINE_MAX else ()
+    refs = await write_segments(workspace, scope, entries) if needs_segments(entries) else ()
     manifest = manifest_of(() if refs else entries, refs, workspace.clock.now_ms())
     try:
         await workspace.index(scope).swap(manifest, expected=expected)
@@ -94,7 +94,7 @@ async def _replace_segments(
     async def is_replaced(position: int, expected: Expected) -> bool:
         truth = await truth_about(workspace, scope, names.get(position, ()))
         entries = tuple(entry for entry in truth.values() if entry)
-        segment = segment_of(workspace, scope, entries, is_full=len(entries) > SEGMENT_MAX)
+        segment = segment_of(workspace, scope, entries, is_full=is_full(entries))
         try:
             held = await workspace.index_segment(scope, refs[position].id).swap(segment, expected=expected)
         except SwapLost:

@@ -8,10 +8,21 @@ import asyncio
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Manifest, Place, Segment, merged, place_of, segment_at
-from sandur.catalog.records import NameRecord
+from sandur.catalog.index import (
+    Entry,
+    Manifest,
+    Place,
+    Segment,
+    is_full,
+    merged,
+    needs_segments,
+    place_of,
+    segment_at,
+)
+from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import SandurError
 from sandur.operations.index_objects import Damaged, manifest_of, read_manifest, read_segment, segment_of
+from sandur.operations.index_truth import entry_of
 from sandur.operations.indexing import mark_place
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
@@ -45,20 +56,13 @@ async def board(workspace: Workspace, identifier: Identifier, operation_id: str)
     return Ride(place, segment if is_known and isinstance(segment, Held) else None, segment_id)
 
 
-async def ride(workspace: Workspace, boarded: Ride, record: NameRecord) -> bool:
+async def ride(workspace: Workspace, boarded: Ride, name: NameRecord, pointer: Pointer) -> bool:
     """The second half of I2, for whoever wrote the name after it boarded: whether the index says so now."""
     if boarded.part is None or workspace.index_memory.is_being_put_right(boarded.place.scope):
         return False
-    entry = Entry(
-        name=boarded.place.name,
-        kind=record.kind,
-        format=record.format,
-        uuid=record.uuid,
-        created_ms=record.updated_ms,
-        updated_ms=record.updated_ms,
-    )
+    identifier = Identifier(*boarded.place.scope.namespace, boarded.place.name)
     try:
-        return await _swapped(workspace, boarded, entry)
+        return await _swapped(workspace, boarded, await entry_of(workspace, identifier, name, pointer))
     except SandurError:  # Lost, or worse: the mark is there, and `finish` puts it right.
         return False
 
@@ -69,12 +73,12 @@ async def _swapped(workspace: Workspace, boarded: Ride, entry: Entry) -> bool:
         return False
     entries = merged(part.value.entries, {entry.name: entry})
     if isinstance(part.value, Segment):
-        if part.value.split or len(entries) > SEGMENT_MAX or boarded.segment_id is None:
+        if part.value.split or is_full(entries) or boarded.segment_id is None:
             return False
         segment = segment_of(workspace, scope, entries, is_full=False)
         await workspace.index_segment(scope, boarded.segment_id).swap(segment, expected=part.version)
     else:
-        if len(entries) > INLINE_MAX:
+        if needs_segments(entries):
             return False
         manifest = manifest_of(entries, (), workspace.clock.now_ms())
         await workspace.index(scope).swap(manifest, expected=part.version)

@@ -7,10 +7,13 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
+from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.unity_infos import catalog_info, schema_info
 from sandur.operations.homes import exists, look_up_namespace
 from sandur.operations.names import look
 from sandur.operations.together import together
+from sandur.operations.transactions_met import effective
+from sandur.operations.unity.infos import info_of
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import LIST_LIMIT_MAX
 
@@ -78,14 +81,20 @@ async def _name_entry(workspace: Workspace, identifier: Identifier) -> Entry | N
     found = await look(workspace, identifier)
     if found is None:
         return None
-    record = found.name.value
+    pointer = await effective(workspace, found.pointer)
+    return await entry_of(workspace, identifier, found.name.value, pointer.value)
+
+
+async def entry_of(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
+    """What lists say of a name that exists, and of what it leads to."""
     return Entry(
         name=identifier.name,
-        kind=record.kind,
-        format=record.format,
-        uuid=record.uuid,
-        created_ms=record.updated_ms,
-        updated_ms=max(record.updated_ms, found.pointer.value.updated_ms),
+        kind=name.kind,
+        format=name.format,
+        uuid=name.uuid,
+        created_ms=name.updated_ms,
+        updated_ms=max(name.updated_ms, pointer.updated_ms),
+        info=_info(await info_of(workspace, identifier, name, pointer)),
     )
 
 

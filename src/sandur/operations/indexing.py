@@ -13,15 +13,15 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import (
-    INLINE_MAX,
-    SEGMENT_MAX,
     Manifest,
     Mark,
     Place,
     Scope,
     Segment,
     by_segment,
+    is_full,
     merged,
+    needs_segments,
     place_of,
     segment_at,
 )
@@ -148,7 +148,7 @@ async def _updated(workspace: Workspace, scope: Scope, names: Collection[str]) -
         return await _update_segments(workspace, scope, manifest.value, parts, names)
     truth = await truth_about(workspace, scope, names)
     entries = merged(manifest.value.entries, truth)
-    if len(entries) > INLINE_MAX:
+    if needs_segments(entries):
         return await write_index(workspace, scope, entries, expected=manifest.version)
     try:
         # I3: also when nothing changes, so that whoever read the index before us cannot write what is not so.
@@ -209,7 +209,7 @@ async def _update_segment(
         return False
     truth = await truth_about(workspace, scope, names)
     entries = merged(found.value.entries, truth)
-    segment = segment_of(workspace, scope, entries, is_full=len(entries) > SEGMENT_MAX)
+    segment = segment_of(workspace, scope, entries, is_full=is_full(entries))
     try:
         held = await workspace.index_segment(scope, segment_id).swap(segment, expected=found.version)
     except SwapLost:

@@ -30,6 +30,11 @@ async def list_names(
     return Page(page.entries, listing.next_token(page))
 
 
+def _is_for_iceberg(entry: Entry) -> bool:
+    """Whether an Iceberg client could use what it is shown: a table or view of another format it could not load."""
+    return entry.kind not in {"table", "view"} or entry.format == "iceberg"
+
+
 async def must_exist(workspace: Workspace, namespace: Namespace) -> None:
     if await look_up_namespace(workspace, namespace) is None:
         raise missing(namespace)
@@ -56,7 +61,7 @@ class Listing:
             self._scope,
             last=self._last,
             wanted=self._wanted,
-            accepts=lambda entry: entry.kind == self._kind,
+            accepts=lambda entry: entry.kind == self._kind and _is_for_iceberg(entry),
             seen=seen,
             kept_as=self._kind,
         )

@@ -21,11 +21,20 @@ from sandur.catalog.records import (
     Stage,
     Transaction,
 )
+from sandur.catalog.securables import Securable
 from sandur.clock import Clock
 from sandur.events.delta_receipts import DeltaReceipts
 from sandur.events.receipts import Receipts
 from sandur.operations.background import Background
-from sandur.operations.caches import CELLS_MAX, DOCUMENT_BYTES_MAX, RECEIPTS_MAX, Recent, RecentBytes
+from sandur.operations.caches import (
+    CELLS_MAX,
+    DOCUMENT_BYTES_MAX,
+    INDEX_BYTES_MAX,
+    RECEIPTS_MAX,
+    Recent,
+    RecentBytes,
+    RecentWeighed,
+)
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
 from sandur.settings import Settings
@@ -35,6 +44,10 @@ from sandur.storage.locations import Locations
 from sandur.storage.object_store import ObjectStore
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+def _index_weight(held: Held[Manifest] | Held[Segment]) -> int:
+    return sum(entry.size_bytes for entry in held.value.entries)
 
 
 class _Turn:
@@ -73,6 +86,10 @@ class Workspace:
         self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
         self._seen: MutableMapping[str, Held[Any]] = Recent(CELLS_MAX)
+        # Apart from the others, for these are large.
+        self._seen_index: MutableMapping[str, Held[Any]] = RecentWeighed(
+            CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
+        )
         self.standing: MutableMapping[Identifier, Any] = Recent(CELLS_MAX)
         self._turns: dict[Identifier, _Turn] = {}
 
@@ -107,16 +124,19 @@ class Workspace:
         return self._cell(self.layout.name(identifier), NameRecord)
 
     def index(self, scope: Scope) -> Cell[Manifest]:
-        return self._cell(self.layout.list_index(scope), Manifest)
+        return Cell(self.store, self.layout.list_index(scope), Manifest, self.clock, seen=self._seen_index)
 
     def index_segment(self, scope: Scope, segment_id: str) -> Cell[Segment]:
-        return self._cell(self.layout.index_segment(scope, segment_id), Segment)
+        key = self.layout.index_segment(scope, segment_id)
+        return Cell(self.store, key, Segment, self.clock, seen=self._seen_index)
 
     def pointer(self, table_uuid: str, table_format: Format = "iceberg") -> Cell[Pointer]:
         """What a name of that format leads to; every format keeps its own, and each is a pointer in its states."""
         if table_format == "delta":
             # A DeltaTable is a Pointer, and nothing is ever swapped in but what was read from the same cell, changed.
             return cast("Cell[Pointer]", self.delta_table(table_uuid))
+        if table_format == "unity":
+            return cast("Cell[Pointer]", self.securable(table_uuid))  # Likewise.
         return self._cell(self.layout.pointer(table_uuid), Pointer)
 
     def delta_table(self, table_uuid: str) -> Cell[DeltaTable]:
@@ -124,6 +144,9 @@ class Workspace:
 
     def delta_stage(self, table_uuid: str) -> Cell[DeltaStage]:
         return self._plain_cell(self.layout.delta_stage(table_uuid), DeltaStage)
+
+    def securable(self, uuid: str) -> Cell[Securable]:
+        return self._cell(self.layout.securable(uuid), Securable)
 
     def commit_claim(self, table_uuid: str, key_hash: str) -> Cell[Claim]:
         return self._plain_cell(self.layout.commit_claim(table_uuid, key_hash), Claim)

@@ -14,6 +14,8 @@ from sandur.operations.index_pages import entries_page, glance
 from sandur.operations.namespace_changes import missing
 from sandur.operations.workspace import Workspace
 
+_SEPARATOR = "\x1f"
+
 
 class ListAsked(NamedTuple):
     """What comes behind the token, at most so many; without a token from the beginning, without a size everything."""
@@ -25,7 +27,7 @@ class ListAsked(NamedTuple):
 class Listed(NamedTuple):
     """A part of a list, and how it was come by: which index was asked, and whether it was of no use."""
 
-    infos: Sequence[memoryview]
+    infos: Sequence[memoryview | bytes]
     next_token: str | None
     collection: str
     index_path: str
@@ -43,11 +45,53 @@ async def list_schemas(workspace: Workspace, catalog: str, asked: ListAsked) -> 
 
 
 async def list_in_schema(
-    workspace: Workspace, namespace: Namespace, kinds: Collection[Kind], collection: str, asked: ListAsked
+    workspace: Workspace, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListAsked
 ) -> Listed:
     """What has a name of some kinds in a schema; NotFound when it does not exist."""
     exists = _must_exist(workspace, namespace)
     return await _listed(workspace, names_of(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+
+
+async def list_everywhere(
+    workspace: Workspace, catalog: str | None, kind: Kind, collection: str, asked: ListAsked
+) -> Listed:
+    """What has a name of a kind in all schemas of a catalog, or of all catalogs, schema by schema in their order."""
+    what = (workspace.layout.root, collection, catalog or "")
+    last = last_of(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
+    infos: list[memoryview] = []
+    is_fallback = False
+    for found_catalog in [catalog] if catalog else await _names(workspace, CATALOGS):
+        if found_catalog < last[0]:
+            continue
+        for schema in await _names(workspace, children_of(found_catalog, None)):
+            place = [found_catalog, schema]
+            if place < last[:2]:
+                continue
+            after = last[2] if place == last[:2] else None
+            left = None if asked.size is None else asked.size - len(infos)
+            scope = names_of(Namespace(found_catalog, (schema,)))
+            page = await entries_page(
+                workspace,
+                scope,
+                last=after or None,
+                wanted=left,
+                accepts=lambda entry: is_reachable(entry.name) and entry.kind == kind,
+            )
+            infos += [memoryview(entry.info) for entry in page.entries]
+            is_fallback |= page.is_fallback
+            if asked.size is not None and len(infos) >= asked.size:
+                end = page.entries[-1].name if page.entries else after or ""
+                token = token_of(what, _SEPARATOR.join((*place, end)))
+                return Listed(infos, token, collection, workspace.layout.list_index(scope), is_fallback)
+    path = workspace.layout.schemas_index(catalog) if catalog else workspace.layout.catalogs_index()
+    if catalog and not infos:
+        await load_catalog(workspace, catalog)
+    return Listed(infos, None, collection, path, is_fallback)
+
+
+async def _names(workspace: Workspace, scope: Scope) -> Sequence[str]:
+    page = await entries_page(workspace, scope, last=None, wanted=None)
+    return [entry.name for entry in page.entries if is_reachable(entry.name)]
 
 
 async def _listed(

@@ -1,0 +1,176 @@
+"""Volumes, functions and registered models: known to Unity Catalog's API only, under names that all share."""
+
+from typing import Literal
+
+import msgspec
+
+from sandur.catalog.identifiers import Format, Identifier
+from sandur.catalog.records import Change, Pointer
+from sandur.catalog.unity_names import full_name_of
+
+VolumeType = Literal["MANAGED", "EXTERNAL"]
+
+
+class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    type_text: str
+    type_name: str
+    type_json: str
+    position: int
+    type_precision: int | None = None
+    type_scale: int | None = None
+    type_interval_type: str | None = None
+    parameter_mode: Literal["IN"] | None = None
+    parameter_type: Literal["PARAM", "COLUMN"] | None = None
+    parameter_default: str | None = None
+    comment: str | None = None
+
+
+class FunctionParameters(msgspec.Struct, frozen=True, omit_defaults=True):
+    parameters: tuple[FunctionParameter, ...] | None = None
+
+
+class TableDependency(msgspec.Struct, frozen=True):
+    table_full_name: str
+
+
+class FunctionDependency(msgspec.Struct, frozen=True):
+    function_full_name: str
+
+
+class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
+    table: TableDependency | None = None
+    function: FunctionDependency | None = None
+
+
+class DependencyList(msgspec.Struct, frozen=True, omit_defaults=True):
+    dependencies: tuple[Dependency, ...] | None = None
+
+
+class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a function is, as its maker described it."""
+
+    input_params: FunctionParameters
+    data_type: str
+    full_data_type: str
+    routine_body: Literal["SQL", "EXTERNAL"]
+    routine_definition: str
+    parameter_style: Literal["S"]
+    is_deterministic: bool
+    sql_data_access: Literal["CONTAINS_SQL", "READS_SQL_DATA", "NO_SQL"]
+    is_null_call: bool
+    security_type: Literal["DEFINER"]
+    specific_name: str
+    return_params: FunctionParameters | None = None
+    routine_dependencies: DependencyList | None = None
+    properties: str | None = None
+    external_language: str | None = None
+
+
+class Securable(Pointer, frozen=True, kw_only=True):
+    """All that the catalog knows of a volume, a function or a registered model: a pointer with no files of ours.
+
+    `last_version` counts the versions of a model that were ever begun.
+    """
+
+    format: Format = "unity"
+    comment: str | None = None
+    location: str = ""
+    volume_type: VolumeType | None = None
+    function: FunctionDefinition | None = None
+    last_version: int = 0
+    owner: str = ""
+    change: Change | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+    changed_by: str = ""
+
+
+class VolumeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    volume_id: str
+    volume_type: VolumeType
+    storage_location: str
+    created_at: int
+    updated_at: int
+    comment: str | None = None
+    owner: str | None = None
+    created_by: str | None = None
+    updated_by: str | None = None
+
+
+class FunctionInfo(FunctionDefinition, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    function_id: str
+    created_at: int
+    updated_at: int
+    comment: str | None = None
+    owner: str | None = None
+    created_by: str | None = None
+    updated_by: str | None = None
+
+
+class RegisteredModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    id: str
+    storage_location: str
+    created_at: int
+    updated_at: int
+    comment: str | None = None
+    owner: str | None = None
+    created_by: str | None = None
+    updated_by: str | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What the infos of all kinds say alike."""
+
+    name: str
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    created_at: int
+    updated_at: int
+    comment: str | None
+    owner: str | None
+    created_by: str | None
+    updated_by: str | None
+
+
+def _named(identifier: Identifier, record: Securable) -> dict[str, object]:
+    common = _Named(
+        name=identifier.name,
+        catalog_name=identifier.catalog,
+        schema_name=str(identifier.namespace),
+        full_name=full_name_of(identifier),
+        created_at=record.created_ms,
+        updated_at=record.changed_ms,
+        comment=record.comment,
+        owner=record.owner or None,
+        created_by=record.created_by or None,
+        updated_by=record.changed_by or None,
+    )
+    return msgspec.structs.asdict(common)
+
+
+def securable_info(identifier: Identifier, record: Securable) -> VolumeInfo | FunctionInfo | RegisteredModelInfo:
+    """What clients are shown of it, by its kind."""
+    named = _named(identifier, record)
+    if record.function is not None:
+        definition = msgspec.structs.asdict(record.function)
+        return msgspec.convert({**definition, **named, "function_id": record.uuid}, FunctionInfo, from_attributes=True)
+    if record.volume_type is not None:
+        volume = {"volume_id": record.uuid, "volume_type": record.volume_type, "storage_location": record.location}
+        return msgspec.convert({**named, **volume}, VolumeInfo)
+    model = {"id": record.uuid, "storage_location": record.location}
+    return msgspec.convert({**named, **model}, RegisteredModelInfo)

@@ -1,0 +1,99 @@
+"""What Unity Catalog's API shows of a name, whatever stands behind it."""
+
+from typing import cast
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.records import DeltaTable, NameRecord, Pointer
+from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, Securable, VolumeInfo, securable_info
+from sandur.catalog.unity_tables import NO_COLUMNS, TableInfo, delta_table_info
+from sandur.delta import columns
+from sandur.errors import SandurError
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.spark_types import identity_partitions, spark_fields
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.documents import TABLES, VIEWS, Document, load_document
+from sandur.operations.workspace import Workspace
+
+Info = TableInfo | VolumeInfo | FunctionInfo | RegisteredModelInfo
+
+MANAGED = "MANAGED"
+EXTERNAL = "EXTERNAL"
+
+
+async def info_of(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Info:
+    """What a list and a load show. Of an Iceberg table whose metadata cannot be read, that it is there."""
+    match name.format:
+        case "delta":
+            return delta_table_info(identifier, cast("DeltaTable", pointer))  # What the format's cell holds.
+        case "unity":
+            return securable_info(identifier, cast("Securable", pointer))  # Likewise.
+        case "iceberg":
+            return await _iceberg_info(workspace, identifier, name, pointer)
+
+
+async def _iceberg_info(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:
+    location = pointer.head.metadata_location if pointer.head else ""
+    try:
+        if name.kind == "view":
+            view = await load_document(workspace, VIEWS, location)
+            return _view_info(identifier, name, view)
+        table = await load_document(workspace, TABLES, location)
+        roots = workspace.catalog(identifier.catalog).last_seen or await workspace.catalog(identifier.catalog).read()
+        return _table_info(identifier, name, table, normalized(roots.value.root) if roots else "")
+    except SandurError:
+        return _bare_info(identifier, name, "VIEW" if name.kind == "view" else EXTERNAL)
+
+
+def _table_info(identifier: Identifier, name: NameRecord, document: Document[TableMetadata], root: str) -> TableInfo:
+    metadata = document.metadata
+    shown = columns.partitioned(_columns(metadata.current_schema), identity_partitions(metadata))
+    is_managed = bool(root) and is_within(normalized(metadata.location), root)
+    return msgspec.structs.replace(
+        _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL),
+        columns=columns.encoded(shown),
+        storage_location=metadata.location,
+        properties=dict(metadata.properties),
+        comment=metadata.properties.get("comment"),
+        owner=metadata.properties.get("owner"),
+        updated_at=metadata.last_updated_ms or name.updated_ms,
+    )
+
+
+def _view_info(identifier: Identifier, name: NameRecord, document: Document[ViewMetadata]) -> TableInfo:
+    view = document.metadata
+    version = view.current_version
+    texts = [shown.sql for shown in version.representations if shown.sql]
+    return msgspec.structs.replace(
+        _bare_info(identifier, name, "VIEW"),
+        columns=columns.encoded(_columns(view.current_schema)),
+        storage_location=view.location,
+        properties=dict(view.properties),
+        comment=view.properties.get("comment"),
+        owner=view.properties.get("owner"),
+        updated_at=version.timestamp_ms,
+        view_definition=texts[0] if texts else None,
+    )
+
+
+def _columns(schema: Schema) -> tuple[columns.Column, ...]:
+    return tuple(columns.column_of(field, position) for position, field in enumerate(spark_fields(schema)))
+
+
+def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> TableInfo:
+    return TableInfo(
+        name=identifier.name,
+        catalog_name=identifier.catalog,
+        schema_name=str(identifier.namespace),
+        table_type=table_type,
+        data_source_format="ICEBERG",
+        columns=NO_COLUMNS,
+        storage_location="",
+        properties={},
+        table_id=name.uuid,
+        created_at=name.updated_ms,
+        updated_at=name.updated_ms,
+    )

@@ -1,0 +1,233 @@
+"""Volumes, functions and registered models: made, loaded, changed, renamed and dropped under names that all share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
+from sandur.catalog.index import place_of
+from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.records import Claim, NameRecord, Pointer
+from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
+from sandur.catalog.sources import Request
+from sandur.errors import Invalid, NotFound, SandurError, Subject
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.creation import Creation, Made, taken
+from sandur.operations.drop_table import drop_name
+from sandur.operations.names import Found, look
+from sandur.operations.placing import allowed_roots, default_location
+from sandur.operations.record_changes import RecordChange
+from sandur.operations.rename import rename
+from sandur.operations.workspace import Workspace
+from sandur.storage.cell import Held
+
+UNITY: Final[tuple[Format, ...]] = ("unity",)
+
+
+async def create_volume(
+    workspace: Workspace,
+    identifier: Identifier,
+    *,
+    volume_type: VolumeType,
+    location: str | None,
+    comment: str | None,
+    request: Request,
+) -> Securable:
+    """A new volume. An external one lies where its maker says, within what the settings allow."""
+    await load_catalog(workspace, identifier.catalog)
+    roots = await allowed_roots(workspace, identifier.catalog)
+    if volume_type == "EXTERNAL":
+        if not location:
+            raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
+        location = checked_location(normalized(location), [normalized(root) for root in roots])
+    elif location:
+        raise Invalid(f"Volume {identifier}: a managed volume lies where the catalog puts it, not at {location}")
+
+    def securable(uuid: str) -> Securable:
+        place = location or default_location(roots[0], identifier, uuid)
+        return replace(_new(workspace, "volume", uuid, request, comment), location=place, volume_type=volume_type)
+
+    return await _created(workspace, identifier, "volume", securable, request)
+
+
+async def create_function(
+    workspace: Workspace,
+    identifier: Identifier,
+    function: FunctionDefinition,
+    *,
+    comment: str | None,
+    request: Request,
+) -> Securable:
+    await load_catalog(workspace, identifier.catalog)
+
+    def securable(uuid: str) -> Securable:
+        return replace(_new(workspace, "function", uuid, request, comment), function=function)
+
+    return await _created(workspace, identifier, "function", securable, request)
+
+
+async def create_model(
+    workspace: Workspace, identifier: Identifier, *, comment: str | None, request: Request
+) -> Securable:
+    await load_catalog(workspace, identifier.catalog)
+    roots = await allowed_roots(workspace, identifier.catalog)
+
+    def securable(uuid: str) -> Securable:
+        location = default_location(roots[0], identifier, uuid)
+        return replace(_new(workspace, "model", uuid, request, comment), location=location)
+
+    return await _created(workspace, identifier, "model", securable, request)
+
+
+async def load_securable(workspace: Workspace, identifier: Identifier, kind: Kind) -> Securable:
+    """What has that name and is of that kind; NotFound when nothing is."""
+    found = await _found(workspace, identifier, kind)
+    if found is None:
+        raise missing(identifier, kind)
+    return found.value
+
+
+async def update_securable(
+    workspace: Workspace,
+    identifier: Identifier,
+    kind: Kind,
+    *,
+    comment: str | None,
+    new_name: str | None,
+    request: Request,
+) -> tuple[Identifier, Securable]:
+    """Its name and what it is after the change; None leaves either alone.
+
+    Each of the two happens at most once under a key; a crash in between leaves the first, and a retry does the second.
+    """
+    changed = await _commented(workspace, identifier, kind, comment, request)
+    if new_name in {None, "", identifier.name}:
+        return identifier, changed
+    renamed = checked_identifier(identifier._replace(name=new_name or ""))
+    await rename(workspace, identifier, renamed, kind=kind, request=request, formats=UNITY)
+    return renamed, changed
+
+
+async def drop_securable(workspace: Workspace, identifier: Identifier, kind: Kind, request: Request) -> None:
+    """The name is free again; what lies at its location stays."""
+    await load_catalog(workspace, identifier.catalog)
+    await drop_name(workspace, identifier, kind=kind, request=request, formats=UNITY)
+
+
+def missing(identifier: Identifier, kind: Kind) -> NotFound:
+    return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=_subject(kind))
+
+
+def _subject(kind: Kind) -> Subject:
+    return kind
+
+
+async def _commented(
+    workspace: Workspace, identifier: Identifier, kind: Kind, comment: str | None, request: Request
+) -> Securable:
+    found = await _found(workspace, identifier, kind)
+    if comment is None:
+        if found is None:
+            raise missing(identifier, kind)
+        return found.value
+
+    def decide(current: Securable | None) -> Securable:
+        if current is None:
+            raise missing(identifier, kind)
+        if current.comment == comment:
+            return current
+        now_ms, principal = workspace.clock.now_ms(), request.source.principal
+        return replace(current, comment=comment, state="live", changed_ms=now_ms, changed_by=principal)
+
+    uuid = found.value.uuid if found else ""
+
+    async def same() -> Held[Securable] | None:
+        """What has the name, as long as it is the one that had it at first: only that one's cell is swapped."""
+        current = await _found(workspace, identifier, kind)
+        return current if current and current.value.uuid == uuid else None
+
+    change = RecordChange(
+        workspace,
+        workspace.securable(uuid),
+        request,
+        f"update-{kind}",
+        decide,
+        place=place_of(identifier),
+        look=same,
+    )
+    return await change.run()
+
+
+async def _found(workspace: Workspace, identifier: Identifier, kind: Kind) -> Held[Securable] | None:
+    await load_catalog(workspace, identifier.catalog)
+    found = await look(workspace, identifier)
+    return held_securable(found) if found and found.is_a(kind, UNITY) else None
+
+
+def held_securable(found: Found) -> Held[Securable]:
+    return cast("Held[Securable]", found.pointer)  # What names of this format lead to.
+
+
+def _new(workspace: Workspace, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
+    now_ms, principal = workspace.clock.now_ms(), request.source.principal
+    return Securable(
+        uuid=uuid,
+        table_uuid=uuid,
+        state="unbound",
+        kind=kind,
+        comment=comment,
+        owner=principal,
+        created_ms=now_ms,
+        created_by=principal,
+        changed_ms=now_ms,
+        changed_by=principal,
+    )
+
+
+async def _created(
+    workspace: Workspace,
+    identifier: Identifier,
+    kind: Kind,
+    securable: Callable[[str], Securable],
+    request: Request,
+) -> Securable:
+    draft = _Draft(workspace, kind, securable)
+    return await Creation(workspace, checked_identifier(identifier), draft, request, f"create-{kind}").run()
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A volume, function or model as the protocol of creation sees it: there are no files to write."""
+
+    workspace: Workspace
+    kind: Kind
+    securable: Callable[[str], Securable]
+    format: Format = "unity"
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
+
+    def made(self, uuid: str) -> Made[Securable]:
+        made = self.securable(uuid)
+        return Made(made, made)
+
+    async def write(self, made: Made[Securable]) -> None:
+        """The pointer says all there is."""
+
+    async def found(self, pointer: Held[Pointer]) -> Securable | None:
+        return cast("Securable", pointer.value)  # What cells of this format hold.
+
+    async def answered(self, claim: Claim) -> Securable:
+        found = await self.workspace.securable(claim.uuid).read()
+        return found.value if found else self.securable(claim.uuid)
+
+    async def finish(self, pointer: Pointer) -> None:
+        """There is no commit that a receipt would tell of."""
+
+    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
+        return taken(identifier, by, self.kind)
+
+    def spent(self, pointer: Pointer) -> SandurError | None:
+        del pointer  # Any uuid will do.
+        return None

@@ -1,0 +1,142 @@
+"""Registered models and their versions over HTTP."""
+
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.model_versions import version_info
+from sandur.catalog.securables import securable_info
+from sandur.catalog.unity_names import checked_new_name, identifier_of, named, named_schema
+from sandur.errors import BadRequest
+from sandur.operations.unity import model_versions as versions
+from sandur.operations.unity import securables as operations
+from sandur.operations.unity.lists import ListAsked, list_everywhere, list_in_schema
+from sandur.server.messages import Answer, json_answer
+from sandur.server.unity_rest.bodies import DONE, list_answer, list_body, shown
+from sandur.server.unity_rest.call import Call
+
+_KEY: Final = "registered_models"
+_VERSION_MAX: Final = 2**63 - 1
+
+
+class CreateModel(msgspec.Struct, frozen=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    comment: str | None = None
+
+
+class UpdateModel(msgspec.Struct, frozen=True):
+    comment: str | None = None
+    new_name: str | None = None
+
+
+class CreateVersion(msgspec.Struct, frozen=True):
+    model_name: str
+    catalog_name: str
+    schema_name: str
+    source: str
+    run_id: str | None = None
+    comment: str | None = None
+
+
+class UpdateVersion(msgspec.Struct, frozen=True):
+    comment: str | None = None
+
+
+class FinalizeVersion(msgspec.Struct, frozen=True):
+    full_name: str
+    version: int
+
+
+async def create(call: Call) -> Answer:
+    body = call.body(CreateModel, "create model request")
+    identifier = named(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
+    made = await operations.create_model(call.workspace, identifier, comment=body.comment, request=call.request())
+    return shown(securable_info(identifier, made))
+
+
+async def list_all(call: Call) -> Answer:
+    """The models of a schema, of a catalog, or all."""
+    catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
+    asked = ListAsked(*call.page)
+    if catalog and schema:
+        namespace = named_schema(catalog, schema)
+        return list_answer(call, _KEY, await list_in_schema(call.workspace, namespace, ("model",), _KEY, asked))
+    if schema:
+        raise BadRequest("schema_name needs a catalog_name beside it")
+    return list_answer(call, _KEY, await list_everywhere(call.workspace, catalog, "model", _KEY, asked))
+
+
+async def load(call: Call) -> Answer:
+    identifier = call.identifier("full_name")
+    return shown(securable_info(identifier, await operations.load_securable(call.workspace, identifier, "model")))
+
+
+async def update(call: Call) -> Answer:
+    body = call.body(UpdateModel, "update model request")
+    changed = await operations.update_securable(
+        call.workspace,
+        call.identifier("full_name"),
+        "model",
+        comment=body.comment,
+        new_name=checked_new_name("model", body.new_name) if body.new_name else None,
+        request=call.request(),
+    )
+    return shown(securable_info(*changed))
+
+
+async def delete(call: Call) -> Answer:
+    force = call.is_set("force")
+    request = call.request(f"force={force}")
+    await versions.drop_model(call.workspace, call.identifier("full_name"), force=force, request=request)
+    return DONE
+
+
+async def create_version(call: Call) -> Answer:
+    body = call.body(CreateVersion, "create model version request")
+    model = named(body.catalog_name, body.schema_name, body.model_name)
+    wanted = versions.NewVersion(body.source, body.run_id, body.comment)
+    return shown(version_info(model, await versions.create_version(call.workspace, model, wanted, call.request())))
+
+
+async def list_versions(call: Call) -> Answer:
+    model = call.identifier("full_name")
+    found = await versions.list_versions(call.workspace, model, ListAsked(*call.page))
+    infos = [msgspec.json.encode(version_info(model, version)) for version in found.versions]
+    return json_answer(list_body("model_versions", infos, found.next_token))
+
+
+async def load_version(call: Call) -> Answer:
+    model, number = _version(call)
+    return shown(version_info(model, await versions.load_version(call.workspace, model, number)))
+
+
+async def update_version(call: Call) -> Answer:
+    model, number = _version(call)
+    body = call.body(UpdateVersion, "update model version request")
+    changed = await versions.update_version(call.workspace, model, number, comment=body.comment, request=call.request())
+    return shown(version_info(model, changed))
+
+
+async def delete_version(call: Call) -> Answer:
+    model, number = _version(call)
+    await versions.drop_version(call.workspace, model, number, call.request())
+    return DONE
+
+
+async def finalize_version(call: Call) -> Answer:
+    """The body repeats what the path says."""
+    model, number = _version(call)
+    body = call.body(FinalizeVersion, "finalize model version request")
+    if (identifier_of(body.full_name), body.version) != (model, number):
+        raise BadRequest(f"The body is about version {body.version} of {body.full_name}, the path is not")
+    return shown(version_info(model, await versions.finalize_version(call.workspace, model, number, call.request())))
+
+
+def _version(call: Call) -> tuple[Identifier, int]:
+    text = call.value("version")
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _VERSION_MAX:
+        raise BadRequest(f"Invalid version: expected a whole number, found {text[:40]!r}")
+    return call.identifier("full_name"), int(text)

@@ -1,0 +1,128 @@
+"""Tables and places staged for them, over HTTP."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from sandur.catalog.guardrails import check_property_keys
+from sandur.catalog.identifiers import Kind
+from sandur.catalog.unity_names import checked_new_name, named, named_schema
+from sandur.catalog.unity_tables import slim
+from sandur.delta.columns import Column, checked, encoded
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.delta.staging import stage_table
+from sandur.operations.delta.tables import NewTable
+from sandur.operations.unity import tables as operations
+from sandur.operations.unity.lists import ListAsked, list_in_schema
+from sandur.server.messages import Answer
+from sandur.server.unity_rest.bodies import DONE, list_answer, shown
+from sandur.server.unity_rest.call import Call
+
+_TABLES: Final[tuple[Kind, ...]] = ("table", "view")
+
+
+class ColumnBody(msgspec.Struct, frozen=True):
+    """A column as clients send it: what they do not know is absent or null."""
+
+    name: str
+    type_text: str | None = None
+    type_json: str | None = None
+    type_name: str | None = None
+    type_precision: int | None = None
+    type_scale: int | None = None
+    type_interval_type: str | None = None
+    position: int | None = None
+    comment: str | None = None
+    nullable: bool | None = None
+    partition_index: int | None = None
+
+
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    table_type: Literal["MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW", "VIEW"]
+    data_source_format: str | None = None
+    columns: tuple[ColumnBody, ...] | None = None
+    storage_location: str | None = None
+    comment: str | None = None
+    properties: dict[str, str] | None = None
+    view_definition: str | None = None
+    view_dependencies: dict[str, object] | None = None
+
+
+class CreateStagingTable(msgspec.Struct, frozen=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+
+
+class StagingTableInfo(msgspec.Struct, frozen=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    id: str
+    staging_location: str
+
+
+async def create(call: Call) -> Answer:
+    body = call.body(CreateTable, "create table request")
+    is_delta = body.data_source_format == "DELTA"
+    properties = body.properties or {}
+    check_property_keys(properties)
+    wanted = NewTable(
+        identifier=named(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
+        table_type=body.table_type,
+        data_source_format=body.data_source_format or "",
+        location=body.storage_location or "",
+        columns=encoded(checked([_column(column) for column in body.columns or ()], is_delta=is_delta)),
+        properties=properties,
+        comment=body.comment,
+        view_definition=body.view_definition,
+        view_dependencies=_raw(body.view_dependencies),
+    )
+    return shown(await operations.create_table(call.workspace, wanted, call.request()))
+
+
+async def list_all(call: Call) -> Answer:
+    namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
+    listed = await list_in_schema(call.workspace, namespace, _TABLES, "tables", ListAsked(*call.page))
+    omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
+    if omit_columns or omit_properties:
+        infos = [slim(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos]
+        listed = listed._replace(infos=infos)
+    return list_answer(call, "tables", listed)
+
+
+async def load(call: Call) -> Answer:
+    return shown(await operations.load_table(call.workspace, call.identifier("full_name")))
+
+
+async def delete(call: Call) -> Answer:
+    await operations.drop_table(call.workspace, call.identifier("full_name"), call.request())
+    return DONE
+
+
+async def stage(call: Call) -> Answer:
+    body = call.body(CreateStagingTable, "create staging table request")
+    identifier = named(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
+    await load_catalog(call.workspace, identifier.catalog)
+    staged = await stage_table(call.workspace, identifier, principal=call.identity.principal)
+    return shown(
+        StagingTableInfo(
+            name=identifier.name,
+            catalog_name=identifier.catalog,
+            schema_name=body.schema_name,
+            id=staged.uuid,
+            staging_location=staged.location,
+        )
+    )
+
+
+def _column(body: ColumnBody) -> Column:
+    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
+    return msgspec.convert(given, Column)
+
+
+def _raw(value: object | None) -> msgspec.Raw | None:
+    return None if value is None else msgspec.Raw(msgspec.json.encode(value))

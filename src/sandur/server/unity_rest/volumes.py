@@ -1,0 +1,68 @@
+"""Volumes over HTTP."""
+
+import msgspec
+
+from sandur.catalog.securables import VolumeType, securable_info
+from sandur.catalog.unity_names import checked_new_name, named, named_schema
+from sandur.operations.unity import securables as operations
+from sandur.operations.unity.lists import ListAsked, list_in_schema
+from sandur.server.messages import Answer
+from sandur.server.unity_rest.bodies import DONE, list_answer, shown
+from sandur.server.unity_rest.call import Call
+
+
+class CreateVolume(msgspec.Struct, frozen=True):
+    catalog_name: str
+    schema_name: str
+    name: str
+    volume_type: VolumeType
+    comment: str | None = None
+    storage_location: str | None = None
+
+
+class UpdateVolume(msgspec.Struct, frozen=True):
+    comment: str | None = None
+    new_name: str | None = None
+
+
+async def create(call: Call) -> Answer:
+    body = call.body(CreateVolume, "create volume request")
+    identifier = named(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
+    made = await operations.create_volume(
+        call.workspace,
+        identifier,
+        volume_type=body.volume_type,
+        location=body.storage_location or None,
+        comment=body.comment,
+        request=call.request(),
+    )
+    return shown(securable_info(identifier, made))
+
+
+async def list_all(call: Call) -> Answer:
+    namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
+    listed = await list_in_schema(call.workspace, namespace, ("volume",), "volumes", ListAsked(*call.page))
+    return list_answer(call, "volumes", listed)
+
+
+async def load(call: Call) -> Answer:
+    identifier = call.identifier("name")
+    return shown(securable_info(identifier, await operations.load_securable(call.workspace, identifier, "volume")))
+
+
+async def update(call: Call) -> Answer:
+    body = call.body(UpdateVolume, "update volume request")
+    changed = await operations.update_securable(
+        call.workspace,
+        call.identifier("name"),
+        "volume",
+        comment=body.comment,
+        new_name=checked_new_name("volume", body.new_name) if body.new_name else None,
+        request=call.request(),
+    )
+    return shown(securable_info(*changed))
+
+
+async def delete(call: Call) -> Answer:
+    await operations.drop_securable(call.workspace, call.identifier("name"), "volume", call.request())
+    return DONE

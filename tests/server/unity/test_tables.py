@@ -1,0 +1,391 @@
+"""Tables over Unity Catalog's API: of every format, in one tree."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.requests import add_snapshot, create_table, create_view, rename, set_properties
+from tests.server.unity.asking import Json, Unity, code
+
+KEY = "0190b6a0-0000-7000-8000-000000000004"
+WHERE = {"catalog_name": "main", "schema_name": "s"}
+COLUMN = {
+    "name": "id",
+    "type_text": "bigint",
+    "type_json": '{"name":"id","type":"long","nullable":true,"metadata":{}}',
+    "type_name": "LONG",
+    "position": 0,
+    "nullable": True,
+}
+WIDE: Json = {
+    "type": "struct",
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": True, "doc": "the key"},
+        {"id": 2, "name": "day", "type": "date", "required": False},
+        {"id": 3, "name": "price", "type": "decimal(10, 2)", "required": False},
+        {
+            "id": 4,
+            "name": "tags",
+            "type": {"type": "list", "element-id": 5, "element": "string", "element-required": False},
+            "required": False,
+        },
+        {
+            "id": 6,
+            "name": "attributes",
+            "type": {
+                "type": "map",
+                "key-id": 7,
+                "key": "string",
+                "value-id": 8,
+                "value": "double",
+                "value-required": True,
+            },
+            "required": False,
+        },
+        {
+            "id": 9,
+            "name": "point",
+            "type": {
+                "type": "struct",
+                "fields": [{"id": 10, "name": "x", "type": "int", "required": True}],
+            },
+            "required": False,
+        },
+        {"id": 11, "name": "at", "type": "timestamptz", "required": False},
+        {"id": 12, "name": "plain", "type": "timestamp", "required": False},
+    ],
+}
+
+pytestmark = pytest.mark.usefixtures("schema")
+
+
+async def made_by_iceberg(client: httpx.AsyncClient, name: str, **fields: Any) -> Json:
+    answer = await client.post("/v1/namespaces/s/tables", json={**create_table(name), **fields})
+    assert answer.status_code == 200, answer.text
+    metadata: Json = answer.json()["metadata"]
+    return metadata
+
+
+async def root_of(unity: Unity) -> str:
+    location: str = (await unity.get("/catalogs/main")).json()["storage_location"]
+    return location
+
+
+async def listed(unity: Unity, **params: Any) -> list[Json]:
+    answer = await unity.get("/tables", **WHERE, **params)
+    assert answer.status_code == 200, answer.text
+    tables: list[Json] = answer.json()["tables"]
+    return tables
+
+
+async def test_an_iceberg_table_is_shown_with_its_columns(unity: Unity, client: httpx.AsyncClient) -> None:
+    spec = {"fields": [{"source-id": 2, "field-id": 1000, "name": "day", "transform": "identity"}]}
+    metadata = await made_by_iceberg(
+        client, "t", schema=WIDE, **{"partition-spec": spec}, properties={"comment": "words", "k": "v"}
+    )
+
+    table = (await unity.get("/tables/main.s.t")).json()
+
+    assert (table["name"], table["catalog_name"], table["schema_name"]) == ("t", "main", "s")
+    assert (table["table_type"], table["data_source_format"]) == ("MANAGED", "ICEBERG")
+    assert table["storage_location"] == metadata["location"]
+    assert table["table_id"] == metadata["table-uuid"]
+    assert table["comment"] == "words"
+    assert table["properties"]["k"] == "v"
+    assert [(column["name"], column["type_text"], column["type_name"]) for column in table["columns"]] == [
+        ("id", "bigint", "LONG"),
+        ("day", "date", "DATE"),
+        ("price", "decimal(10,2)", "DECIMAL"),
+        ("tags", "array<string>", "ARRAY"),
+        ("attributes", "map<string,double>", "MAP"),
+        ("point", "struct<x:int>", "STRUCT"),
+        ("at", "timestamp", "TIMESTAMP"),
+        ("plain", "timestamp_ntz", "TIMESTAMP_NTZ"),
+    ]
+    assert [column["position"] for column in table["columns"]] == list(range(8))
+    assert [column["nullable"] for column in table["columns"]] == [False, *[True] * 7]
+    assert [column.get("partition_index") for column in table["columns"]] == [None, 0, *[None] * 6]
+    assert table["columns"][0]["comment"] == "the key"
+    assert (table["columns"][2]["type_precision"], table["columns"][2]["type_scale"]) == (10, 2)
+    assert json.loads(table["columns"][4]["type_json"])["type"] == {
+        "type": "map",
+        "keyType": "string",
+        "valueType": "double",
+        "valueContainsNull": False,
+    }
+    assert await listed(unity) == [table]
+
+
+async def test_a_change_of_columns_or_properties_is_listed_and_data_leaves_the_index_alone(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
+    metadata = await made_by_iceberg(client, "t")
+    before = await listed(unity)
+
+    await client.post("/v1/namespaces/s/tables/t", json=set_properties(k="v"))
+    changed = await listed(unity)
+    committed = await client.post("/v1/namespaces/s/tables/t", json=add_snapshot(metadata))
+
+    assert committed.status_code == 200, committed.text
+    assert before[0]["properties"].get("k") is None
+    assert changed[0]["properties"]["k"] == "v"
+    (after,) = await listed(unity)
+    assert {**after, "updated_at": 0} == {**changed[0], "updated_at": 0}
+
+
+async def test_a_transaction_that_changes_columns_is_listed(unity: Unity, client: httpx.AsyncClient) -> None:
+    metadata = await made_by_iceberg(client, "t")
+    await made_by_iceberg(client, "u")
+    schema = {**metadata["schemas"][0], "schema-id": 1}
+    schema["fields"] = [*schema["fields"], {"id": 3, "name": "more", "type": "int", "required": False}]
+    changes = [
+        {
+            "identifier": {"namespace": ["s"], "name": "t"},
+            "requirements": [],
+            "updates": [
+                {"action": "add-schema", "schema": schema, "last-column-id": 3},
+                {"action": "set-current-schema", "schema-id": -1},
+            ],
+        },
+        {"identifier": {"namespace": ["s"], "name": "u"}, **set_properties(k="v")},
+    ]
+
+    answer = await client.post("/v1/transactions/commit", json={"table-changes": changes})
+
+    assert answer.status_code == 204, answer.text
+    one, other = await listed(unity)
+    assert [column["name"] for column in one["columns"]] == ["id", "text", "more"]
+    assert other["properties"]["k"] == "v"
+
+
+async def test_renames_and_drops_of_iceberg_are_listed(unity: Unity, client: httpx.AsyncClient) -> None:
+    await made_by_iceberg(client, "a")
+    await made_by_iceberg(client, "b")
+
+    await client.post("/v1/tables/rename", json=rename("a", "c", namespace="s"))
+    await client.delete("/v1/namespaces/s/tables/b")
+
+    assert [table["name"] for table in await listed(unity)] == ["c"]
+    assert code(await unity.get("/tables/main.s.b")) == (404, "TABLE_NOT_FOUND")
+
+
+async def test_an_iceberg_table_dropped_here_is_gone_there(unity: Unity, client: httpx.AsyncClient) -> None:
+    await made_by_iceberg(client, "t")
+
+    assert (await unity.delete("/tables/main.s.t")).status_code == 200
+
+    assert (await client.get("/v1/namespaces/s/tables/t")).status_code == 404
+    assert await listed(unity) == []
+    assert code(await unity.delete("/tables/main.s.t")) == (404, "TABLE_NOT_FOUND")
+
+
+async def test_an_iceberg_view_is_a_table_of_the_type_view(unity: Unity, client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/namespaces/s/views", json=create_view("v", "select 2"))
+    assert answer.status_code == 200, answer.text
+
+    (view,) = await listed(unity)
+
+    assert (view["name"], view["table_type"], view["view_definition"]) == ("v", "VIEW", "select 2")
+    assert [column["name"] for column in view["columns"]] == ["id", "text"]
+
+
+async def test_an_external_delta_table_is_made_as_spark_asks_for_it(unity: Unity) -> None:
+    root = await root_of(unity)
+    body = {
+        **WHERE,
+        "name": "d",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "columns": [],
+        "storage_location": f"{root}/d/",
+        "properties": {"k": "v"},
+    }
+
+    made = await unity.made("/tables", body)
+
+    assert made == (await unity.get("/tables/main.s.d")).json()
+    assert await listed(unity) == [made]
+    assert (made["columns"], made["storage_location"], made["properties"]) == ([], f"{root}/d", {"k": "v"})
+    assert made["created_at"] > 0
+
+
+@pytest.mark.parametrize("form", ["CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT", "DELTA"])
+async def test_external_tables_of_every_format_keep_their_columns(unity: Unity, form: str) -> None:
+    root = await root_of(unity)
+    body = {
+        **WHERE,
+        "name": "x",
+        "table_type": "EXTERNAL",
+        "data_source_format": form,
+        "columns": [COLUMN],
+        "storage_location": f"{root}/x",
+        "comment": "words",
+    }
+
+    made = await unity.made("/tables", body)
+
+    assert (made["data_source_format"], made["comment"]) == (form, "words")
+    assert made["columns"] == [COLUMN]
+    assert made["properties"] == {}
+
+
+async def test_iceberg_clients_do_not_see_what_they_cannot_read(unity: Unity, client: httpx.AsyncClient) -> None:
+    root = await root_of(unity)
+    where = {"storage_location": f"{root}/x", "table_type": "EXTERNAL", "data_source_format": "CSV"}
+    await unity.made("/tables", {**WHERE, **where, "name": "x", "columns": [COLUMN]})
+
+    assert (await client.get("/v1/namespaces/s/tables")).json()["identifiers"] == []
+    assert (await client.get("/v1/namespaces/s/tables/x")).status_code == 404
+    assert (await client.post("/v1/namespaces/s/tables", json=create_table("x"))).status_code == 409
+    assert (await client.delete("/v1/namespaces/s/tables/x")).status_code == 404
+
+
+async def test_names_are_unique_across_formats(unity: Unity, client: httpx.AsyncClient) -> None:
+    await made_by_iceberg(client, "t")
+    root = await root_of(unity)
+    body = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "DELTA", "columns": []}
+
+    answer = await unity.post("/tables", {**body, "storage_location": f"{root}/x"})
+
+    assert code(answer) == (400, "TABLE_ALREADY_EXISTS")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"name": "a.b"},
+        {"table_type": "NONSENSE"},
+        {"data_source_format": "NONSENSE"},
+        {"data_source_format": None},
+        {"data_source_format": "ICEBERG"},
+        {"storage_location": None},
+        {"storage_location": "s3://elsewhere/x"},
+        {"columns": [{**COLUMN, "nullable": False}]},
+        {"columns": [COLUMN, COLUMN]},
+        {"columns": [{"type_text": "int"}]},
+        {"properties": {"sandur.x": "1"}},
+        {"table_type": "VIEW"},
+        {"table_type": "MANAGED", "data_source_format": "PARQUET"},
+    ],
+)
+async def test_tables_that_make_no_sense_are_refused(unity: Unity, change: Json) -> None:
+    root = await root_of(unity)
+    body = {
+        **WHERE,
+        "name": "x",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "columns": [COLUMN],
+        "storage_location": f"{root}/x",
+    }
+
+    assert code(await unity.post("/tables", {**body, **change})) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_managed_table_is_made_of_what_was_staged(unity: Unity) -> None:
+    staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
+    body = {
+        **WHERE,
+        "name": "m",
+        "table_type": "MANAGED",
+        "data_source_format": "DELTA",
+        "columns": [COLUMN],
+        "storage_location": staged["staging_location"],
+        "properties": {"io.unitycatalog.tableId": staged["id"]},
+    }
+
+    made = await unity.made("/tables", body)
+
+    assert made["table_id"] == staged["id"]
+    assert made["storage_location"] == staged["staging_location"]
+    assert code(await unity.post("/staging-tables", {**WHERE, "name": "m"})) == (400, "TABLE_ALREADY_EXISTS")
+    unstaged = {**body, "name": "n", "storage_location": staged["staging_location"] + "x"}
+    assert code(await unity.post("/tables", unstaged)) == (404, "TABLE_NOT_FOUND")
+    assert (await unity.delete("/tables/main.s.m")).status_code == 200
+    assert await listed(unity) == []
+
+
+async def test_a_view_is_made_and_listed(unity: Unity) -> None:
+    body = {
+        **WHERE,
+        "name": "v",
+        "table_type": "VIEW",
+        "columns": [COLUMN],
+        "view_definition": "select 1",
+        "view_dependencies": {"dependencies": [{"table": {"table_full_name": "main.s.t"}}]},
+        "properties": {"view.sqlConfig": "x"},
+    }
+
+    made = await unity.made("/tables", body)
+
+    assert (made["table_type"], made["view_definition"]) == ("VIEW", "select 1")
+    assert made["view_dependencies"] == body["view_dependencies"]
+    assert await listed(unity) == [made]
+    assert (await unity.delete("/tables/main.s.v")).status_code == 200
+
+
+async def test_what_is_missing_is_named(unity: Unity) -> None:
+    assert code(await unity.get("/tables/main.s.none")) == (404, "TABLE_NOT_FOUND")
+    assert code(await unity.get("/tables/main.none.t")) == (404, "SCHEMA_NOT_FOUND")
+    assert code(await unity.get("/tables/none.s.t")) == (404, "CATALOG_NOT_FOUND")
+    assert code(await unity.get("/tables", catalog_name="main")) == (400, "INVALID_ARGUMENT")
+    assert code(await unity.get("/tables/t")) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_list_without_max_results_is_whole_and_pages_follow_each_other(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
+    names = [f"t{number:03d}" for number in range(130)]
+    for name in names:
+        await made_by_iceberg(client, name)
+
+    everything = await listed(unity)
+
+    assert [table["name"] for table in everything] == names
+    assert await unity.names("/tables", "tables", **WHERE, max_results=50) == names
+    assert await unity.names("/tables", "tables", **WHERE, max_results=0) == names
+
+
+async def test_a_page_goes_on_behind_a_table_that_was_dropped_meanwhile(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
+    for name in "abcd":
+        await made_by_iceberg(client, name)
+    first = (await unity.get("/tables", **WHERE, max_results=2)).json()
+    await unity.delete("/tables/main.s.b")
+
+    second = (await unity.get("/tables", **WHERE, max_results=2, page_token=first["next_page_token"])).json()
+
+    assert [table["name"] for table in second["tables"]] == ["c", "d"]
+    assert not second.get("next_page_token")
+
+
+async def test_columns_and_properties_are_left_out_on_demand(unity: Unity, client: httpx.AsyncClient) -> None:
+    await made_by_iceberg(client, "t")
+
+    (slim,) = await listed(unity, omit_columns="true", omit_properties="true")
+
+    assert "columns" not in slim
+    assert "properties" not in slim
+    assert slim["name"] == "t"
+
+
+async def test_a_table_made_under_a_key_is_made_once(unity: Unity) -> None:
+    root = await root_of(unity)
+    body = {
+        **WHERE,
+        "name": "d",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "columns": [],
+        "storage_location": f"{root}/d",
+    }
+
+    first = await unity.post("/tables", body, Idempotency_Key=KEY)
+    again = await unity.post("/tables", body, Idempotency_Key=KEY)
+
+    assert first.status_code == 200
+    assert again.json() == first.json()
