@@ -15,6 +15,8 @@ Subject = Literal[
     "external location",
     "user",
     "file",
+    "plan",
+    "plan task",
 ]
 
 

@@ -84,6 +84,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     janitors: bool = True
     janitor_interval: Duration = "PT15M"
     janitor_objects_max: Natural = 10_000
+    plan_ttl: Duration = "PT10M"
+    plan_wait: Duration = "PT10S"
+    plan_inline_files_max: Natural = 1_000
+    plan_task_files: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 128
+    plan_cache_bytes_max: Natural = 256 << 20
     tenant: str = ""
     workspace: str = ""
     authentication: Literal["off", "token"] = "off"

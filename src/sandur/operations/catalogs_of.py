@@ -40,6 +40,8 @@ class Sandur:
 
     async def close(self) -> None:
         """Finish what was begun, as long as the settings allow, then let go of the store."""
+        for workspace in self.workspaces:
+            await workspace.plans.close()
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()
         await self._store.close()

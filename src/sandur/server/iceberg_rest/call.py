@@ -64,6 +64,10 @@ class Call:
         catalog, levels = self.namespace
         return Identifier(catalog, levels, decoded_segment(self._values[parameter]))
 
+    def text(self, parameter: str) -> str:
+        """A parameter of the path that is no name of anything in the catalog."""
+        return decoded_segment(self._values[parameter])
+
     @property
     def query(self) -> Mapping[str, str]:
         if self._query is None:

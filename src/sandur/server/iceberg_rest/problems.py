@@ -49,6 +49,8 @@ _NOT_FOUND: Final[dict[Subject, str]] = {
     "view": "NoSuchViewException",
     "function": "NoSuchFunctionException",
     "file": "NotFoundException",
+    "plan": "NoSuchPlanIdException",
+    "plan task": "NoSuchPlanTaskException",
 }
 
 _REFUSED: Final = {
@@ -113,10 +115,17 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
 def refusal(error: Exception, operation: str, request_id: str) -> Answer:
     """The error as an answer."""
     problem = problem_of(error, operation, request_id)
+    return Answer(problem.status, msgspec.json.encode(_ErrorBody(_error(problem))), (JSON, *problem.headers))
+
+
+def error_of(error: Exception, operation: str, request_id: str) -> object:
+    """The error as an object inside of an answer that is none itself."""
+    return _error(problem_of(error, operation, request_id))
+
+
+def _error(problem: Problem) -> _Error:
     # A message may quote what a client sent; what is not text must not break the answer.
-    message = problem.message.encode("utf-8", "backslashreplace").decode()
-    body = msgspec.json.encode(_ErrorBody(_Error(message, problem.type, problem.status)))
-    return Answer(problem.status, body, (JSON, *problem.headers))
+    return _Error(problem.message.encode("utf-8", "backslashreplace").decode(), problem.type, problem.status)
 
 
 def _retry_after(seconds: int) -> Headers:

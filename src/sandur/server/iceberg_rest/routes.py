@@ -3,7 +3,17 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from sandur.server.iceberg_rest import config, functions, history, namespaces, oauth, tables, transactions, views
+from sandur.server.iceberg_rest import (
+    config,
+    functions,
+    history,
+    namespaces,
+    oauth,
+    planning,
+    tables,
+    transactions,
+    views,
+)
 from sandur.server.iceberg_rest.call import Call
 from sandur.server.messages import Answer
 
@@ -47,6 +57,10 @@ ROUTES: Final = (
     Route("DELETE", _TABLE, "dropTable", tables.drop),
     Route("HEAD", _TABLE, "tableExists", tables.exists),
     Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister),
+    Route("POST", _TABLE + "/plan", "planTableScan", planning.plan),
+    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", planning.fetch_result),
+    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", planning.cancel),
+    Route("POST", _TABLE + "/tasks", "fetchScanTasks", planning.fetch_tasks),
     Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics),
     Route("POST", "/v1/{prefix}/tables/rename", "renameTable", tables.rename_table),
     Route("POST", "/v1/{prefix}/transactions/commit", "commitTransaction", transactions.commit),

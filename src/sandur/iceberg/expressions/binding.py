@@ -1,0 +1,174 @@
+"""Binding: what a filter means for one schema, with every literal as a value of its column's type."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sandur.errors import BadRequest
+from sandur.iceberg.expressions.parsing import And, Literal, Or, Term, Test, Unbound
+from sandur.iceberg.expressions.predicates import SETS, UNARY, Column, Filter, Operator, Predicate, both, either
+from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, Found, Value, literal
+from sandur.iceberg.raw_json import shortened
+from sandur.iceberg.schema import Column as SchemaColumn
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.transforms import Transform
+from sandur.iceberg.types import ListType, MapType, Primitive, primitive
+
+# A literal between two values of the column: what then holds of the value it lies next to, by the side it lies on.
+_BETWEEN: Final[dict[tuple[Operator, int], Operator]] = {
+    ("lt", 1): "lt-eq",
+    ("lt-eq", 1): "lt-eq",
+    ("gt", 1): "gt",
+    ("gt-eq", 1): "gt",
+    ("lt", -1): "lt",
+    ("lt-eq", -1): "lt",
+    ("gt", -1): "gt-eq",
+    ("gt-eq", -1): "gt-eq",
+}
+_PREFIXES: Final = frozenset({"starts-with", "not-starts-with"})
+
+
+class Names:
+    """The columns of a schema by the names that a request gives them."""
+
+    def __init__(self, schema: Schema, *, is_case_sensitive: bool) -> None:
+        self._schema = schema
+        self._is_case_sensitive = is_case_sensitive
+        self._lowered: dict[str, list[int]] = {}
+        if not is_case_sensitive:
+            for path, field_id in schema.ids_by_path.items():
+                self._lowered.setdefault(path.lower(), []).append(field_id)
+
+    def id_of(self, name: str) -> int:
+        """The id of the column; BadRequest when there is none, or more than one."""
+        if self._is_case_sensitive:
+            found = self._schema.ids_by_path.get(name)
+            ids = [] if found is None else [found]
+        else:
+            ids = self._lowered.get(name.lower(), [])
+        if len(ids) > 1:
+            raise BadRequest(f"Cannot find field '{shortened(name)}': more than one column has that name")
+        if not ids:
+            raise BadRequest(f"Cannot find field '{shortened(name)}' in {_shown(self._schema.ids_by_path)}")
+        return ids[0]
+
+
+def bound_filter(unbound: Unbound, schema: Schema, *, is_case_sensitive: bool = True) -> Filter:
+    """The filter over the columns of the schema; BadRequest for a column or a value that is not there."""
+    return _bound(unbound, schema, Names(schema, is_case_sensitive=is_case_sensitive))
+
+
+def _bound(unbound: Unbound, schema: Schema, names: Names) -> Filter:
+    match unbound:
+        case bool():
+            return unbound
+        case And(left=left, right=right):
+            # Both sides are bound whatever the other says: a bad column is an error wherever it stands.
+            bound_left, bound_right = _bound(left, schema, names), _bound(right, schema, names)
+            return both(bound_left, bound_right)
+        case Or(left=left, right=right):
+            bound_left, bound_right = _bound(left, schema, names), _bound(right, schema, names)
+            return either(bound_left, bound_right)
+        case Test():
+            return _bound_test(unbound, schema, names)
+
+
+def _bound_test(test: Test, schema: Schema, names: Names) -> Filter:
+    found = _column(test.term, schema, names)
+    column = _described(found, test.term.transform)
+    if test.operator in UNARY:
+        return _bound_unary(test.operator, column, can_be_null=_can_be_null(found, schema))
+    if column.type.name not in COMPARABLE:
+        raise BadRequest(f"Cannot compare column {shortened(column.path)} of type {column.type.text}")
+    if test.operator in _PREFIXES and column.type.name != "string":
+        raise BadRequest(f"Cannot use {test.operator} with column {shortened(column.path)} of type {column.type.text}")
+    values = [_value(column.type, given) for given in test.literals]
+    if test.operator in SETS:
+        return _bound_set(test.operator, column, values)
+    return _bound_comparison(test.operator, column, values[0])
+
+
+def _column(term: Term, schema: Schema, names: Names) -> SchemaColumn:
+    field_id = term.id if term.id is not None else names.id_of(term.name or "")
+    found = schema.columns.get(field_id)
+    if found is None:
+        raise BadRequest(f"Cannot find field with id {field_id}")
+    parent = found.parent_id
+    while parent is not None:
+        above = schema.columns[parent]
+        if isinstance(above.type, ListType | MapType):
+            raise BadRequest(f"Cannot filter by {shortened(found.path)}: it lies inside of a list or a map")
+        parent = above.parent_id
+    return found
+
+
+def _described(found: SchemaColumn, applied: Transform | None) -> Column:
+    if not isinstance(found.type, str):
+        # Of a nested column only its absence can be asked for; its type is never compared.
+        if applied is not None:
+            raise BadRequest(f"Cannot apply {applied.text} to {shortened(found.path)}: it is nested")
+        nested = Primitive(name="nested", text="nested", meaning="nested")
+        return Column(found.id, found.path, nested, nested)
+    source = primitive(found.type)
+    if applied is None or applied.name == "identity":
+        return Column(found.id, found.path, source, source)
+    if not applied.accepts(source):
+        raise BadRequest(f"Cannot apply {applied.text} to column {shortened(found.path)} of type {source.text}")
+    return Column(found.id, found.path, source, result_type(applied, source), applied)
+
+
+def result_type(applied: Transform, source: Primitive) -> Primitive:
+    """The type of what the transform makes of a column."""
+    match applied.name:
+        case "bucket" | "year" | "month" | "hour":
+            return primitive("int")
+        case "day":
+            return primitive("date")
+        case _:
+            return source
+
+
+def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
+    """A required field of an optional struct is absent where the struct is."""
+    here: SchemaColumn | None = found
+    while here is not None:
+        if not here.required:
+            return True
+        here = None if here.parent_id is None else schema.columns[here.parent_id]
+    return False
+
+
+def _bound_unary(operator: Operator, column: Column, *, can_be_null: bool) -> Filter:
+    match operator:
+        case "is-null" if not can_be_null and column.transform is None:
+            return False
+        case "not-null" if not can_be_null and column.transform is None:
+            return True
+        case "is-nan" | "not-nan" if column.type.name not in FLOATS:
+            raise BadRequest(f"Cannot use {operator} with column {shortened(column.path)} of type {column.type.text}")
+        case _:
+            return Predicate(operator, column)
+
+
+def _value(column: Primitive, given: Literal) -> Found:
+    return literal(column, given.value, nanos=(given.data_type or "").endswith("_ns"))
+
+
+def _bound_set(operator: Operator, column: Column, found: Iterable[Found]) -> Filter:
+    values: tuple[Value, ...] = tuple(dict.fromkeys(one.value for one in found if one.side == 0))
+    if not values:
+        return operator == "not-in"
+    if len(values) == 1:
+        return Predicate("eq" if operator == "in" else "not-eq", column, values)
+    return Predicate(operator, column, values)
+
+
+def _bound_comparison(operator: Operator, column: Column, found: Found) -> Filter:
+    if found.side == 0:
+        return Predicate(operator, column, (found.value,))
+    if operator in {"eq", "not-eq"}:
+        return operator == "not-eq"
+    return Predicate(_BETWEEN[operator, found.side], column, (found.value,))
+
+
+def _shown(paths: Iterable[str]) -> str:
+    return shortened(", ".join(paths))

@@ -1,0 +1,142 @@
+"""Which groups of rows may hold a match, by what is known of each group: bounds, and counts of nulls and NaNs.
+
+The same for the rows of a data file, whose manifest entry has them by column, and for the files of a manifest, whose
+entry in the manifest list has them by partition field.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, assert_never
+
+import numpy as np
+
+from sandur.iceberg.expressions.arrays import Mask, Values, cut, evaluated, no_values, raw, sorted_literals, starts_with
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Predicate
+from sandur.iceberg.expressions.transforming import transformed
+from sandur.iceberg.transforms import Transform
+from sandur.iceberg.types import Primitive
+
+# Transforms that keep the order: the bounds of what they make are what they make of the bounds.
+_ORDERED: Final = frozenset({"truncate", "year", "month", "day", "hour"})
+# Java has ordered these in two ways over time, so that bounds of one reader are no bounds of another.
+_WITHOUT_ORDER: Final = frozenset({"uuid"})
+
+
+class Facts(NamedTuple):
+    """What is known of one column, per group. A bound that is not valid is not known."""
+
+    lower: Values
+    upper: Values
+    may_have_null: Mask
+    is_only_null: Mask
+    may_have_nan: Mask
+    is_only_nan: Mask
+
+
+FactsOf = Callable[[Column], Facts]
+
+
+def may_match(found: Filter, facts_of: FactsOf, count: int) -> Mask:
+    """False only for groups that certainly hold no matching row."""
+    return evaluated(found, lambda predicate: _may_match(predicate, facts_of(predicate.column)), count)
+
+
+def unknown(column: Column, count: int) -> Facts:
+    """What is known of a column about which nothing was written down."""
+    nothing = no_values(column.type, count)
+    yes, no = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    return Facts(nothing, nothing, yes, no, yes, no)
+
+
+def _may_match(predicate: Predicate, facts: Facts) -> Mask:
+    match predicate.operator:
+        case "is-null":
+            return facts.may_have_null
+        case "not-null":
+            return ~facts.is_only_null
+        case "is-nan":
+            return facts.may_have_nan & ~facts.is_only_null
+        case "not-nan":
+            return ~facts.is_only_nan
+        case _:
+            within = _within(predicate, _bounds(predicate.column, facts))
+            if predicate.operator in MATCHES_NULL:
+                return within | facts.may_have_null
+            return within & ~facts.is_only_null & ~facts.is_only_nan
+
+
+class _Bounds(NamedTuple):
+    lower: Values
+    upper: Values
+
+
+def _bounds(column: Column, facts: Facts) -> _Bounds:
+    if column.transform is None and column.type.name not in _WITHOUT_ORDER:
+        return _Bounds(facts.lower, facts.upper)
+    if column.transform is not None and column.transform.name in _ORDERED:
+        applied, source = column.transform, column.source
+        return _Bounds(*(_transformed(bound, applied, source) for bound in (facts.lower, facts.upper)))
+    nothing = unknown(column, len(facts.is_only_null))
+    return _Bounds(nothing.lower, nothing.upper)
+
+
+def _transformed(bound: Values, applied: Transform, source: Primitive) -> Values:
+    made = bound.values.copy()
+    for row in np.flatnonzero(bound.valid):
+        value = bound.values[row]
+        made[row] = raw(transformed(applied, source, _plain(value, source)))
+    return Values(made, bound.valid)
+
+
+def _plain(value: object, source: Primitive) -> int | str | bytes:
+    """A value of an array as Python has it; texts are kept as bytes, and cut by characters."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace") if source.name == "string" else value
+    return int(value)  # type: ignore[call-overload,no-any-return]  # a number of some kind
+
+
+def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one line per operator
+    (lower, has_lower), (upper, has_upper) = bounds
+    literal = raw(predicate.values[0])
+    match predicate.operator:
+        case "lt":
+            mask = ~has_lower | (lower < literal)
+        case "lt-eq":
+            mask = ~has_lower | (lower <= literal)
+        case "gt":
+            mask = ~has_upper | (upper > literal)
+        case "gt-eq":
+            mask = ~has_upper | (upper >= literal)
+        case "eq":
+            mask = (~has_lower | (lower <= literal)) & (~has_upper | (upper >= literal))
+        case "in":
+            mask = _overlaps(predicate, bounds)
+        case "starts-with":
+            mask = _prefix_within(literal, bounds)
+        case "not-starts-with":
+            has_prefix = has_lower & has_upper & starts_with(lower, literal) & starts_with(upper, literal)
+            mask = ~has_prefix
+        case "not-eq" | "not-in":
+            mask = np.ones(len(lower), dtype=np.bool_)
+        case "is-null" | "not-null" | "is-nan" | "not-nan":
+            raise ValueError(f"{predicate.operator} does not compare with bounds")
+        case _:
+            assert_never(predicate.operator)
+    return mask.astype(np.bool_, copy=False)
+
+
+def _overlaps(predicate: Predicate, bounds: _Bounds) -> Mask:
+    """Whether a value of the set lies within the bounds: the first that is not below them is not above them."""
+    (lower, has_lower), (upper, has_upper) = bounds
+    ordered = sorted_literals(predicate.column.type, predicate.values)
+    places = np.where(has_lower, np.searchsorted(ordered, lower), 0)
+    exists = places < len(ordered)
+    first = ordered[np.minimum(places, len(ordered) - 1)]
+    return exists & (~has_upper | (first <= upper).astype(np.bool_, copy=False))
+
+
+def _prefix_within(prefix: object, bounds: _Bounds) -> Mask:
+    (lower, has_lower), (upper, has_upper) = bounds
+    if not isinstance(prefix, bytes):
+        raise TypeError("a prefix is a text")
+    length = len(prefix)
+    return (~has_lower | (cut(lower, length) <= prefix)) & (~has_upper | (cut(upper, length) >= prefix))

@@ -1,0 +1,74 @@
+"""Which rows of columns match a filter, exactly: used for partition values, of which every row has one."""
+
+from typing import assert_never
+
+import numpy as np
+
+from sandur.iceberg.expressions.arrays import (
+    Array,
+    Mask,
+    Values,
+    ValuesOf,
+    evaluated,
+    raw,
+    sorted_literals,
+    starts_with,
+)
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, Filter, Predicate
+
+
+def matches(found: Filter, values_of: ValuesOf, count: int) -> Mask:
+    """Whether each row matches. A null is not equal to anything, and neither smaller nor greater."""
+    return evaluated(found, lambda predicate: _matches(predicate, values_of(predicate.column)), count)
+
+
+def _matches(predicate: Predicate, found: Values) -> Mask:
+    is_null = ~found.valid
+    match predicate.operator:
+        case "is-null":
+            return is_null
+        case "not-null":
+            return found.valid
+        case _:
+            known = _compared(predicate, found.values)
+            return known | is_null if predicate.operator in MATCHES_NULL else known & found.valid
+
+
+def _compared(predicate: Predicate, values: Array) -> Mask:  # noqa: C901, PLR0912 - one line per operator
+    literal = raw(predicate.values[0]) if predicate.values else False
+    match predicate.operator:
+        case "lt":
+            mask = values < literal
+        case "lt-eq":
+            mask = values <= literal
+        case "gt":
+            mask = values > literal
+        case "gt-eq":
+            mask = values >= literal
+        case "eq":
+            mask = values == literal
+        case "not-eq":
+            mask = values != literal
+        case "in":
+            mask = _is_in(predicate, values)
+        case "not-in":
+            mask = ~_is_in(predicate, values)
+        case "starts-with":
+            mask = starts_with(values, literal)
+        case "not-starts-with":
+            mask = ~starts_with(values, literal)
+        case "is-nan":
+            mask = np.isnan(values)
+        case "not-nan":
+            mask = ~np.isnan(values)
+        case "is-null" | "not-null":
+            raise ValueError(f"{predicate.operator} compares nothing")
+        case _:
+            assert_never(predicate.operator)
+    return mask.astype(np.bool_, copy=False)
+
+
+def _is_in(predicate: Predicate, values: Array) -> Mask:
+    ordered = sorted_literals(predicate.column.type, predicate.values)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[places] == values, dtype=np.bool_)

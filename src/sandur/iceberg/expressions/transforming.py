@@ -1,0 +1,98 @@
+"""What partition transforms make of a single value."""
+
+import struct
+from datetime import date, timedelta
+from typing import Final
+
+from sandur.iceberg.expressions.values import Value
+from sandur.iceberg.transforms import Transform
+from sandur.iceberg.types import Primitive
+
+_EPOCH_DAY: Final = date(1970, 1, 1)
+_EPOCH_ORDINAL: Final = _EPOCH_DAY.toordinal()
+_DAYS_PER_CYCLE: Final = 146_097  # The calendar repeats every 400 years.
+_YEARS_PER_CYCLE: Final = 400
+_MICROS_PER_HOUR: Final = 3_600_000_000
+_MASK: Final = 0xFFFF_FFFF
+
+
+def width_of(transform: Transform) -> int:
+    """The number in `bucket[n]` or `truncate[n]`."""
+    return int(transform.text.partition("[")[2].rstrip("]"))
+
+
+def transformed(transform: Transform, source: Primitive, value: Value) -> Value:
+    """The partition value of a value. Only for transforms that are known and are not void."""
+    match transform.name:
+        case "identity":
+            return value
+        case "bucket":
+            return (murmur3(_hashed_form(source, value)) & 0x7FFF_FFFF) % width_of(transform)
+        case "truncate":
+            return _truncated(width_of(transform), value)
+        case "hour":
+            return int(value) // (_MICROS_PER_HOUR * _nanos_factor(source))
+        case name:
+            return _calendar(name, _days(source, int(value)))
+
+
+def _truncated(width: int, value: Value) -> Value:
+    if isinstance(value, str | bytes):
+        return value[:width]
+    return int(value) - int(value) % width
+
+
+def _nanos_factor(source: Primitive) -> int:
+    return 1000 if source.name.endswith("_ns") else 1
+
+
+def _days(source: Primitive, value: int) -> int:
+    return value if source.name == "date" else value // (24 * _MICROS_PER_HOUR * _nanos_factor(source))
+
+
+def _calendar(name: str, days: int) -> int:
+    if name == "day":
+        return days
+    # Days far outside of what a `date` can hold are moved by whole cycles, and the years moved back.
+    cycles = (days + _EPOCH_ORDINAL - 1) // _DAYS_PER_CYCLE - 1
+    at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
+    years = at.year - _EPOCH_DAY.year + cycles * _YEARS_PER_CYCLE
+    return years if name == "year" else years * 12 + at.month - 1
+
+
+def _hashed_form(source: Primitive, value: Value) -> bytes:
+    match value:
+        case str():
+            return value.encode("utf-8", "surrogatepass")
+        case bytes():
+            return value
+        case _ if source.name == "decimal":
+            number = int(value)
+            return number.to_bytes(((number if number >= 0 else ~number).bit_length() // 8) + 1, signed=True)
+        case _:
+            # Nanoseconds hash as the microseconds that they lie in, so that a promoted column keeps its buckets.
+            number = int(value) // _nanos_factor(source) if source.name.startswith("timestamp") else int(value)
+            return struct.pack("<q", number)
+
+
+def murmur3(data: bytes) -> int:
+    """The 32-bit Murmur3 hash (x86 variant, seed 0), unsigned."""
+    result = 0
+    whole = len(data) // 4 * 4
+    for (block,) in struct.iter_unpack("<I", data[:whole]):
+        result ^= _mixed(block)
+        result = (_rotated(result, 13) * 5 + 0xE654_6B64) & _MASK
+    if tail := data[whole:]:
+        result ^= _mixed(int.from_bytes(tail, "little"))
+    result ^= len(data)
+    result = (result ^ result >> 16) * 0x85EB_CA6B & _MASK
+    result = (result ^ result >> 13) * 0xC2B2_AE35 & _MASK
+    return result ^ result >> 16
+
+
+def _mixed(block: int) -> int:
+    return _rotated(block * 0xCC9E_2D51 & _MASK, 15) * 0x1B87_3593 & _MASK
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> (32 - bits)) & _MASK

@@ -1,0 +1,261 @@
+"""Single values of Iceberg types: from JSON literals, to JSON, and from the bytes in which bounds are kept.
+
+In Python a boolean is a bool; int, long, date, time and all timestamps are ints (days, microseconds or nanoseconds);
+float and double are floats; a decimal is its unscaled int; a string is a str; uuid, fixed and binary are bytes.
+"""
+
+import re
+import struct
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Final, NamedTuple
+
+from sandur.errors import BadRequest
+from sandur.iceberg.raw_json import encode, shortened
+from sandur.iceberg.types import Primitive
+
+Value = bool | int | float | str | bytes
+Json = bool | int | float | str | None | list["Json"] | dict[str, "Json"]
+
+INTEGERS: Final = frozenset(
+    {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+)
+FLOATS: Final = frozenset({"float", "double"})
+BYTES: Final = frozenset({"uuid", "fixed", "binary"})
+COMPARABLE: Final = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
+
+MICROS_PER_DAY: Final = 86_400_000_000
+_MICROS_PER_SECOND: Final = 1_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY: Final = date(1970, 1, 1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_RANGES: Final = {"int": 31, "date": 31}
+_TIME: Final = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?\Z")
+_TIMESTAMP: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?\Z"
+)
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_HEX: Final = re.compile(r"([0-9a-fA-F]{2})*\Z")
+_EXACT: Final = Context(prec=200)
+_DECIMAL_DIGITS_MAX: Final = 100
+_LE: Final = {"int": "<i", "date": "<i", "float": "<f", "double": "<d"}
+
+
+class Found(NamedTuple):
+    """A literal as a column sees it.
+
+    `side` is 0 for a value of the type itself. It is -1 when the literal lies right below the value, or below all
+    values, and 1 when it lies above: nothing is equal to it then, but everything compares with it.
+    """
+
+    value: Value
+    side: int = 0
+
+
+def literal(column: Primitive, given: Json, *, nanos: bool = False) -> Found:
+    """What a JSON literal is for a column of that type; BadRequest when it is nothing.
+
+    A number for a column of nanoseconds counts microseconds, as in Java, unless `nanos` says otherwise.
+    """
+    found = _literal(column, given, nanos=nanos)
+    if found is None:
+        shown = shortened(encode(given).decode())
+        raise BadRequest(f"Invalid value for conversion to type {column.text}: {shown}")
+    return found
+
+
+def _literal(column: Primitive, given: Json, *, nanos: bool) -> Found | None:  # noqa: PLR0911 - one line per family
+    name = column.name
+    if name == "boolean":
+        return Found(given) if isinstance(given, bool) else None
+    if isinstance(given, bool) or given is None or isinstance(given, list | dict):
+        return None
+    if name == "string":
+        return Found(given) if isinstance(given, str) else None
+    if name in BYTES:
+        return _bytes_literal(column, given)
+    if name == "decimal":
+        return _decimal_literal(column, given)
+    if name in FLOATS:
+        return _float_literal(name, given)
+    if name in INTEGERS:
+        return _integer_literal(name, given, nanos=nanos)
+    return None
+
+
+def _bytes_literal(column: Primitive, given: Json) -> Found | None:
+    if not isinstance(given, str):
+        return None
+    if column.name == "uuid":
+        return Found(bytes.fromhex(given.replace("-", ""))) if _UUID.match(given) else None
+    if not _HEX.match(given) or (column.name == "fixed" and len(given) != 2 * column.length):
+        return None
+    return Found(bytes.fromhex(given))
+
+
+def _decimal_literal(column: Primitive, given: Json) -> Found | None:
+    try:
+        number = Decimal(str(given))
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > _DECIMAL_DIGITS_MAX:
+        return None
+    if len(number.as_tuple().digits) > _DECIMAL_DIGITS_MAX:
+        return None
+    scaled = _EXACT.scaleb(number, column.scale)
+    below = int(scaled // 1) if scaled >= 0 else -int(-scaled // 1)
+    if scaled == below:
+        return Found(below)
+    return Found(below, 1) if scaled > below else Found(below, -1)
+
+
+def _float_literal(name: str, given: Json) -> Found | None:
+    if not isinstance(given, int | float):
+        return None
+    try:
+        number = float(given)
+        return Found(struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number)
+    except OverflowError:
+        return Found(float("inf") if given > 0 else float("-inf"))
+
+
+def _integer_literal(name: str, given: Json, *, nanos: bool) -> Found | None:
+    if isinstance(given, str):
+        number = _temporal(name, given)
+    elif isinstance(given, int):
+        number = given * 1000 if name.endswith("_ns") and not nanos else given
+    else:
+        number = int(given) if isinstance(given, float) and given.is_integer() and name in {"int", "long"} else None
+    if number is None:
+        return None
+    half = 1 << _RANGES.get(name, 63)
+    if number >= half:
+        return Found(half - 1, 1)
+    return Found(-half, -1) if number < -half else Found(number)
+
+
+def _temporal(name: str, text: str) -> int | None:
+    try:
+        match name:
+            case "date":
+                return (date.fromisoformat(text) - _EPOCH_DAY).days
+            case "time":
+                return _time_micros(text)
+            case "timestamp" | "timestamp_ns" | "timestamptz" | "timestamptz_ns":
+                nanos = _timestamp_nanos(text, has_zone="tz" in name)
+                return nanos if nanos is None or name.endswith("_ns") else nanos // 1000
+            case _:
+                return None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _time_micros(text: str) -> int | None:
+    match = _TIME.match(text)
+    if match is None:
+        return None
+    at = time.fromisoformat(match[1])
+    return ((at.hour * 60 + at.minute) * 60 + at.second) * _MICROS_PER_SECOND + _nanos(match[2]) // 1000
+
+
+def _timestamp_nanos(text: str, *, has_zone: bool) -> int | None:
+    match = _TIMESTAMP.match(text)
+    if match is None or (match[3] is not None) != has_zone:
+        return None
+    zone = "+00:00" if match[3] in {None, "Z"} else match[3]
+    at = datetime.fromisoformat(match[1] + zone)
+    return (at - _EPOCH) // _MICROSECOND * 1000 + _nanos(match[2])
+
+
+def _nanos(fraction: str | None) -> int:
+    return int((fraction or "0").ljust(9, "0"))
+
+
+def spelled(column: Primitive, value: Value) -> Json:  # noqa: C901, PLR0911 - one line per type
+    """The value as JSON, in the form that clients bind: ISO texts, decimals as texts, bytes as upper-case hex."""
+    match column.name:
+        case "decimal":
+            return _decimal_text(int(value), column.scale)
+        case "date":
+            return _date_text(int(value))
+        case "time":
+            return _time_text(int(value))
+        case "timestamp" | "timestamptz":
+            return _timestamp_text(int(value), digits=6, zone="+00:00" if "tz" in column.name else "")
+        case "timestamp_ns" | "timestamptz_ns":
+            return _timestamp_text(int(value), digits=9, zone="+00:00" if "tz" in column.name else "")
+        case "uuid" if isinstance(value, bytes):
+            text = value.hex()
+            return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        case "fixed" | "binary" if isinstance(value, bytes):
+            return value.hex().upper()
+        case "boolean":
+            return bool(value)
+        case "float" | "double":
+            return float(value)
+        case "int" | "long":
+            return int(value)
+        case _:
+            return value if not isinstance(value, bytes) else value.hex().upper()
+
+
+def _decimal_text(unscaled: int, scale: int) -> str:
+    if scale == 0:
+        return str(unscaled)
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _date_text(days: int) -> str | int:
+    try:
+        return (_EPOCH_DAY + timedelta(days=days)).isoformat()
+    except OverflowError:
+        return days  # Beyond the years that a text can name; clients read a number as days.
+
+
+def _time_text(micros: int) -> str:
+    seconds, fraction = divmod(micros, _MICROS_PER_SECOND)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
+
+
+def _timestamp_text(count: int, *, digits: int, zone: str) -> str | int:
+    seconds, fraction = divmod(count, 10**digits)
+    try:
+        at = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return count
+    return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{fraction:0{digits}d}{zone}"
+
+
+def from_bytes(column: Primitive, data: bytes) -> Value | None:  # noqa: PLR0911 - one line per family
+    """The value in its binary form; None when these bytes are none of the type. Older, narrower types are promoted."""
+    name = column.name
+    if name == "string":
+        return data.decode("utf-8", "surrogateescape") if _is_utf8(data) else None
+    if name in BYTES:
+        return data
+    if name == "decimal":
+        return int.from_bytes(data, signed=True) if data else None
+    if name == "boolean":
+        return data != b"\x00" if data else None
+    if name in FLOATS:
+        return _float_from(data)
+    if name in INTEGERS and len(data) in {4, 8}:
+        number = int.from_bytes(data, "little", signed=True)
+        is_promoted_date = len(data) == 4 and name.startswith("timestamp")  # noqa: PLR2004 - the width of a date
+        return number * MICROS_PER_DAY * (1000 if name.endswith("_ns") else 1) if is_promoted_date else number
+    return None
+
+
+def _float_from(data: bytes) -> float | None:
+    forms = {4: "<f", 8: "<d"}
+    found: float | None = struct.unpack(forms[len(data)], data)[0] if len(data) in forms else None
+    return found
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""Avro's container: a header that says how to read the rest, and blocks of records."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_ENTRIES_MAX: Final = 1_000
+_VARINT_BYTES_MAX: Final = 10
+
+
+class Block(NamedTuple):
+    """Where the records of one block lie, still compressed, and how many there are."""
+
+    records: int
+    start: int
+    stop: int
+
+
+class Container:
+    """A file of records; `metadata` is its header, `schema` the record's, without what Avro adds to plain types."""
+
+    def __init__(self, data: bytes, metadata: Mapping[str, bytes], body_start: int) -> None:
+        self.data = data
+        self.metadata = metadata
+        self._body_start = body_start
+
+    @property
+    def codec(self) -> str:
+        return self.metadata.get("avro.codec", b"null").decode()
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        found = _plain(json.loads(self.metadata["avro.schema"]))
+        if not isinstance(found, dict):
+            raise TypeError("the schema is no record")
+        return found
+
+    def with_metadata(self, metadata: Mapping[str, bytes]) -> bytes:
+        """The same file with another header."""
+        header = b"".join(_text(name.encode()) + _text(value) for name, value in metadata.items())
+        count = encoded_varint(len(metadata))
+        start = self._body_start - _SYNC_BYTES
+        return b"".join((_MAGIC, count, header, b"\x00", memoryview(self.data)[start:]))
+
+    def blocks(self) -> list[Block]:
+        """Every block in order; ValueError when the file does not end with one."""
+        found: list[Block] = []
+        sync = self.data[self._body_start - _SYNC_BYTES : self._body_start]
+        place = self._body_start
+        while place < len(self.data):
+            count, place = varint(self.data, place)
+            size, place = varint(self.data, place)
+            stop = place + size
+            if count < 0 or size < 0 or self.data[stop : stop + _SYNC_BYTES] != sync:
+                raise ValueError("a block does not end where it should")
+            found.append(Block(count, place, stop))
+            place = stop + _SYNC_BYTES
+        return found
+
+
+def opened(data: bytes) -> Container:
+    """The container in these bytes; ValueError when there is none."""
+    if not data.startswith(_MAGIC):
+        raise ValueError("not an Avro file")
+    metadata: dict[str, bytes] = {}
+    place = len(_MAGIC)
+    while True:
+        count, place = varint(data, place)
+        if count == 0:
+            break
+        if count < 0:
+            _, place = varint(data, place)
+        if abs(count) + len(metadata) > _ENTRIES_MAX:
+            raise ValueError("the header has too many entries")
+        for _ in range(abs(count)):
+            name, place = _bytes(data, place)
+            value, place = _bytes(data, place)
+            metadata[name.decode()] = value
+    if place + _SYNC_BYTES > len(data):
+        raise ValueError("the header is cut off")
+    return Container(data, metadata, place + _SYNC_BYTES)
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number, and where the next one begins."""
+    found = shift = 0
+    for _ in range(_VARINT_BYTES_MAX):
+        byte = data[place]
+        place += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+            return (found >> 1) ^ -(found & 1), place
+        shift += 7
+    raise ValueError("a number has too many bytes")
+
+
+def encoded_varint(number: int) -> bytes:
+    """The number as Avro writes it; not negative."""
+    rest = number << 1
+    found = bytearray()
+    while rest > 0x7F:  # noqa: PLR2004 - what fits into seven bits
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    found.append(rest)
+    return bytes(found)
+
+
+def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
+    size, place = varint(data, place)
+    if size < 0 or place + size > len(data):
+        raise ValueError("a text is cut off")
+    return data[place : place + size], place + size
+
+
+def _text(data: bytes) -> bytes:
+    return encoded_varint(len(data)) + data
+
+
+def _plain(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
+    """The schema without logical types."""
+    match schema:
+        case dict():
+            return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
+        case list():
+            return [_plain(one) for one in schema]
+        case _:
+            return schema

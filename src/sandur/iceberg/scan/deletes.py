@@ -1,0 +1,117 @@
+"""Which delete files apply to a data file: by sequence number, and by partition, path, or everywhere."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sandur.iceberg.expressions.arrays import Mask
+from sandur.iceberg.scan.entries import Entries
+
+DATA_FILE: Final = 0
+POSITION_DELETES: Final = 1
+EQUALITY_DELETES: Final = 2
+
+# The reserved id of the column in which a position delete file keeps the paths of data files.
+_PATH_FIELD_ID: Final = 2_147_483_546
+
+PartitionKey = tuple[int, tuple[object, ...]]
+
+
+class DeleteFile(NamedTuple):
+    """A delete file: where it stands among the entries, and from when on it counts."""
+
+    entries: Entries
+    row: int
+    sequence_number: int
+
+
+class DeleteIndex:
+    """All delete files of a snapshot that may matter to a scan."""
+
+    def __init__(self, groups: Iterable[tuple[Entries, Mask]]) -> None:
+        self.count = 0
+        self._vectors: dict[str, DeleteFile] = {}
+        self._by_path: dict[str, list[DeleteFile]] = {}
+        self._positions: dict[PartitionKey, list[DeleteFile]] = {}
+        self._equalities: dict[PartitionKey, list[DeleteFile]] = {}
+        self._everywhere: list[DeleteFile] = []
+        for entries, mask in groups:
+            self._add(entries, mask)
+
+    def _add(self, entries: Entries, mask: Mask) -> None:
+        rows = [int(row) for row in mask.nonzero()[0]]
+        if not rows:
+            return
+        keys = partition_keys(entries, rows)
+        columns = entries.columns
+        content = columns.numbers("content").values
+        formats = columns.column("file_format").to_pylist()
+        named = _named_paths(entries)
+        for row, key in zip(rows, keys, strict=True):
+            file = DeleteFile(entries, row, int(entries.sequence_numbers[row]))
+            self.count += 1
+            path = named[row]
+            if content[row] == EQUALITY_DELETES:
+                # A delete that belongs to no partition holds in all of them, of every spec.
+                target = self._everywhere if not entries.spec.fields else self._equalities.setdefault(key, [])
+                target.append(file)
+            elif path is not None and formats[row].lower() == "puffin":
+                self._vectors[path] = file
+            elif path is not None:
+                self._by_path.setdefault(path, []).append(file)
+            else:
+                self._positions.setdefault(key, []).append(file)
+
+    def of(self, entries: Entries, rows: Sequence[int]) -> list[list[DeleteFile]]:
+        """The delete files of each of these data files."""
+        if self.count == 0:
+            return [[] for _ in rows]
+        paths = entries.columns.column("file_path").take(rows).to_pylist()
+        keys: Sequence[PartitionKey | None] = (
+            partition_keys(entries, rows) if self._positions or self._equalities else [None] * len(rows)
+        )
+        return [
+            self._of_file(path, key, int(entries.sequence_numbers[row]))
+            for path, key, row in zip(paths, keys, rows, strict=True)
+        ]
+
+    def _of_file(self, path: str, key: PartitionKey | None, sequence_number: int) -> list[DeleteFile]:
+        # An equality delete is about rows that were there before its own commit, a position delete also about those
+        # that came with it.
+        found = [file for file in self._everywhere if file.sequence_number > sequence_number]
+        if key is not None:
+            found += [file for file in self._equalities.get(key, ()) if file.sequence_number > sequence_number]
+        vector = self._vectors.get(path)
+        if vector is not None and vector.sequence_number >= sequence_number:
+            # A deletion vector holds everything that position deletes said before.
+            return [*found, vector]
+        found += [file for file in self._by_path.get(path, ()) if file.sequence_number >= sequence_number]
+        if key is not None:
+            found += [file for file in self._positions.get(key, ()) if file.sequence_number >= sequence_number]
+        return found
+
+
+def partition_keys(entries: Entries, rows: Sequence[int]) -> list[PartitionKey]:
+    """The spec and the partition values of each row, as something that can be looked up."""
+    spec_id = entries.spec.spec_id or 0
+    if not entries.spec.fields:
+        return [(spec_id, ())] * len(rows)
+    names = [f"partition.{field.field_id or 0}" for field in entries.spec.fields]
+    columns = [
+        entries.columns.column(name).take(rows).to_pylist() if entries.columns.has(name) else [None] * len(rows)
+        for name in names
+    ]
+    return [(spec_id, values) for values in zip(*columns, strict=True)]
+
+
+def _named_paths(entries: Entries) -> list[str | None]:
+    """The one data file that a position delete file is about, if it is about one: told, or seen from its bounds."""
+    columns = entries.columns
+    named: list[str | None] = columns.column("referenced_data_file").to_pylist()
+    lower, upper = f"lower_bounds.{_PATH_FIELD_ID}", f"upper_bounds.{_PATH_FIELD_ID}"
+    if not columns.has(lower) or not columns.has(upper):
+        return named
+    bounds = zip(columns.column(lower).to_pylist(), columns.column(upper).to_pylist(), strict=True)
+    return [
+        path if path is not None or low is None or low != high else low.decode("utf-8", "replace")
+        for path, (low, high) in zip(named, bounds, strict=True)
+    ]

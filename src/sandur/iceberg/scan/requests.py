@@ -1,0 +1,156 @@
+"""What a scan asks for: the body of a plan request, and what it means for one table."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from sandur.errors import BadRequest
+from sandur.iceberg.expressions.binding import Names, bound_filter
+from sandur.iceberg.expressions.parsing import Unbound, parsed_filter
+from sandur.iceberg.expressions.predicates import Filter
+from sandur.iceberg.expressions.values import Json
+from sandur.iceberg.raw_json import Int64, check_utf8, decode
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+
+_WHAT: Final = "plan request"
+APPEND: Final = "append"
+ANCESTORS_MAX: Final = 1_000_000
+
+Natural64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """A request to plan a scan. What is absent has its default; a filter that is null is an error."""
+
+    snapshot_id: Int64 | None = None
+    start_snapshot_id: Int64 | None = None
+    end_snapshot_id: Int64 | None = None
+    select: tuple[str, ...] | None = None
+    filter: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    min_rows_requested: Natural64 | None = None
+    case_sensitive: bool | None = None
+    use_snapshot_schema: bool | None = None
+    stats_fields: tuple[str, ...] | None = None
+
+    @property
+    def is_case_sensitive(self) -> bool:
+        return self.case_sensitive is not False
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.end_snapshot_id is not None
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """A scan of one table: of a snapshot, or of what the snapshots in `appended` added on the way to it.
+
+    No snapshot means that there is nothing to read yet.
+    """
+
+    snapshot: Snapshot | None
+    schema: Schema
+    filter: Filter
+    stats_ids: frozenset[int]
+    appended: tuple[Snapshot, ...] | None = None
+    min_rows: int | None = None
+
+    @property
+    def appended_ids(self) -> frozenset[int] | None:
+        return None if self.appended is None else frozenset(snapshot.snapshot_id for snapshot in self.appended)
+
+
+def decode_scan_request(body: bytes) -> ScanRequest:
+    """The request in a body; BadRequest for one that contradicts itself."""
+    check_utf8(body, _WHAT)
+    request = decode(body or b"{}", ScanRequest, _WHAT)
+    point, start, end = request.snapshot_id, request.start_snapshot_id, request.end_snapshot_id
+    if point is not None and (start is not None or end is not None):
+        raise BadRequest(f"Invalid {_WHAT}: snapshot-id and start-snapshot-id or end-snapshot-id exclude each other")
+    if (start is None) != (end is None):
+        raise BadRequest(f"Invalid {_WHAT}: start-snapshot-id and end-snapshot-id need each other")
+    if request.filter is not msgspec.UNSET and bytes(request.filter) == b"null":
+        raise BadRequest(f"Invalid {_WHAT}: filter is null; leave it out to filter nothing")
+    return request
+
+
+def scan_of(request: ScanRequest, metadata: TableMetadata) -> Scan:
+    """What the request means for the table; BadRequest for a snapshot or a column that it does not have."""
+    snapshot, appended = _snapshots(request, metadata)
+    schema = _schema(metadata, snapshot if request.use_snapshot_schema else None)
+    names = Names(schema, is_case_sensitive=request.is_case_sensitive)
+    for name in request.select or ():
+        if not name.startswith("_"):  # Readers add columns of their own, such as _file and _pos.
+            names.id_of(name)
+    return Scan(
+        snapshot=snapshot,
+        schema=schema,
+        filter=bound_filter(unbound_filter(request), schema, is_case_sensitive=request.is_case_sensitive),
+        stats_ids=_with_fields_below(schema, frozenset(names.id_of(name) for name in request.stats_fields or ())),
+        appended=appended,
+        min_rows=request.min_rows_requested,
+    )
+
+
+def unbound_filter(request: ScanRequest) -> Unbound:
+    if request.filter is msgspec.UNSET:
+        return True
+    given: Json = decode(request.filter, object, "filter")  # type: ignore[assignment]  # JSON is nothing else
+    return parsed_filter(given)
+
+
+def _with_fields_below(schema: Schema, ids: frozenset[int]) -> frozenset[int]:
+    """Statistics are kept of leaves: asking for a struct asks for what it holds."""
+    found = set(ids)
+    for column in schema.columns.values():
+        if column.parent_id in found:
+            found.add(column.id)
+    return frozenset(found)
+
+
+def _snapshots(request: ScanRequest, metadata: TableMetadata) -> tuple[Snapshot | None, tuple[Snapshot, ...] | None]:
+    if request.start_snapshot_id is not None and request.end_snapshot_id is not None:
+        appended = appended_between(metadata, request.start_snapshot_id, request.end_snapshot_id)
+        return _snapshot(metadata, request.end_snapshot_id), appended
+    if request.snapshot_id is not None:
+        return _snapshot(metadata, request.snapshot_id), None
+    return metadata.current_snapshot, None
+
+
+def _snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
+    found = metadata.snapshot(snapshot_id)
+    if found is None:
+        raise BadRequest(f"Cannot find snapshot with ID {snapshot_id}")
+    return found
+
+
+def appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Snapshot, ...]:
+    """The snapshots after `start`, up to and with `end`, that only appended, oldest first.
+
+    BadRequest when the one is no ancestor of the other.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    for wanted in (start, end):
+        if wanted not in by_id:
+            raise BadRequest(f"Cannot find snapshot with ID {wanted}")
+    found: list[Snapshot] = []
+    here: int | None = end
+    for _ in range(min(len(by_id), ANCESTORS_MAX) + 1):
+        if here == start:
+            return tuple(reversed(found))
+        if here is None or here not in by_id:
+            break
+        snapshot = by_id[here]
+        if (snapshot.summary or {}).get("operation", APPEND) == APPEND:
+            found.append(snapshot)
+        here = snapshot.parent_snapshot_id
+    raise BadRequest(f"Starting snapshot (exclusive) {start} is not an ancestor of end snapshot {end}")
+
+
+def _schema(metadata: TableMetadata, snapshot: Snapshot | None) -> Schema:
+    if snapshot is not None and snapshot.schema_id is not None:
+        for schema in metadata.schemas:
+            if schema.schema_id == snapshot.schema_id:
+                return schema
+    return metadata.current_schema

@@ -1,0 +1,112 @@
+"""Manifests and manifest lists decoded from Avro."""
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import fastavro
+import msgspec
+import pyarrow as pa
+
+from sandur.errors import Invalid
+from sandur.iceberg.scan.columns import ManifestColumns, columns_of
+from sandur.iceberg.scan.container import Container, opened
+from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
+
+_FIELD_ID_START: Final = 1000
+_KEPT_AS: Final[Mapping[str, pa.DataType]] = {
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.binary(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "null": pa.null(),
+}
+
+
+class PartitionField(NamedTuple):
+    """A partition field in a manifest's own schema."""
+
+    id: int
+    name: str
+    kept_as: pa.DataType
+
+
+def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
+    """The manifests that a manifest list names; Invalid when it is none."""
+    try:
+        _, records = _records(data)
+        return tuple(manifest_file(record) for record in records)
+    except (msgspec.ValidationError, *_BROKEN) as error:
+        raise _unreadable("manifest list", location, error) from error
+
+
+def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
+    """The live entries of a manifest as columns; Invalid when it is none."""
+    try:
+        container, records = _records(data)
+        return columns_of(records, partition_fields(container.schema), header_of(container))
+    except _BROKEN as error:
+        raise _unreadable("manifest", location, error) from error
+
+
+# Bytes that are not what they seem break a decoder in any of these ways.
+_BROKEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    pa.ArrowException,
+)
+
+
+def header_of(container: Container) -> dict[str, str]:
+    kept = ("partition-spec-id", "content", "format-version")
+    return {name: container.metadata[name].decode() for name in kept if name in container.metadata}
+
+
+def partition_fields(schema: Mapping[str, Any]) -> list[PartitionField]:
+    """The partition fields of a manifest, from its Avro schema."""
+    file = _field(schema, "data_file")["type"]
+    partition = _without_null(_field(file, "partition")["type"])
+    return [
+        PartitionField(field.get("field-id", _FIELD_ID_START + place), field["name"], _kept_as(field["type"]))
+        for place, field in enumerate(partition["fields"])
+    ]
+
+
+def _field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(field for field in schema["fields"] if field["name"] == name)
+    return found
+
+
+def _without_null(kind: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
+    return next((one for one in kind if one != "null"), "null") if isinstance(kind, list) else kind
+
+
+def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
+    plain = _without_null(kind)
+    return _KEPT_AS[plain["type"] if isinstance(plain, dict) else plain]
+
+
+def _records(data: bytes) -> tuple[Container, list[dict[str, Any]]]:
+    container = opened(data)
+    schema = json.dumps(container.schema).encode()
+    # Read with a schema that says nothing of dates and decimals: what is compared are the numbers and bytes themselves.
+    plain = container.with_metadata({**container.metadata, "avro.schema": schema})
+    records: list[Any] = list(fastavro.reader(io.BytesIO(plain)))
+    if not all(isinstance(record, dict) for record in records):
+        raise TypeError("an entry is no record")
+    return container, records
+
+
+def _unreadable(what: str, location: str, error: Exception) -> Invalid:
+    return Invalid(f"{what} {location}: cannot be read: {type(error).__name__}: {str(error)[:200]}")

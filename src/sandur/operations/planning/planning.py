@@ -1,0 +1,194 @@
+"""Plan a scan, ask what became of it, give it up, and fetch its tasks."""
+
+from collections.abc import Awaitable
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.sources import Request
+from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
+from sandur.iceberg.scan.requests import Scan, ScanRequest, scan_of
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.documents import TABLES, Document, load_document
+from sandur.operations.load_table import current_document
+from sandur.operations.names import look
+from sandur.operations.placing import allowed_roots
+from sandur.operations.planning.plans import (
+    Plan,
+    found_plan,
+    keep_plan,
+    new_plan_id,
+    no_such_plan,
+    plan_cell,
+    ttl_ms,
+)
+from sandur.operations.planning.reading import Manifests
+from sandur.operations.planning.running import Limits, run_plan, run_task
+from sandur.operations.planning.selecting import Selecting
+from sandur.operations.planning.tokens import decoded_task, no_such_task
+from sandur.operations.planning.under_way import Answered
+from sandur.operations.together import both
+from sandur.operations.workspace import Workspace
+from sandur.settings import seconds_of
+from sandur.storage.cell import Held
+
+CANCEL_TRIES_MAX: Final = 4
+TASK_SLACK: Final = 4
+
+
+class Submitted(NamedTuple):
+    """The plan is being worked out: ask again."""
+
+    plan_id: str
+
+
+class Cancelled(NamedTuple):
+    """The plan was given up."""
+
+    plan_id: str
+
+
+class Failed(NamedTuple):
+    """The plan cannot be worked out, and will not be."""
+
+    plan_id: str
+    error: SandurError
+
+
+class Completed(NamedTuple):
+    """The plan is worked out."""
+
+    plan_id: str
+    answered: Answered
+
+
+Result = Submitted | Cancelled | Failed | Completed
+
+
+async def plan_table_scan(
+    workspace: Workspace, identifier: Identifier, scan_request: ScanRequest, request: Request
+) -> Submitted | Failed | Completed:
+    """Plan a scan of the table as it is now. What takes too long is answered as submitted, and worked on behind it."""
+    document = await current_document(workspace, identifier)
+    scan = scan_of(scan_request, document.metadata)
+    table_uuid = document.metadata.table_uuid or ""
+    now_ms = workspace.clock.now_ms()
+    plan = Plan(
+        plan_id=new_plan_id(workspace, table_uuid, request),
+        table_uuid=table_uuid,
+        principal=request.source.principal,
+        metadata_location=document.location,
+        snapshot_id=scan.snapshot.snapshot_id if scan.snapshot else None,
+        request=scan_request,
+        entries_per_task=workspace.settings.plan_task_files,
+        created_ms=now_ms,
+        expires_ms=now_ms + ttl_ms(workspace),
+    )
+    # Kept before it is answered: a plan that a client knows of is there, whichever server is asked next.
+    result, _ = await both(
+        _worked_out(workspace, identifier, plan, scan, document.metadata), keep_plan(workspace, plan)
+    )
+    return result
+
+
+async def fetch_planning_result(
+    workspace: Workspace, identifier: Identifier, plan_id: str, *, principal: str
+) -> Result:
+    """What became of a plan. A server that has not worked on it does so now: the one that did may be gone."""
+    plan = (await _plan_of_table(workspace, identifier, plan_id, principal)).value
+    if plan.state == "cancelled":
+        return Cancelled(plan_id)
+    try:
+        document, scan = await _pinned(workspace, identifier, plan)
+    except SandurError as error:
+        return _failed_or_raised(plan_id, error)
+    return await _worked_out(workspace, identifier, plan, scan, document.metadata)
+
+
+async def cancel_planning(workspace: Workspace, identifier: Identifier, plan_id: str, *, principal: str) -> None:
+    """Give a plan up: whoever asks for it from now on is told so, and its tasks are gone."""
+    for _ in range(CANCEL_TRIES_MAX):
+        held = await _plan_of_table(workspace, identifier, plan_id, principal)
+        if held.value.state == "cancelled":
+            return
+        workspace.plans.give_up(plan_id)
+        try:
+            gone = replace(held.value, state="cancelled", request=ScanRequest())
+            await plan_cell(workspace, plan_id).swap(gone, expected=held.version)
+        except SwapLost:
+            continue
+        return
+
+
+async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: str, *, principal: str) -> bytes:
+    """The files behind a task, as fields of a JSON object; the same again and again while the plan lasts."""
+    entries_max = workspace.settings.plan_task_files * TASK_SLACK
+    task = decoded_task(token, entries_max=entries_max)
+    try:
+        plan = (await _plan_of_table(workspace, identifier, task.plan_id, principal)).value
+    except NotFound as error:
+        raise no_such_task(token) if error.subject == "plan" else error from None
+    if plan.state == "cancelled" or plan.snapshot_id != task.snapshot_id:
+        raise no_such_task(token)
+    document, scan = await _pinned(workspace, identifier, plan)
+    return await run_task(await _selecting(workspace, identifier, scan, document.metadata), task)
+
+
+async def _plan_of_table(workspace: Workspace, identifier: Identifier, plan_id: str, principal: str) -> Held[Plan]:
+    """The plan, if it is one of the table that has this name now."""
+    found, held = await both(look(workspace, identifier), _or_none(found_plan(workspace, plan_id, principal=principal)))
+    if found is None or found.name.value.kind != "table":
+        raise TABLES.missing(identifier)
+    if held is None or held.value.table_uuid != found.pointer.value.table_uuid:
+        raise no_such_plan(plan_id)
+    return held
+
+
+async def _or_none(reading: Awaitable[Held[Plan]]) -> Held[Plan] | None:
+    try:
+        return await reading
+    except NotFound:
+        return None
+
+
+async def _pinned(workspace: Workspace, identifier: Identifier, plan: Plan) -> tuple[Document[TableMetadata], Scan]:
+    """The table as it was when the plan was made, of which the plan's snapshot is all that matters."""
+    try:
+        document = await load_document(workspace, TABLES, plan.metadata_location)
+    except NotFound:  # Old metadata files may be taken away; the snapshot is in the current one as long as it lives.
+        document = await current_document(workspace, identifier)
+    asked = plan.request
+    if not asked.is_incremental and plan.snapshot_id is not None:
+        asked = replace(asked, snapshot_id=plan.snapshot_id)
+    scan = scan_of(asked, document.metadata)
+    return document, scan if plan.snapshot_id is not None else replace(scan, snapshot=None)
+
+
+async def _selecting(workspace: Workspace, identifier: Identifier, scan: Scan, metadata: TableMetadata) -> Selecting:
+    return Selecting(scan, metadata, Manifests(workspace, await allowed_roots(workspace, identifier.catalog)))
+
+
+async def _worked_out(
+    workspace: Workspace, identifier: Identifier, plan: Plan, scan: Scan, metadata: TableMetadata
+) -> Submitted | Failed | Completed:
+    """Work on the plan for as long as a client waits; then go on behind the answer."""
+    settings = workspace.settings
+    wait_seconds = seconds_of(settings.plan_wait)
+    limits = Limits(settings.plan_inline_files_max, plan.entries_per_task, wait_seconds / 2)
+
+    async def work() -> Answered:
+        return await run_plan(plan.plan_id, await _selecting(workspace, identifier, scan, metadata), limits)
+
+    try:
+        answered = await workspace.plans.worked_on(plan.plan_id, work, wait_seconds=wait_seconds)
+    except SandurError as error:
+        return _failed_or_raised(plan.plan_id, error)
+    return Submitted(plan.plan_id) if answered is None else Completed(plan.plan_id, answered)
+
+
+def _failed_or_raised(plan_id: str, error: SandurError) -> Failed:
+    """A plan fails for good when what it needs is not there or not readable; what may pass is told as it is."""
+    if isinstance(error, BadRequest) or (isinstance(error, NotFound) and error.subject == "file"):
+        return Failed(plan_id, error)
+    raise error

@@ -1,0 +1,75 @@
+"""Plans as they are kept: what was asked, of which snapshot, by whom, and until when.
+
+A plan is only its question: what it asks about never changes, so whichever server is asked can answer. That makes a
+plan outlive the server that took it, and costs one small object.
+"""
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+from sandur.catalog.sources import Request
+from sandur.errors import NotFound, SwapLost
+from sandur.iceberg.scan.requests import ScanRequest
+from sandur.operations.workspace import Workspace
+from sandur.settings import seconds_of
+from sandur.storage.cell import Cell, Held
+
+FOLDER = "plans"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan. `snapshot_id` is absent for a table that had no snapshot."""
+
+    plan_id: str
+    state: Literal["open", "cancelled"] = "open"
+    table_uuid: str
+    principal: str
+    metadata_location: str
+    snapshot_id: int | None
+    request: ScanRequest
+    entries_per_task: int
+    created_ms: int
+    expires_ms: int
+    event_id: str = ""
+
+
+def plan_cell(workspace: Workspace, plan_id: str) -> Cell[Plan]:
+    return Cell(workspace.store, workspace.layout.operational(FOLDER, plan_id), Plan, workspace.clock)
+
+
+def new_plan_id(workspace: Workspace, table_uuid: str, request: Request) -> str:
+    """A fresh id; with an idempotency key always the same one, so that a repeated request finds its plan."""
+    if request.key is None:
+        return workspace.clock.new_id()
+    asked = f"{request.key}\n{request.hash}\n{request.source.principal}\n{table_uuid}"
+    return hashlib.sha256(asked.encode()).hexdigest()[:32]
+
+
+def ttl_ms(workspace: Workspace) -> int:
+    return seconds_of(workspace.settings.plan_ttl) * 1_000
+
+
+async def keep_plan(workspace: Workspace, plan: Plan) -> None:
+    """Write the plan; one that is there already was written by an earlier try of the same request."""
+    try:
+        await plan_cell(workspace, plan.plan_id).create(plan)
+    except SwapLost:
+        return
+
+
+async def found_plan(workspace: Workspace, plan_id: str, *, principal: str) -> Held[Plan]:
+    """The plan, for whoever asked for it and while it lasts; NotFound otherwise."""
+    held = await plan_cell(workspace, plan_id).read() if is_plan_id(plan_id) else None
+    if held is None or held.value.principal != principal or held.value.expires_ms <= workspace.clock.now_ms():
+        raise no_such_plan(plan_id)
+    return held
+
+
+def is_plan_id(text: str) -> bool:
+    return 0 < len(text) <= 64 and text.isascii() and text.replace("-", "").isalnum()  # noqa: PLR2004 - as they are made
+
+
+def no_such_plan(plan_id: str) -> NotFound:
+    return NotFound(f"The plan id does not exist: {plan_id[:100]}", subject="plan")

@@ -1,0 +1,79 @@
+"""Manifest lists and manifests, read when they are needed and kept as they were decoded: they never change."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from sandur.catalog.locations import checked_location
+from sandur.errors import Invalid, NotFound
+from sandur.iceberg.scan.columns import ManifestColumns
+from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.iceberg.snapshots import Snapshot
+from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
+from sandur.operations.workspace import Workspace
+
+READS_AT_ONCE: Final = 8
+MANIFEST_BYTES_MAX: Final = 1 << 30
+_LIST_ENTRY_BYTES: Final = 600
+
+
+class Manifests:
+    """The manifests of one catalog's tables. What lies outside of where its tables may lie is not read."""
+
+    def __init__(self, workspace: Workspace, roots: Sequence[str]) -> None:
+        self._workspace = workspace
+        self._roots = roots
+
+    async def listed(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests of a snapshot; of an old one, which names them itself, little more than their paths."""
+        if snapshot.manifest_list is None:
+            return tuple([await self._described(path) for path in snapshot.manifests or ()])
+        location = snapshot.manifest_list
+        cached: tuple[ManifestFile, ...] | None = self._workspace.manifests.get(("list", location))
+        if cached is not None:
+            return cached
+        data = await self._read(location)
+        found = await asyncio.to_thread(decoded_manifest_list, data, location=location)
+        self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
+        return found
+
+    async def _described(self, location: str) -> ManifestFile:
+        columns = await self.columns(location)
+        return ManifestFile(manifest_path=location, partition_spec_id=columns.spec_id or 0)
+
+    async def columns(self, location: str) -> ManifestColumns:
+        """The live entries of a manifest; NotFound when it is gone, Invalid when it is none."""
+        cached: ManifestColumns | None = self._workspace.manifests.get(("entries", location))
+        if cached is not None:
+            return cached
+        data = await self._read(location)
+        found = await asyncio.to_thread(decoded_manifest, data, location=location)
+        self._workspace.manifests.put(("entries", location), found, found.size_bytes)
+        return found
+
+    async def _read(self, location: str) -> bytes:
+        checked_location(location, self._roots)
+        data = await self._workspace.locations.read(location)
+        if data is None:
+            raise NotFound(f"Failed to open input stream for file: {location}", subject="file")
+        if len(data) > MANIFEST_BYTES_MAX:
+            raise Invalid(f"manifest {location}: has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}")
+        return data
+
+    async def each(
+        self, manifests: Sequence[ManifestFile], *, is_enough: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[tuple[ManifestFile, ManifestColumns]]:
+        """Every manifest with its entries, in order; a bounded number is read ahead, and only those are in memory."""
+        ahead: list[asyncio.Task[ManifestColumns]] = []
+        following = iter(manifests)
+        try:
+            for manifest in manifests:
+                while len(ahead) < READS_AT_ONCE and (one := next(following, None)) is not None:
+                    ahead.append(asyncio.ensure_future(self.columns(one.manifest_path)))
+                yield manifest, await ahead.pop(0)
+                if is_enough():
+                    return
+        finally:
+            for task in ahead:
+                task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)

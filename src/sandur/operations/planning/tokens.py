@@ -1,0 +1,87 @@
+"""Plan tasks: each says by itself which plan, which snapshot and which entries it stands for."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.errors import NotFound
+from sandur.iceberg.scan.manifests import ManifestFile
+
+TOKEN_CHARS_MAX: Final = 65_536
+_VERSION: Final = 1
+_EVERYTHING: Final = 2**31 - 1
+
+
+class Run(NamedTuple):
+    """Entries of one manifest: its place among the snapshot's manifests, and which of its live entries."""
+
+    place: int
+    start: int
+    stop: int
+
+
+class PlanTask(msgspec.Struct, frozen=True, array_like=True):
+    """What a token says."""
+
+    version: int
+    plan_id: str
+    snapshot_id: int
+    runs: tuple[Run, ...]
+
+
+def encoded_task(plan_id: str, snapshot_id: int, runs: Sequence[Run]) -> str:
+    data = msgspec.json.encode(PlanTask(_VERSION, plan_id, snapshot_id, tuple(runs)))
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded_task(token: str, *, entries_max: int) -> PlanTask:
+    """What the token says; NotFound when nobody here can have made it."""
+    if len(token) > TOKEN_CHARS_MAX:
+        raise no_such_task(token)
+    try:
+        data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        task = msgspec.json.decode(data, type=PlanTask)
+    except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise no_such_task(token) from error
+    is_sound = all(run.place >= 0 and 0 <= run.start < run.stop <= _EVERYTHING for run in task.runs)
+    asked = sum(run.stop - run.start for run in task.runs if run.stop != _EVERYTHING)
+    if task.version != _VERSION or not is_sound or asked > entries_max:
+        raise no_such_task(token)
+    return task
+
+
+def no_such_task(token: str) -> NotFound:
+    return NotFound(f"The plan task does not exist: {token[:100]}", subject="plan task")
+
+
+def grouped_runs(
+    manifests: Iterable[tuple[int, ManifestFile]], *, entries_per_task: int, matched: dict[int, Sequence[int]]
+) -> list[list[Run]]:
+    """Runs over all entries of the manifests, so many per task; small manifests share one.
+
+    `matched` has the rows that are known to match, of the manifests that were looked at already: a run without any of
+    them is left out.
+    """
+    groups: list[list[Run]] = []
+    room = 0
+    for place, manifest in manifests:
+        count = manifest.live_files
+        for run in _runs(place, count, entries_per_task):
+            if place in matched and not any(run.start <= row < run.stop for row in matched[place]):
+                continue
+            size = entries_per_task if count is None else run.stop - run.start
+            if not groups or size > room:
+                groups.append([])
+                room = entries_per_task
+            groups[-1].append(run)
+            room -= size
+    return groups
+
+
+def _runs(place: int, count: int | None, size: int) -> list[Run]:
+    if count is None:
+        return [Run(place, 0, _EVERYTHING)]
+    return [Run(place, start, min(start + size, count)) for start in range(0, count, size)]

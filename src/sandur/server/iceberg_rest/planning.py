@@ -1,0 +1,62 @@
+"""Scan planning over HTTP."""
+
+from typing import assert_never
+
+import msgspec
+
+from sandur.iceberg.scan.requests import decode_scan_request
+from sandur.operations.planning import planning as operations
+from sandur.server.iceberg_rest.bodies import decoded_body, encoded
+from sandur.server.iceberg_rest.call import Call
+from sandur.server.iceberg_rest.problems import error_of
+from sandur.server.iceberg_rest.tables import PRIVATE
+from sandur.server.messages import NO_CONTENT, Answer, json_answer
+
+
+class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):
+    plan_task: str
+
+
+async def plan(call: Call) -> Answer:
+    scan = decode_scan_request(call.http.body)
+    result = await operations.plan_table_scan(call.workspace, call.identifier("table"), scan, call.request())
+    return json_answer(_result_body(result, call, names_plan=True), *PRIVATE)
+
+
+async def fetch_result(call: Call) -> Answer:
+    result = await operations.fetch_planning_result(
+        call.workspace, call.identifier("table"), call.text("plan-id"), principal=call.identity.principal
+    )
+    return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
+
+
+async def cancel(call: Call) -> Answer:
+    await operations.cancel_planning(
+        call.workspace, call.identifier("table"), call.text("plan-id"), principal=call.identity.principal
+    )
+    return NO_CONTENT
+
+
+async def fetch_tasks(call: Call) -> Answer:
+    body = decoded_body(call.http.body, FetchTasksBody, "task request")
+    fields = await operations.fetch_scan_tasks(
+        call.workspace, call.identifier("table"), body.plan_task, principal=call.identity.principal
+    )
+    return json_answer(b"{" + fields + b"}", *PRIVATE)
+
+
+def _result_body(result: operations.Result, call: Call, *, names_plan: bool) -> bytes:
+    """The result in the form of its status; no other form may hold tasks, not even none."""
+    match result:
+        case operations.Completed(plan_id=plan_id, answered=answered):
+            named = b',"plan-id":' + encoded(plan_id) if names_plan else b""
+            tasks = b',"plan-tasks":' + encoded(answered.plan_tasks)
+            return b'{"status":"completed"' + named + b"," + answered.fields + tasks + b"}"
+        case operations.Submitted(plan_id=plan_id):
+            return encoded({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
+        case operations.Cancelled():
+            return encoded({"status": "cancelled"})
+        case operations.Failed(error=error):
+            return encoded({"status": "failed", "error": error_of(error, call.operation, call.http.request_id)})
+        case _:
+            assert_never(result)

@@ -1,0 +1,1 @@
+"""Scan planning: tables made of manifests alone, and planners side by side."""

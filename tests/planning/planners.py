@@ -1,0 +1,87 @@
+"""Our planner over a table in a folder, as a function."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, scan_of
+from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.operations.planning.reading import Manifests
+from sandur.operations.planning.running import Limits, run_plan, run_task
+from sandur.operations.planning.selecting import Selecting
+from sandur.operations.planning.tokens import decoded_task
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.local import LocalStore
+from sandur.storage.locations import Locations
+from tests.fakes.fixed_clock import FixedClock
+
+INLINE = Limits(inline_files_max=1_000_000, entries_per_task=128, looking_seconds_max=60)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file scan task as a client gets it."""
+
+    path: str
+    file: dict[str, Any]
+    deletes: tuple[str, ...]
+    residual: Any
+
+
+def scan_request(**said: Any) -> ScanRequest:
+    return decode_scan_request(msgspec.json.encode({name.replace("_", "-"): value for name, value in said.items()}))
+
+
+def tasks_in(body: bytes) -> list[Task]:
+    """The tasks in the fields of an answer."""
+    answer = msgspec.json.decode(b"{" + body + b"}")
+    deletes = [file["file-path"] for file in answer.get("delete-files", [])]
+    return [
+        Task(
+            task["data-file"]["file-path"],
+            task["data-file"],
+            tuple(deletes[place] for place in task.get("delete-file-references", [])),
+            task["residual-filter"],
+        )
+        for task in answer["file-scan-tasks"]
+    ]
+
+
+def workspace_of(folder: Path) -> Workspace:
+    store = LocalStore(folder, fsync="never")
+    address = f"file://{folder}"
+    locations = Locations(address, store, open_store=lambda _: store)
+    return Workspace(store=store, layout=Layout(), clock=FixedClock(), settings=Settings(), locations=locations)
+
+
+def selecting_of(folder: Path, metadata_path: str, workspace: Workspace | None = None, **said: Any) -> Selecting:
+    metadata = decode_table_metadata(Path(metadata_path).read_bytes())
+    manifests = Manifests(workspace or workspace_of(folder), [f"file://{folder}"])
+    return Selecting(scan_of(scan_request(**said), metadata), metadata, manifests)
+
+
+def plan(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
+    """All tasks of a scan, none of them behind a plan task."""
+    answered = asyncio.run(run_plan("p", selecting_of(folder, metadata_path, **said), INLINE))
+    assert not answered.plan_tasks
+    return tasks_in(answered.fields)
+
+
+def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said: Any) -> list[list[Task]]:
+    """The tasks of a scan, those of the answer first, then those behind each plan task."""
+
+    async def run() -> list[list[Task]]:
+        workspace = workspace_of(folder)
+        answered = await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), limits)
+        found = [tasks_in(answered.fields)]
+        for token in answered.plan_tasks:
+            task = decoded_task(token, entries_max=1_000_000)
+            found.append(tasks_in(await run_task(selecting_of(folder, metadata_path, workspace, **said), task)))
+        return found
+
+    return asyncio.run(run())

@@ -1,0 +1,56 @@
+"""Random tables and random filters: every matching row is in a file that is read, and in no file twice."""
+
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.planning.filters import SPECS, filters, holds, rows
+from tests.planning.planners import plan
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Row, Spec
+
+
+def files_of(made: list[dict[str, Any]], spec: Spec, name: str) -> dict[str, MadeFile]:
+    """The rows split by partition, as a writer would split them."""
+    by_partition: dict[Any, list[Row]] = defaultdict(list)
+    for row in made:
+        by_partition[repr(spec.partition(row))].append(row)
+    found = [
+        MadeFile(f"file:///t/{name}-{place}.parquet", spec.partition(group[0]), group)
+        for place, group in enumerate(by_partition.values())
+    ]
+    return {file.path: file for file in found}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    groups=st.lists(st.tuples(st.sampled_from(SPECS), rows()), min_size=1, max_size=3),
+    filter_json=filters(),
+    version=st.sampled_from([1, 2, 3]),
+)
+def test_every_matching_row_is_planned_and_its_residual_agrees(
+    groups: list[tuple[Spec, list[dict[str, Any]]]], filter_json: Any, version: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = MadeTable(Path(folder), SPECS, format_version=version)
+        files: dict[str, MadeFile] = {}
+        manifests = []
+        for place, (spec, made) in enumerate(groups):
+            found = files_of(made, spec, str(place))
+            files |= found
+            manifests.append(MadeManifest(spec, list(found.values())))
+        table.add_snapshot(manifests)
+
+        tasks = plan(Path(folder), table.write(), filter=filter_json)
+
+    planned = {task.path: task.residual for task in tasks}
+    assert len(planned) == len(tasks)
+    for path, file in files.items():
+        for row in file.rows:
+            if holds(filter_json, row):
+                assert path in planned
+            if path in planned:
+                assert holds(planned[path], row) == holds(filter_json, row), (planned[path], row)
