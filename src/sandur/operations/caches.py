@@ -98,6 +98,11 @@ class RecentBytes(Generic[K, V]):
             _, (_, size) = self._entries.popitem(last=False)
             self.bytes -= size
 
+    def drop(self, key: K) -> None:
+        """Forget a value, if it is there."""
+        if key in self._entries:
+            self.bytes -= self._entries.pop(key)[1]
+
     def __len__(self) -> int:
         return len(self._entries)
 

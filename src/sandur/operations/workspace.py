@@ -37,6 +37,7 @@ from sandur.operations.caches import (
 )
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
+from sandur.operations.planning.under_way import Answered, UnderWay, size_of
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
@@ -78,6 +79,8 @@ class Workspace:
         self.locations = locations
         self.background = background or Background()
         self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
+        self.manifests: RecentBytes[tuple[str, str], Any] = RecentBytes(settings.plan_cache_bytes_max)
+        self.plans: UnderWay[Answered] = UnderWay(size_of)
         self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
         self.delta_receipts = DeltaReceipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
         # Up to which version the commits of a Delta table were seen to be published.
