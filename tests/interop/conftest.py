@@ -9,7 +9,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from sandur.settings import Settings
 from tests.interop.matrix import FOLDER, RECORDER, S3, STORES
-from tests.interop.serving import Served, server_settings
+from tests.interop.serving import Served, created_namespace, server_settings
 from tests.server.process import ServerProcess, server_process
 
 _numbers = itertools.count()
@@ -62,10 +62,7 @@ def served(request: pytest.FixtureRequest) -> Served:
 @pytest.fixture
 def schema_name(served: Served) -> str:
     """A namespace of this test alone, on the store of the test."""
-    name = f"schema_{next(_numbers)}"
-    with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as opened:
-        opened.create_namespace(name)
-    return name
+    return created_namespace(served)
 
 
 @pytest.fixture

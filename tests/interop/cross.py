@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final
 
 from tests.interop.matrix import STORES
@@ -43,10 +44,15 @@ class Reader:
     is_quick: bool = False
 
 
-def contributed(kind: str) -> list[Writer] | list[Reader]:
-    """`WRITERS` or `READERS` of every package that has them."""
-    found: list[Writer] | list[Reader] = []
-    for package in CONTRIBUTORS:
-        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.cross"):
-            found += getattr(importlib.import_module(f"{package}.cross"), kind)
-    return found
+def contributed_writers() -> list[Writer]:
+    return [writer for module in _modules() for writer in module.WRITERS]
+
+
+def contributed_readers() -> list[Reader]:
+    return [reader for module in _modules() for reader in module.READERS]
+
+
+def _modules() -> list[ModuleType]:
+    """The modules `cross` of the packages that have one."""
+    names = [f"{package}.cross" for package in CONTRIBUTORS if importlib.util.find_spec(package)]
+    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]

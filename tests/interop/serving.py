@@ -1,6 +1,9 @@
 """What a client must know to reach a server: its address, and where its tables lie."""
 
+import itertools
 from dataclasses import dataclass
+
+from pyiceberg.catalog import load_catalog
 
 from sandur.settings import S3Settings
 from tests.server.process import ServerProcess
@@ -30,6 +33,17 @@ class Served:
             "s3.secret-access-key": self.s3.secret_access_key,
             "s3.path-style-access": "true",
         }
+
+
+_numbers = itertools.count()
+
+
+def created_namespace(served: Served) -> str:
+    """A new namespace, whose name no other has."""
+    name = f"schema_{next(_numbers)}"
+    with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as opened:
+        opened.create_namespace(name)
+    return name
 
 
 def server_settings(s3: S3Settings) -> dict[str, str]:

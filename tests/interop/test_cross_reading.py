@@ -1,0 +1,71 @@
+"""A table written by each engine is read by every engine that reaches the same store."""
+
+import pytest
+
+from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contributed_writers
+from tests.interop.cross_python import READERS, WRITERS
+from tests.interop.matrix import STORES, operation
+from tests.interop.serving import Served, created_namespace
+
+ALL_WRITERS = [*WRITERS, *contributed_writers()]
+ALL_READERS = [*READERS, *contributed_readers()]
+
+
+class Written:
+    """Tables that were written for everybody: each engine writes one per store, when its first reader comes."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[tuple[str, str], str] = {}
+        self._failures: dict[tuple[str, str], BaseException] = {}
+
+    def by(self, writer: Writer, served: Served) -> str:
+        """The namespace in which the table `t` of the writer lies; what kept it from being there is told each time."""
+        key = (writer.engine, served.store)
+        if key in self._failures:
+            raise self._failures[key]
+        if key not in self._namespaces:
+            namespace = created_namespace(served)
+            try:
+                writer.write(served, namespace, "t")
+            except BaseException as failure:
+                self._failures[key] = failure
+                raise
+            self._namespaces[key] = namespace
+        return self._namespaces[key]
+
+
+@pytest.fixture(scope="module")
+def written() -> Written:
+    return Written()
+
+
+@pytest.fixture(autouse=True)
+def planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars plans with PyIceberg and says nothing about it."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
+def _pair(store: str, writer: Writer, reader: Reader) -> object:
+    marks = [operation(reader.engine, f"read what {writer.engine} wrote", store=store)]
+    if not (writer.is_quick and reader.is_quick):
+        marks.append(pytest.mark.interop)
+    return pytest.param(store, writer, reader, id=f"{store}-{writer.engine}-{reader.engine}", marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("served", "writer", "reader"),
+    [
+        _pair(store, writer, reader)
+        for store in STORES
+        for writer in ALL_WRITERS
+        for reader in ALL_READERS
+        if store in writer.stores and store in reader.stores
+    ],
+    indirect=["served"],
+)
+def test_what_one_engine_wrote_another_reads(served: Served, writer: Writer, reader: Reader, written: Written) -> None:
+    namespace = written.by(writer, served)
+
+    found = reader.read(served, namespace, "t")
+
+    assert sorted((tuple(row) for row in found), key=lambda row: str(row[0])) == list(ROWS)
