@@ -32,6 +32,7 @@ MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "refs only": {"snapshot-loading-mode": "refs"},
     "format 3": {"table-default.format-version": "3"},
     "no table cache": {"rest-table-cache.max-entries": "0"},
+    "server planning": {"scan-planning-mode": "server"},
 }
 
 # What cannot pass in a mode, by the format's own rules, and what the refusal then says. In format 3 a snapshot says
@@ -39,6 +40,8 @@ MODES: Final[Mapping[str, Mapping[str, str]]] = {
 # another one does: the client repeats its commit with the snapshot as it is, so that it fails every time. Iceberg's own
 # reference server refuses the same seven.
 _ROWS_NUMBERED_TWICE: Final = "first-row-id is behind table next-row-id"
+# A client that lets the server plan reports nothing of the planning, which is what this test waits for.
+_NO_SCAN_REPORT: Final = "expected: 1"
 IMPOSSIBLE: Final[Mapping[str, Mapping[str, str]]] = {
     "format 3": dict.fromkeys(
         (
@@ -52,6 +55,7 @@ IMPOSSIBLE: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         _ROWS_NUMBERED_TWICE,
     ),
+    "server planning": {"testCatalogWithCustomMetricsReporter()": _NO_SCAN_REPORT},
 }
 
 _RUN_SECONDS_MAX: Final = 900
