@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_key_lifetime: Duration = "PT1H"
     stage_create: bool = True
     delta_unpublished_max: Natural = 10
+    delta_waive_deletion_vectors: bool = False
     stage_ttl: Duration = "PT72H"
     name_retention: Duration = "P1D"
     orphan_retention: Duration = "P1D"

@@ -215,7 +215,9 @@ async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(workspac
 
 async def test_a_commit_and_its_metadata_are_one(workspace: Workspace) -> None:
     table = await create_managed(workspace)
-    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b")]
+    fields: list[dict[str, object]] = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b")
+    ]
     change = Change(
         asserted_uuid=table.uuid,
         commit=commit_file(1),

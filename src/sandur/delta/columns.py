@@ -14,7 +14,10 @@ _COMMENT: Final = "comment"
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column of the classic API. `type_json` is one field as Spark spells it, as a text."""
+    """A column of the classic API. `type_json` is one field as Spark spells it, as a text.
+
+    None and empty texts mean: not given. What is kept has everything but what does not apply to the type.
+    """
 
     name: str
     type_text: str = ""
@@ -23,9 +26,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type_precision: int | None = None
     type_scale: int | None = None
     type_interval_type: str | None = None
-    position: int = 0
+    position: int | None = None
     comment: str | None = None
-    nullable: bool = msgspec.field(default=True)
+    nullable: bool | None = None
     partition_index: int | None = None
 
 
@@ -95,8 +98,8 @@ def field_of(column: Column) -> dict[str, object]:
     except msgspec.DecodeError:
         field = None
     if field is not None and isinstance(field.get("name"), str) and field.get("type") is not None:
-        return {"nullable": column.nullable, "metadata": {}, **field}
-    return {"name": column.name, "type": _type_of(column), "nullable": column.nullable, "metadata": {}}
+        return {"nullable": column.nullable is not False, "metadata": {}, **field}
+    return {"name": column.name, "type": _type_of(column), "nullable": column.nullable is not False, "metadata": {}}
 
 
 def _type_of(column: Column) -> str:
@@ -135,16 +138,19 @@ def _completed(column: Column, position: int, *, is_delta: bool) -> Column:
     field = field_of(column)
     if field["name"] != column.name:
         raise Invalid(f"column {column.name}: its type_json names {field['name']!r}")
-    if column.type_json and field["nullable"] is not column.nullable:
+    if column.nullable is not None and field["nullable"] is not column.nullable:
         raise Invalid(f"column {column.name}: nullable is {column.nullable}, its type_json says {field['nullable']}")
     if is_delta:
         types.from_api(field["type"], f"column {column.name}: type_json.type")
-    derived = column_of({**field, "nullable": column.nullable}, position)
+    derived = column_of(field, position)
     return msgspec.structs.replace(
         column,
         type_text=column.type_text or derived.type_text,
         type_json=column.type_json or derived.type_json,
         type_name=column.type_name or derived.type_name,
-        position=column.position if column.position or not position else position,
+        type_precision=column.type_precision if column.type_precision is not None else derived.type_precision,
+        type_scale=column.type_scale if column.type_scale is not None else derived.type_scale,
+        position=column.position if column.position is not None else position,
+        nullable=derived.nullable,
         comment=column.comment if column.comment is not None else derived.comment,
     )

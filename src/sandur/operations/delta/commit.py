@@ -168,7 +168,8 @@ class _Update:
         if table.uuid.lower() != change.asserted_uuid:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
         log = Log(table.last_version, known_published(self.workspace, table), table.commits)
-        metadata = changed(_metadata_of(table), change)
+        waives = self.workspace.settings.delta_waive_deletion_vectors
+        metadata = changed(_metadata_of(table), change, waives_deletion_vectors=waives)
         if change.commit:
             verdict = coordination.verdict(log, change.commit.version, change.commit.file_name)
             if verdict is not Verdict.APPEND:

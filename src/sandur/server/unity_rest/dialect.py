@@ -7,6 +7,8 @@ from sandur.server.identity import Identity
 from sandur.server.messages import Answer, HttpRequest, Refused
 from sandur.server.unity_rest import problems
 from sandur.server.unity_rest.call import Call, Service
+from sandur.server.unity_rest.delta_v1 import problems as delta_problems
+from sandur.server.unity_rest.delta_v1.routes import DELTA_ROUTES
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES, CONTROL_ROUTES
 from sandur.server.unity_rest.routing import Route, RoutedCall, Router
 from sandur.settings import Settings
@@ -42,6 +44,7 @@ def unity_dialects(sandur: Sandur, settings: Settings) -> Sequence[UnityDialect]
     """All of them, the longer mounts first."""
     service = Service(sandur, settings)
     return (
+        UnityDialect("unity-delta", b"/api/2.1/unity-catalog/delta/v1/", DELTA_ROUTES, delta_problems.refusal, service),
         UnityDialect("unity", b"/api/2.1/unity-catalog/", CLASSIC_ROUTES, problems.refusal, service),
         UnityDialect("unity-control", b"/api/1.0/unity-control/", CONTROL_ROUTES, problems.refusal, service),
     )

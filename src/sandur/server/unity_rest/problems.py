@@ -9,6 +9,7 @@ from sandur.errors import (
     BadRequest,
     Busy,
     Conflict,
+    Exhausted,
     KeyReused,
     NotEmpty,
     NotFound,
@@ -17,6 +18,8 @@ from sandur.errors import (
     Unavailable,
     Unfit,
     Unsupported,
+    VersionTaken,
+    WrongFormat,
 )
 from sandur.server.messages import JSON, RETRY_AFTER, Answer, Headers, Refused
 
@@ -77,12 +80,14 @@ _COMMITS: Final = frozenset({"commit"})
 _UNAVAILABLE_RETRY_SECONDS: Final = 2
 
 
-def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  # noqa: C901, PLR0911 - one line per class
+def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one line per class
     """What the error is in this protocol; what nobody foresaw is told without its inside."""
     message = str(error)
     match error:
         case Refused():
             return Problem(error.status, _REFUSED.get(error.status, "INTERNAL"), message, error.headers)
+        case WrongFormat():
+            return Problem(400, "UNSUPPORTED_TABLE_FORMAT", message)
         case BadRequest():
             return Problem(400, "INVALID_ARGUMENT", message)
         case NotFound():
@@ -91,10 +96,14 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
             return Problem(*_ALREADY_EXISTS.get(error.subject, _RESOURCE_EXISTS), message)
         case NotEmpty():
             return Problem(400, "FAILED_PRECONDITION", message)
+        case VersionTaken():
+            return Problem(409, "COMMIT_VERSION_CONFLICT", message)
         case Conflict() | KeyReused():
             return Problem(409, "ABORTED", message)
         case Unsupported():
             return Problem(501, "UNIMPLEMENTED", message)
+        case Exhausted():
+            return Problem(429, "RESOURCE_EXHAUSTED", message, _retry_after(error.retry_after_seconds))
         case Busy():
             return Problem(503, "UNAVAILABLE", message, _retry_after(error.retry_after_seconds))
         case Unavailable() | Unfit():

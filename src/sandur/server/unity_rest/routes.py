@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sandur.server.unity_rest import catalogs, functions, models, schemas, tables, volumes
+from sandur.server.unity_rest import catalogs, commits, functions, models, schemas, tables, volumes
 from sandur.server.unity_rest.routing import Route
 
 CLASSIC_ROUTES: Final = (
@@ -17,6 +17,8 @@ CLASSIC_ROUTES: Final = (
     Route("PATCH", "/schemas/{full_name}", "updateSchema", schemas.update),
     Route("DELETE", "/schemas/{full_name}", "deleteSchema", schemas.delete),
     Route("POST", "/staging-tables", "createStagingTable", tables.stage),
+    Route("POST", "/delta/preview/commits", "commit", commits.post),
+    Route("GET", "/delta/preview/commits", "getCommits", commits.get),
     Route("POST", "/tables", "createTable", tables.create),
     Route("GET", "/tables", "listTables", tables.list_all),
     Route("GET", "/tables/{full_name}", "getTable", tables.load),

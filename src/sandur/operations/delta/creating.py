@@ -1,0 +1,52 @@
+"""Create a Delta table whose first commit is written, as the Delta API asks for it."""
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import normalized
+from sandur.catalog.records import DeltaTable
+from sandur.catalog.sources import Request
+from sandur.delta.columns import columns_of, encoded
+from sandur.delta.contract import check_contract
+from sandur.delta.properties import stored_properties
+from sandur.delta.requests import CreateTable
+from sandur.delta.uniform import check_uniform
+from sandur.errors import Invalid
+from sandur.operations.delta.commit import uniform_record
+from sandur.operations.delta.loading import check_home
+from sandur.operations.delta.tables import NewTable, create_external, create_from_staging
+from sandur.operations.workspace import Workspace
+
+
+async def create_table(
+    workspace: Workspace,
+    identifier: Identifier,
+    create: CreateTable,
+    *,
+    request: Request,
+    external_roots: tuple[str, ...] = (),
+) -> DeltaTable:
+    """The table; a managed one has to keep the contract that its staged place was given out with."""
+    await check_home(workspace, identifier)
+    is_managed = create.table_type == "MANAGED"
+    if not create.location.strip():
+        raise Invalid("location is required")
+    columns = encoded(columns_of(create.columns, create.partition_columns))
+    domains = create.domain_metadata.names if create.domain_metadata else ()
+    if is_managed:
+        waives = workspace.settings.delta_waive_deletion_vectors
+        check_contract(create.protocol, domains, create.properties, waives_deletion_vectors=waives)
+    check_uniform(create.properties, create.uniform, location=normalized(create.location), version=None)
+    wanted = NewTable(
+        identifier=identifier,
+        table_type=create.table_type,
+        location=create.location,
+        columns=columns,
+        properties=stored_properties(
+            create.properties, create.protocol, create.domain_metadata, create.last_commit_timestamp_ms
+        ),
+        comment=create.comment,
+        last_commit_ms=create.last_commit_timestamp_ms,
+        uniform=uniform_record(create.uniform) if create.uniform else None,
+    )
+    if is_managed:
+        return await create_from_staging(workspace, wanted, request=request)
+    return await create_external(workspace, wanted, request=request, external_roots=external_roots)

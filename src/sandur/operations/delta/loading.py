@@ -1,0 +1,94 @@
+"""Load a Delta table: its record, and what the Delta API shows of it, made once for every state of its metadata."""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
+from sandur.delta.properties import ROW_ID_HIGH_WATER_MARK
+from sandur.delta.representation import ShownMetadata, columns_shown, last_change
+from sandur.errors import NotFound, WrongFormat
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.delta.publishing import shown_commits
+from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, no_table
+from sandur.operations.homes import look_up_namespace
+from sandur.operations.namespace_changes import missing
+from sandur.operations.workspace import Workspace
+
+_OVERHEAD_BYTES: Final = 500
+
+
+class LoadedDelta(NamedTuple):
+    """A table as a client gets it; `metadata` is JSON, and `commits` are those not published, newest first."""
+
+    metadata: bytes
+    commits: tuple[DeltaCommit, ...]
+    last_version: int
+    is_managed: bool
+    uniform: Uniform | None
+
+
+async def load_table(workspace: Workspace, identifier: Identifier) -> LoadedDelta:
+    """The table as it is now; WrongFormat when it is none of Delta, NotFound with the part of its name that is not."""
+    try:
+        table = await load_delta_table(workspace, identifier)
+    except NotFound:
+        await check_home(workspace, identifier)
+        raise
+    return loaded(workspace, table)
+
+
+async def table_exists(workspace: Workspace, identifier: Identifier) -> None:
+    """NotFound unless there is a table or view of that name, of whatever format."""
+    if await find_table(workspace, identifier) is None:
+        await check_home(workspace, identifier)
+        raise no_table(identifier)
+
+
+async def check_home(workspace: Workspace, identifier: Identifier) -> None:
+    """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
+    await load_catalog(workspace, identifier.catalog)
+    if await look_up_namespace(workspace, identifier.namespace) is None:
+        raise missing(identifier.namespace)
+
+
+def loaded(workspace: Workspace, table: DeltaTable) -> LoadedDelta:
+    """The answer made of a record."""
+    if table.kind != "table" or table.data_source_format != DELTA:
+        raise WrongFormat(f"table {table.uuid} is not a Delta table: it is {table.data_source_format or table.kind}")
+    return LoadedDelta(
+        metadata=_metadata(workspace, table),
+        commits=shown_commits(workspace, table),
+        last_version=table.last_version,
+        is_managed=table.table_type == "MANAGED",
+        uniform=table.uniform,
+    )
+
+
+def _metadata(workspace: Workspace, table: DeltaTable) -> bytes:
+    """Kept by what may change of it: the etag moves with everything but row tracking."""
+    key = ("delta", f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}")
+    cached: bytes | None = workspace.documents.get(key)
+    if cached is not None:
+        return cached
+    columns, partitions = columns_shown(table.columns)
+    version, timestamp_ms = last_change(table.properties)
+    body = msgspec.json.encode(
+        ShownMetadata(
+            etag=table.etag,
+            table_type=table.table_type,
+            table_uuid=table.uuid,
+            location=table.location,
+            created_time=table.created_ms,
+            updated_time=table.changed_ms,
+            columns=columns,
+            partition_columns=partitions,
+            properties=table.properties,
+            comment=table.comment,
+            last_commit_version=version,
+            last_commit_timestamp_ms=timestamp_ms,
+        )
+    )
+    workspace.documents.put(key, body, len(body) + _OVERHEAD_BYTES)
+    return body

@@ -1,0 +1,117 @@
+"""Bodies of the Delta API's answers; what is kept as JSON is spliced in as it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.records import DeltaCommit, DeltaStage
+from sandur.delta import contract
+from sandur.operations.delta.loading import LoadedDelta
+
+_encode: Final = msgspec.json.Encoder().encode
+
+ALLOWED_MAINTENANCE: Final = b'["DATA_REORGANIZATION","DATA_CLEANUP","METADATA_CLEANUP"]'
+"""What clients may do to a managed table beside changing it: all of it ends in commits, or in files nobody needs."""
+
+NEVER_MS: Final = 253_402_300_799_000
+"""When something expires that does not: the end of the year 9999."""
+
+
+class CommitBody(msgspec.Struct, frozen=True, rename="kebab"):
+    version: int
+    timestamp: int
+    file_name: str
+    file_size: int
+    file_modification_timestamp: int
+
+
+class StorageCredential(msgspec.Struct, frozen=True, rename="kebab"):
+    """Access to what lies below `prefix`."""
+
+    prefix: str
+    operation: str
+    config: Mapping[str, str]
+    expiration_time_ms: int
+
+
+class CredentialsBody(msgspec.Struct, frozen=True, rename="kebab"):
+    storage_credentials: Sequence[StorageCredential]
+
+
+class _RequiredProtocol(msgspec.Struct, frozen=True, rename="kebab"):
+    min_reader_version: int = contract.READER_VERSION
+    min_writer_version: int = contract.WRITER_VERSION
+    reader_features: tuple[str, ...] = contract.REQUIRED_READER_FEATURES
+    writer_features: tuple[str, ...] = contract.REQUIRED_WRITER_FEATURES
+
+
+class _SuggestedProtocol(msgspec.Struct, frozen=True, rename="kebab"):
+    reader_features: tuple[str, ...] = contract.SUGGESTED_READER_FEATURES
+    writer_features: tuple[str, ...] = contract.SUGGESTED_WRITER_FEATURES
+
+
+class StageBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    table_id: str
+    table_type: str = "MANAGED"
+    location: str
+    storage_credentials: Sequence[StorageCredential]
+    required_protocol: _RequiredProtocol = _RequiredProtocol()
+    suggested_protocol: _SuggestedProtocol = _SuggestedProtocol()
+    required_properties: Mapping[str, str]
+    suggested_properties: Mapping[str, str | None]
+
+
+class ConfigBody(msgspec.Struct, frozen=True, rename="kebab"):
+    endpoints: Sequence[str]
+    protocol_version: str = "1.0"
+
+
+class _IcebergBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    metadata_location: str
+    converted_delta_version: int
+    converted_delta_timestamp: int
+    base_converted_delta_version: int | None = None
+
+
+class _UniformBody(msgspec.Struct, frozen=True):
+    iceberg: _IcebergBody
+
+
+def loaded_body(loaded: LoadedDelta) -> bytes:
+    """A table: its metadata as it is kept, and its commits."""
+    parts = [
+        b'{"metadata":',
+        loaded.metadata,
+        b',"commits":',
+        _encode([commit_body(commit) for commit in loaded.commits]),
+        b',"latest-table-version":%d' % loaded.last_version,
+    ]
+    if loaded.uniform:
+        iceberg = _IcebergBody(
+            metadata_location=loaded.uniform.metadata_location,
+            converted_delta_version=loaded.uniform.converted_delta_version,
+            converted_delta_timestamp=loaded.uniform.converted_delta_timestamp_ms,
+            base_converted_delta_version=loaded.uniform.base_converted_delta_version,
+        )
+        parts += [b',"uniform":', _encode(_UniformBody(iceberg))]
+    if loaded.is_managed:
+        parts += [b',"allowed-maintenance-operations":', ALLOWED_MAINTENANCE]
+    return b"".join((*parts, b"}"))
+
+
+def commit_body(commit: DeltaCommit) -> CommitBody:
+    return CommitBody(commit.version, commit.timestamp_ms, commit.file_name, commit.file_size, commit.file_modified_ms)
+
+
+def stage_body(stage: DeltaStage, credentials: Sequence[StorageCredential]) -> bytes:
+    """A place for a table, and what the table must be."""
+    return _encode(
+        StageBody(
+            table_id=stage.uuid,
+            location=stage.location,
+            storage_credentials=credentials,
+            required_properties=contract.required_properties(stage.uuid),
+            suggested_properties=contract.SUGGESTED_PROPERTIES,
+        )
+    )

@@ -1,0 +1,77 @@
+"""Delta tables over HTTP, by the Delta API."""
+
+from sandur.catalog.guardrails import check_property_keys
+from sandur.catalog.unity_names import checked_new_name
+from sandur.delta.requests import (
+    CreateTable,
+    RenameTable,
+    ReportMetrics,
+    StageTable,
+    UpdateTable,
+    change_of,
+)
+from sandur.errors import Invalid
+from sandur.operations.catalogs import load_catalog
+from sandur.operations.delta import loading
+from sandur.operations.delta import tables as operations
+from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.creating import create_table
+from sandur.operations.delta.staging import stage_table
+from sandur.server.messages import NO_CONTENT, Answer, json_answer
+from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.delta_v1.bodies import loaded_body, stage_body
+from sandur.server.unity_rest.delta_v1.credentials import credentials_for
+from sandur.server.unity_rest.delta_v1.names import named_table, new_table
+
+
+async def stage(call: Call) -> Answer:
+    body = call.body(StageTable, "staging table request")
+    identifier = new_table(call, body.name)
+    await load_catalog(call.workspace, identifier.catalog)
+    staged = await stage_table(call.workspace, identifier, principal=call.identity.principal)
+    return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_offered=True)))
+
+
+async def create(call: Call) -> Answer:
+    body = call.body(CreateTable, "create table request")
+    check_property_keys(body.properties)
+    table = await create_table(call.workspace, new_table(call, body.name), body, request=call.request())
+    return json_answer(loaded_body(loading.loaded(call.workspace, table)))
+
+
+async def load(call: Call) -> Answer:
+    return json_answer(loaded_body(await loading.load_table(call.workspace, named_table(call))))
+
+
+async def exists(call: Call) -> Answer:
+    await loading.table_exists(call.workspace, named_table(call))
+    return NO_CONTENT
+
+
+async def update(call: Call) -> Answer:
+    change = change_of(call.body(UpdateTable, "update table request"))
+    if change.set_properties:
+        check_property_keys(change.set_properties)
+    table = await update_table(call.workspace, named_table(call), change, call.request())
+    return json_answer(loaded_body(loading.loaded(call.workspace, table)))
+
+
+async def drop(call: Call) -> Answer:
+    await operations.drop_table(call.workspace, named_table(call), request=call.request())
+    return NO_CONTENT
+
+
+async def rename(call: Call) -> Answer:
+    body = call.body(RenameTable, "rename table request")
+    new_name = checked_new_name("table", body.new_name)
+    await operations.rename_table(call.workspace, named_table(call), new_name, request=call.request())
+    return NO_CONTENT
+
+
+async def report(call: Call) -> Answer:
+    """What a commit cost. It is checked and let go: the log of the table says as much."""
+    body = call.body(ReportMetrics, "metrics report")
+    table = await operations.load_delta_table(call.workspace, named_table(call))
+    if body.table_id.lower() != table.uuid:
+        raise Invalid(f"table-id {body.table_id} is not that of the table, which is {table.uuid}")
+    return NO_CONTENT

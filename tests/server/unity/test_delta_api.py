@@ -1,0 +1,353 @@
+"""The Delta API over HTTP: what clients get, and in which words they are refused."""
+
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from tests.server.unity.asking import Json, Unity
+from tests.server.unity.delta_asking import (
+    COLUMNS,
+    SCHEMA,
+    TIME_MS,
+    T,
+    add_commit,
+    commit,
+    created,
+    creation,
+    problem,
+    staged,
+    update,
+)
+
+pytestmark = pytest.mark.usefixtures("schema")
+
+
+async def test_config_tells_what_is_served(unity: Unity) -> None:
+    answer = await unity.get("/delta/v1/config", catalog="main", **{"protocol-versions": "1.0"})
+
+    config = answer.json()
+    assert config["protocol-version"] == "1.0"
+    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/staging-tables" in config["endpoints"]
+    assert problem(await unity.get("/delta/v1/config", catalog="none")) == (404, "NoSuchCatalogException")
+    assert problem(await unity.get("/delta/v1/config")) == (400, "BadRequestException")
+
+
+async def test_a_place_comes_with_what_the_table_must_be(unity: Unity) -> None:
+    stage = await staged(unity)
+
+    assert stage["table-type"] == "MANAGED"
+    assert stage["location"].endswith(stage["table-id"])
+    assert stage["required-properties"]["io.unitycatalog.tableId"] == stage["table-id"]
+    assert "catalogManaged" in stage["required-protocol"]["reader-features"]
+    assert stage["suggested-properties"]["delta.columnMapping.maxColumnId"] is None
+    assert [(one["operation"], one["config"]) for one in stage["storage-credentials"]] == [("READ_WRITE", {})]
+    credentials = await unity.get(f"/delta/v1/staging-tables/{stage['table-id']}/credentials")
+    assert credentials.json()["storage-credentials"][0]["prefix"] == stage["location"]
+
+
+async def test_a_created_table_is_what_was_asked_for(unity: Unity) -> None:
+    stage = await staged(unity)
+    made = await unity.made(f"{SCHEMA}/tables", creation(stage, comment="mine"))
+
+    loaded = (await unity.get(T)).json()
+
+    assert loaded == made
+    metadata = loaded["metadata"]
+    assert metadata["table-uuid"] == stage["table-id"]
+    assert metadata["columns"] == COLUMNS
+    assert metadata["partition-columns"] == ["id"]
+    assert metadata["properties"]["delta.feature.catalogManaged"] == "supported"
+    assert metadata["last-commit-version"] == 0
+    assert metadata["last-commit-timestamp-ms"] == TIME_MS
+    assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
+
+
+async def test_the_classic_api_shows_the_same_table(unity: Unity) -> None:
+    made = await created(unity)
+
+    table = (await unity.get("/tables/main.s.t")).json()
+
+    assert table["table_id"] == made["metadata"]["table-uuid"]
+    assert (table["table_type"], table["data_source_format"]) == ("MANAGED", "DELTA")
+    first, second = table["columns"]
+    assert (first["type_text"], first["type_name"], first["position"], first["nullable"]) == (
+        "bigint",
+        "LONG",
+        0,
+        False,
+    )
+    assert (first["comment"], first["partition_index"]) == ("the key", 0)
+    assert second["type_text"] == "map<string,array<decimal(10,2)>>"
+    assert msgspec.json.decode(second["type_json"])["type"]["valueType"]["elementType"] == "decimal(10,2)"
+    assert await unity.names("/tables", "tables", catalog_name="main", schema_name="s") == ["t"]
+
+
+async def test_the_same_creation_again_is_answered_alike(unity: Unity) -> None:
+    body = creation(await staged(unity))
+    made = await unity.made(f"{SCHEMA}/tables", body)
+
+    assert await unity.made(f"{SCHEMA}/tables", body) == made
+    other = await unity.post(f"{SCHEMA}/tables", {**body, "name": "u"})
+    assert problem(other) == (400, "InvalidParameterValueException")
+
+
+async def test_a_name_that_is_taken_is_refused(unity: Unity) -> None:
+    stage = await staged(unity, "t")
+    await created(unity, "t")
+
+    assert problem(await unity.post(f"{SCHEMA}/staging-tables", {"name": "t"})) == (409, "AlreadyExistsException")
+    assert problem(await unity.post(f"{SCHEMA}/tables", creation(stage))) == (409, "AlreadyExistsException")
+
+
+MANAGED = "a managed table needs"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"protocol": {"min-reader-version": 1, "min-writer-version": 7}}, "min-reader-version 3"),
+        ({"protocol": {"min-reader-version": 3, "min-writer-version": 2}}, "min-writer-version 7"),
+        ({"protocol": {"min-reader-version": 3, "min-writer-version": 7}}, "reader feature catalogManaged"),
+        ({"properties": {}}, "delta.enableDeletionVectors"),
+        ({"domain_metadata": {"delta.clustering": {"clusteringColumns": [["id"]]}}}, "clustering"),
+        ({"domain_metadata": {"delta.other": {}}}, "domain-metadata"),
+        ({"columns": {"type": "struct", "fields": []}}, "at least one field"),
+        ({"columns": {"type": "array"}}, "struct"),
+        ({"partition_columns": ["nothing"]}, "no such column"),
+        ({"location": "memory://store/elsewhere"}, "Staging table does not exist"),
+        ({"location": " "}, "location"),
+        ({"table_type": "VIEW"}, "VIEW"),
+        ({"last_commit_timestamp_ms": None}, "last-commit-timestamp-ms"),
+        ({"name": "no such/name"}, "name"),
+        ({"uniform": {"iceberg": {"metadata-location": "x", "converted-delta-version": 0}}}, "uniform"),
+    ],
+)
+async def test_a_table_that_breaks_the_contract_is_refused(unity: Unity, change: Json, says: str) -> None:
+    answer = await unity.post(f"{SCHEMA}/tables", creation(await staged(unity), **change))
+
+    assert answer.status_code in {400, 404}
+    assert says in answer.json()["error"]["message"]
+    assert (await unity.get(T)).status_code == 404
+
+
+async def test_commits_are_added_and_shown(unity: Unity) -> None:
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+
+    first = await unity.made(T, update(uuid, add_commit(1)))
+    second = await unity.made(T, update(uuid, add_commit(2)))
+
+    assert first["commits"] == [commit(1)]
+    assert second["commits"] == [commit(2), commit(1)]
+    assert second["latest-table-version"] == 2
+    assert second["metadata"] == first["metadata"]
+    assert (await unity.get(T)).json() == second
+
+
+async def test_a_commit_that_lost_is_told_so_and_one_sent_again_is_not(unity: Unity) -> None:
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    await unity.made(T, update(uuid, add_commit(1, "a.json")))
+
+    assert (await unity.post(T, update(uuid, add_commit(1, "a.json"), etag="stale"))).status_code == 200
+    lost = await unity.post(T, update(uuid, add_commit(1, "b.json")))
+    assert problem(lost) == (409, "CommitVersionConflictException")
+    gap = await unity.post(T, update(uuid, add_commit(3)))
+    assert problem(gap) == (400, "InvalidParameterValueException")
+    assert "latest version is 1" in gap.json()["error"]["message"]
+
+
+async def test_requirements_are_checked(unity: Unity) -> None:
+    made = await created(unity)
+    uuid, etag = made["metadata"]["table-uuid"], made["metadata"]["etag"]
+    other = "00000000-0000-0000-0000-000000000000"
+
+    assert problem(await unity.post(T, update(other, add_commit(1)))) == (409, "UpdateRequirementConflictException")
+    stale = await unity.post(T, update(uuid, add_commit(1), etag="stale"))
+    assert problem(stale) == (409, "UpdateRequirementConflictException")
+    assert (await unity.post(T, update(uuid, add_commit(1), etag=etag))).status_code == 200
+
+
+async def test_metadata_changes_move_the_etag_and_show_everywhere(unity: Unity) -> None:
+    made = await created(unity)
+    uuid = made["metadata"]["table-uuid"]
+    columns = {"type": "struct", "fields": [{"name": "x", "type": "string", "nullable": True, "metadata": {}}]}
+
+    changed = await unity.made(
+        T,
+        update(
+            uuid,
+            add_commit(1),
+            {"action": "set-columns", "columns": columns},
+            {"action": "set-partition-columns", "partition-columns": []},
+            {"action": "set-properties", "updates": {"k": "v"}},
+            {"action": "set-table-comment", "comment": "c"},
+        ),
+    )
+
+    metadata = changed["metadata"]
+    assert metadata["etag"] != made["metadata"]["etag"]
+    assert metadata["columns"] == columns
+    assert metadata["last-commit-version"] == 1
+    table = (await unity.get("/tables/main.s.t")).json()
+    assert (table["comment"], table["properties"]["k"]) == ("c", "v")
+    removed = await unity.made(
+        T,
+        update(
+            uuid,
+            {"action": "remove-properties", "removals": ["k"]},
+            {"action": "set-table-comment", "comment": None},  # As Spark's RESTORE sends it.
+        ),
+    )
+    assert "k" not in removed["metadata"]["properties"]
+    assert "comment" not in (await unity.get("/tables/main.s.t")).json()
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [],
+        [{"action": "no-such-action"}],
+        [{"action": "add-commit"}],
+        [{"action": "add-commit", "commit": {**commit(1), "version": 0}}],
+        [{"action": "add-commit", "commit": {**commit(1), "timestamp": 0}}],
+        [{"action": "add-commit", "commit": {**commit(1), "file-size": -1}}],
+        [{"action": "add-commit", "commit": {**commit(1), "file-name": "../x.json"}}],
+        [{"action": "add-commit", "commit": {**commit(1), "file-name": ""}}],
+        [{"action": "add-commit", "commit": {**commit(1), "version": 1 << 70}}],
+        [add_commit(1), add_commit(2)],
+        [{"action": "set-properties", "updates": {"a": "1"}}, {"action": "remove-properties", "removals": ["a"]}],
+        [{"action": "remove-domain-metadata", "domains": ["no.such"]}],
+        [{"action": "update-metadata-snapshot-version", "last-commit-version": 1, "last-commit-timestamp-ms": 1}],
+        [{"action": "set-latest-backfilled-version", "latest-published-version": 1}],
+        [{"action": "set-protocol", "protocol": {"min-reader-version": 3, "min-writer-version": 7}}],
+        "nonsense",
+        None,
+    ],
+)
+async def test_an_update_of_the_wrong_shape_is_refused_and_changes_nothing(unity: Unity, updates: Any) -> None:
+    made = await created(unity)
+    body = {"requirements": update(made["metadata"]["table-uuid"])["requirements"], "updates": updates}
+
+    answer = await unity.post(T, body)
+
+    assert answer.status_code == 400, answer.text
+    assert problem(answer)[1] in {"BadRequestException", "InvalidParameterValueException"}
+    assert (await unity.get(T)).json() == made
+
+
+async def test_an_update_without_the_uuid_of_the_table_is_refused(unity: Unity) -> None:
+    await created(unity)
+
+    answer = await unity.post(T, {"requirements": [], "updates": [add_commit(1)]})
+
+    assert problem(answer) == (400, "InvalidParameterValueException")
+
+
+async def test_too_many_unpublished_commits_are_refused_until_some_are_published(unity: Unity) -> None:
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    for version in range(1, 11):
+        await unity.made(T, update(uuid, add_commit(version)))
+
+    answer = await unity.post(T, update(uuid, add_commit(11)))
+
+    assert problem(answer) == (429, "ResourceExhaustedException")
+    assert "Retry-After" in answer.headers
+    lie = {"action": "set-latest-backfilled-version", "latest-published-version": 10}
+    assert problem(await unity.post(T, update(uuid, add_commit(11), lie))) == (429, "ResourceExhaustedException")
+    assert len((await unity.get(T)).json()["commits"]) == 10
+
+
+async def test_a_table_of_another_format_is_no_delta_table(unity: Unity, client: httpx.AsyncClient) -> None:
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": True}]}
+    await client.post("/v1/main/namespaces/s/tables", json={"name": "i", "schema": schema})
+    await unity.made(
+        "/tables",
+        {
+            "name": "p",
+            "catalog_name": "main",
+            "schema_name": "s",
+            "table_type": "EXTERNAL",
+            "data_source_format": "PARQUET",
+            "storage_location": "memory://store/tables/default/default/main/p",
+            "columns": [],
+        },
+    )
+
+    for name in ("i", "p"):
+        table = f"{SCHEMA}/tables/{name}"
+        assert problem(await unity.get(table)) == (400, "UnsupportedTableFormatException")
+        assert (await unity.http.head(f"/api/2.1/unity-catalog{table}")).status_code == 204
+
+
+async def test_what_is_missing_is_told_by_its_part(unity: Unity) -> None:
+    base = "/delta/v1/catalogs"
+
+    assert problem(await unity.get(f"{base}/none/schemas/s/tables/t")) == (404, "NoSuchCatalogException")
+    assert problem(await unity.get(f"{base}/main/schemas/none/tables/t")) == (404, "NoSuchSchemaException")
+    assert problem(await unity.get(T)) == (404, "NoSuchTableException")
+    assert problem(await unity.delete(T)) == (404, "NoSuchTableException")
+    assert problem(await unity.post(T, update("u", add_commit(1)))) == (404, "NoSuchTableException")
+    assert problem(await unity.get(f"{T}/credentials", operation="READ")) == (404, "NoSuchTableException")
+    assert (await unity.http.head(f"/api/2.1/unity-catalog{T}")).status_code == 404
+
+
+async def test_a_table_is_renamed_and_dropped(unity: Unity) -> None:
+    made = await created(unity)
+
+    assert (await unity.post(f"{T}/rename", {"new-name": "u"})).status_code == 204
+    assert problem(await unity.get(T)) == (404, "NoSuchTableException")
+    renamed = (await unity.get(f"{SCHEMA}/tables/u")).json()
+    assert renamed == made
+    await created(unity)
+    assert problem(await unity.post(f"{T}/rename", {"new-name": "u"})) == (409, "AlreadyExistsException")
+    assert (await unity.delete(f"{SCHEMA}/tables/u")).status_code == 204
+    assert await unity.names("/tables", "tables", catalog_name="main", schema_name="s") == ["t"]
+
+
+async def test_an_external_table_is_kept_as_its_client_says(unity: Unity) -> None:
+    body = creation(
+        await staged(unity),
+        "e",
+        table_type="EXTERNAL",
+        properties={},
+        protocol={"min-reader-version": 1, "min-writer-version": 2},
+        location="memory://store/tables/default/default/main/e/",
+    )
+    made = await unity.made(f"{SCHEMA}/tables", body)
+    table = f"{SCHEMA}/tables/e"
+    uuid = made["metadata"]["table-uuid"]
+
+    assert made["metadata"]["location"] == "memory://store/tables/default/default/main/e"
+    assert problem(await unity.post(table, update(uuid, add_commit(1)))) == (400, "InvalidParameterValueException")
+    snapshot = {"action": "update-metadata-snapshot-version", "last-commit-version": 7, "last-commit-timestamp-ms": 9}
+    changed = await unity.made(table, update(uuid, snapshot))
+    assert changed["metadata"]["last-commit-version"] == 7
+    assert "allowed-maintenance-operations" not in changed
+
+
+async def test_metrics_are_taken_for_the_table_they_name(unity: Unity) -> None:
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    report = {"commit-report": {"num-files-added": 1}}
+
+    assert (await unity.post(f"{T}/metrics", {"table-id": uuid, "report": report})).status_code == 204
+    wrong = await unity.post(f"{T}/metrics", {"table-id": "00000000-0000-0000-0000-000000000000"})
+    assert problem(wrong) == (400, "InvalidParameterValueException")
+    assert problem(await unity.post(f"{T}/metrics", {})) == (400, "BadRequestException")
+
+
+async def test_credentials_of_a_folder_are_empty(unity: Unity) -> None:
+    await created(unity)
+
+    found = (await unity.get(f"{T}/credentials", operation="READ")).json()["storage-credentials"]
+    path = await unity.get("/delta/v1/temporary-path-credentials", location="file:/x", operation="READ_WRITE")
+
+    assert [(one["operation"], one["config"]) for one in found] == [("READ", {})]
+    assert path.json()["storage-credentials"][0]["prefix"] == "file:///x"
+    assert problem(await unity.get(f"{T}/credentials", operation="WRITE")) == (400, "BadRequestException")
+    bucket = await unity.get("/delta/v1/temporary-path-credentials", location="s3://b/x", operation="READ")
+    assert problem(bucket) == (501, "NotImplementedException")
+
+
+async def test_what_is_not_served_is_not_implemented(unity: Unity) -> None:
+    assert problem(await unity.get("/delta/v1/no/such/route")) == (501, "NotImplementedException")

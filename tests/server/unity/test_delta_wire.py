@@ -1,0 +1,40 @@
+"""Delta's Java clients at the socket: every request asks for an upgrade to HTTP/2, those with bodies included."""
+
+import json
+
+import pytest
+
+from sandur.server.building import build
+from sandur.settings import Settings
+from tests.server.unity.asking import UNITY, Json
+from tests.server.wire import exchange, serving
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
+
+
+def asked(method: str, path: str, body: Json, *, upgrades: bool = True) -> tuple[bytes, bytes]:
+    data = json.dumps(body).encode()
+    headers = UPGRADE if upgrades else b"Connection: close\r\n"
+    head = f"{method} {UNITY}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n".encode()
+    return head + headers + b"\r\n", data
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["in one packet", "body in a later packet"])
+async def test_requests_that_ask_for_an_upgrade_keep_their_bodies(*, is_cut: bool) -> None:
+    app, catalog = build(Settings(store="memory:", log_level="error"))
+    await catalog.start()
+    requests = [
+        asked("POST", "/schemas", {"catalog_name": "main", "name": "s"}),
+        asked("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "t"}),
+        asked("GET", "/delta/preview/commits", {"table_id": "none", "start_version": 0}),
+        asked("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "u"}, upgrades=False),
+    ]
+
+    async with serving(app) as port:
+        packets = [part for request in requests for part in request]
+        answer = await exchange(port, *packets if is_cut else [b"".join(packets)])
+    await catalog.close()
+
+    statuses = [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [200, 200, 404, 200]
+    assert answer.count(b'"required-protocol"') == 2
