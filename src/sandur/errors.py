@@ -14,6 +14,7 @@ Subject = Literal[
     "credential",
     "external location",
     "user",
+    "metastore",
     "file",
     "plan",
     "plan task",

@@ -160,7 +160,7 @@ def test_a_manifest_is_spelled_as_the_seed_says() -> None:
         "event_id": "e",
         "version": 1,
         "updated_at_epoch_ms": 7,
-        "entries": [{"name": "t", "kind": "table", "uuid": "u", "format": "iceberg"}],
+        "entries": [{"name": "t", "kind": "table", "uuid": "u", "format": "iceberg", "info": {}}],
     }
 
 

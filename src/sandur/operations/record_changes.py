@@ -20,7 +20,9 @@ from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
-TRIES_MAX: Final = 8
+TRIES_MAX: Final = 16
+_BACKOFF_SECONDS: Final = 0.002
+_DOUBLINGS_MAX: Final = 6
 
 
 class SignedRecord(Record, frozen=True, kw_only=True):
@@ -74,7 +76,8 @@ class RecordChange(Generic[R]):
     async def run(self) -> R:
         """The record as this request made it."""
         try:
-            return await exactly_once(self._claim, self._attempt, self._replay)
+            async with self._workspace.turn(self._cell.key):
+                return await exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:
                 finishing = indexing.finish_place(self._workspace, self._place, self._mark)
@@ -84,7 +87,10 @@ class RecordChange(Generic[R]):
         return msgspec.json.decode(claim.answer, type=self._cell.kind)
 
     async def _attempt(self, _: Claim | None) -> R:
-        for _tries in range(TRIES_MAX):
+        for tries in range(TRIES_MAX):
+            if tries:
+                waits = _BACKOFF_SECONDS * self._workspace.clock.chance() * (1 << min(tries, _DOUBLINGS_MAX))
+                await self._workspace.clock.sleep(waits)
             found = await self._look()
             if found and is_by(_signed(found.value), self._change):
                 must_hold(self._claim)

@@ -94,11 +94,11 @@ class Workspace:
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
         self.standing: MutableMapping[Identifier, Any] = Recent(CELLS_MAX)
-        self._turns: dict[Identifier, _Turn] = {}
+        self._turns: dict[Identifier | str, _Turn] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, identifier: Identifier) -> AsyncIterator[None]:
-        """One commit at a time on a name within this process: commits that wait their turn do not lose their swaps.
+    async def turn(self, identifier: Identifier | str) -> AsyncIterator[None]:
+        """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap.
 
         For speed only: the swap decides, here as between processes.
         """

@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from sandur.server.unity_rest import catalogs, commits, functions, models, schemas, tables, volumes
+from sandur.server.unity_rest import (
+    catalogs,
+    commits,
+    control,
+    functions,
+    models,
+    permissions,
+    schemas,
+    storage,
+    tables,
+    temporary_credentials,
+    volumes,
+)
 from sandur.server.unity_rest.routing import Route
 
 CLASSIC_ROUTES: Final = (
@@ -43,6 +55,39 @@ CLASSIC_ROUTES: Final = (
     Route("PATCH", "/models/{full_name}/versions/{version}", "updateModelVersion", models.update_version),
     Route("DELETE", "/models/{full_name}/versions/{version}", "deleteModelVersion", models.delete_version),
     Route("PATCH", "/models/{full_name}/versions/{version}/finalize", "finalizeModelVersion", models.finalize_version),
+    Route("POST", "/temporary-table-credentials", "generateTemporaryTableCredentials", temporary_credentials.for_table),
+    Route(
+        "POST", "/temporary-volume-credentials", "generateTemporaryVolumeCredentials", temporary_credentials.for_volume
+    ),
+    Route(
+        "POST",
+        "/temporary-model-version-credentials",
+        "generateTemporaryModelVersionCredentials",
+        temporary_credentials.for_model_version,
+    ),
+    Route("POST", "/temporary-path-credentials", "generateTemporaryPathCredentials", temporary_credentials.for_path),
+    Route("GET", "/permissions/{securable_type}/{full_name}", "getPermissions", permissions.load),
+    Route("PATCH", "/permissions/{securable_type}/{full_name}", "updatePermissions", permissions.update),
+    Route("GET", "/metastore_summary", "getMetastoreSummary", permissions.metastore),
+    Route("POST", "/credentials", "createCredential", storage.create_credential),
+    Route("GET", "/credentials", "listCredentials", storage.list_credentials),
+    Route("GET", "/credentials/{name}", "getCredential", storage.load_credential),
+    Route("PATCH", "/credentials/{name}", "updateCredential", storage.update_credential),
+    Route("DELETE", "/credentials/{name}", "deleteCredential", storage.delete_credential),
+    Route("POST", "/external-locations", "createExternalLocation", storage.create_location),
+    Route("GET", "/external-locations", "listExternalLocations", storage.list_locations),
+    Route("GET", "/external-locations/{name}", "getExternalLocation", storage.load_location),
+    Route("PATCH", "/external-locations/{name}", "updateExternalLocation", storage.update_location),
+    Route("DELETE", "/external-locations/{name}", "deleteExternalLocation", storage.delete_location),
 )
 
-CONTROL_ROUTES: Final[tuple[Route, ...]] = ()
+CONTROL_ROUTES: Final = (
+    Route("POST", "/scim2/Users", "createUser", control.create_user),
+    Route("GET", "/scim2/Users", "listUsers", control.list_users),
+    Route("GET", "/scim2/Users/{id}", "getUser", control.load_user),
+    Route("PUT", "/scim2/Users/{id}", "updateUser", control.update_user),
+    Route("DELETE", "/scim2/Users/{id}", "deleteUser", control.delete_user),
+    Route("GET", "/scim2/Me", "getSelf", control.load_self),
+    Route("POST", "/auth/tokens", "getUnityToken", control.token, is_open=True),
+    Route("POST", "/auth/logout", "logout", control.logout, is_open=True),
+)

@@ -1,0 +1,105 @@
+"""Grants: which principal has which privileges on a securable."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from sandur.catalog.records import Change, Record
+from sandur.errors import Invalid
+
+Privilege = Literal[
+    "CREATE CATALOG",
+    "USE CATALOG",
+    "CREATE SCHEMA",
+    "USE SCHEMA",
+    "CREATE TABLE",
+    "SELECT",
+    "MODIFY",
+    "CREATE FUNCTION",
+    "EXECUTE",
+    "CREATE VOLUME",
+    "READ VOLUME",
+    "CREATE MODEL",
+    "CREATE EXTERNAL LOCATION",
+    "READ FILES",
+    "WRITE FILES",
+    "CREATE EXTERNAL TABLE",
+    "CREATE EXTERNAL VOLUME",
+    "CREATE MANAGED STORAGE",
+    "CREATE STORAGE CREDENTIAL",
+]
+SecurableType = Literal[
+    "metastore",
+    "catalog",
+    "schema",
+    "table",
+    "function",
+    "volume",
+    "registered_model",
+    "external_location",
+    "credential",
+]
+SECURABLE_TYPES: Final[tuple[SecurableType, ...]] = get_args(SecurableType)
+
+PRINCIPALS_MAX: Final = 10_000
+"""How many principals may have privileges on one securable: they lie in one record."""
+
+_NAME_CHARS_MAX: Final = 255
+_ORDER: Final = {privilege: place for place, privilege in enumerate(get_args(Privilege))}
+
+
+class Grants(Record, frozen=True, kw_only=True):
+    """The privileges on one securable by principal. They belong to its id: another thing of its name has none."""
+
+    assignments: dict[str, tuple[Privilege, ...]] = msgspec.field(default_factory=dict)
+    change: Change | None = None
+
+
+class PermissionsChange(msgspec.Struct, frozen=True):
+    principal: str
+    add: tuple[Privilege, ...] | None = None
+    remove: tuple[Privilege, ...] | None = None
+
+
+class PrivilegeAssignment(msgspec.Struct, frozen=True):
+    principal: str
+    privileges: tuple[Privilege, ...]
+
+
+class PermissionsList(msgspec.Struct, frozen=True):
+    privilege_assignments: tuple[PrivilegeAssignment, ...]
+
+
+def changed_grants(grants: Grants | None, changes: Sequence[PermissionsChange]) -> Grants:
+    """The grants after the changes, one by one; Invalid for a change that contradicts itself."""
+    before = grants or Grants()
+    assignments = dict(before.assignments)
+    for change in changes:
+        added, removed = set(change.add or ()), set(change.remove or ())
+        if not change.principal or len(change.principal) > _NAME_CHARS_MAX:
+            raise Invalid(f"Invalid principal {change.principal[:_NAME_CHARS_MAX]!r}: expected 1 to 255 characters")
+        if both := sorted(added & removed):
+            raise Invalid(f"Principal {change.principal}: {', '.join(both)} cannot be both added and removed")
+        left = (set(assignments.get(change.principal, ())) | added) - removed
+        if left:
+            assignments[change.principal] = tuple(sorted(left, key=lambda privilege: _ORDER[privilege]))
+        else:
+            assignments.pop(change.principal, None)
+    if len(assignments) > PRINCIPALS_MAX:
+        raise Invalid(f"Too many principals: {len(assignments)}, at most {PRINCIPALS_MAX} are allowed")
+    if assignments == before.assignments:
+        return before
+    return msgspec.structs.replace(before, assignments=assignments)
+
+
+def shown_grants(grants: Grants | None, principal: str | None = None) -> PermissionsList:
+    """The grants of one principal or of all, in the order of their names."""
+    assignments = grants.assignments if grants else {}
+    return PermissionsList(
+        tuple(
+            PrivilegeAssignment(name, privileges)
+            for name, privileges in sorted(assignments.items())
+            if principal in {None, "", name}
+        )
+    )

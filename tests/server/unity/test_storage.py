@@ -1,0 +1,175 @@
+"""Storage credentials, external locations and temporary credentials over Unity Catalog's API."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.conftest import Catalogs
+from tests.server.requests import create_table
+from tests.server.unity.asking import Json, Unity, code
+
+KEY = "0190b6a0-0000-7000-8000-000000000005"
+ROLE = {"role_arn": "arn:aws:iam::123456789012:role/reader"}
+WHERE = {"catalog_name": "main", "schema_name": "s"}
+
+
+@pytest.fixture
+async def credential(unity: Unity) -> Json:
+    return await unity.made("/credentials", {"name": "k", "aws_iam_role": ROLE, "comment": "words"})
+
+
+async def test_a_credential_is_made_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
+    assert (credential["name"], credential["aws_iam_role"], credential["purpose"]) == ("k", ROLE, "STORAGE")
+    assert (await unity.get("/credentials/k")).json() == credential
+    assert (await unity.get("/credentials")).json() == {"credentials": [credential]}
+    assert code(await unity.post("/credentials", {"name": "k"})) == (400, "STORAGE_CREDENTIAL_ALREADY_EXISTS")
+
+    changed = (await unity.patch("/credentials/k", {"new_name": "l", "comment": "other", "owner": "me"})).json()
+
+    assert (changed["name"], changed["comment"], changed["owner"], changed["id"]) == (
+        "l",
+        "other",
+        "me",
+        credential["id"],
+    )
+    assert code(await unity.get("/credentials/k")) == (404, "NOT_FOUND")
+    assert (await unity.delete("/credentials/l")).status_code == 200
+    assert code(await unity.delete("/credentials/l")) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"name": "a b"}, {"name": "k", "aws_iam_role": {"role_arn": "nonsense"}}, {"name": "k", "purpose": "SERVICE"}, {}],
+)
+async def test_credentials_that_make_no_sense_are_refused(unity: Unity, body: Json) -> None:
+    assert code(await unity.post("/credentials", body)) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_location_is_made_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
+    made = await unity.made("/external-locations", {"name": "l", "url": "s3a://bucket/a/", "credential_name": "k"})
+    await unity.made("/credentials", {"name": "other"})
+
+    assert (made["url"], made["credential_name"], made["credential_id"]) == ("s3://bucket/a", "k", credential["id"])
+    assert (await unity.get("/external-locations/l")).json() == made
+    assert (await unity.get("/external-locations")).json() == {"external_locations": [made]}
+    change = {"new_name": "m", "url": "s3://bucket/b", "credential_name": "other", "comment": "c"}
+    changed = (await unity.patch("/external-locations/l", change)).json()
+    assert (changed["name"], changed["url"], changed["credential_name"]) == ("m", "s3://bucket/b", "other")
+    assert code(await unity.get("/external-locations/l")) == (404, "NOT_FOUND")
+    assert (await unity.delete("/external-locations/m", force="true")).status_code == 200
+    assert (await unity.get("/external-locations")).json() == {"external_locations": []}
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a", "s3://bucket/a/b", "s3://bucket", "s3a://bucket/a/"])
+@pytest.mark.usefixtures("credential")
+async def test_locations_do_not_overlap(unity: Unity, url: str) -> None:
+    await unity.made("/external-locations", {"name": "l", "url": "s3://bucket/a", "credential_name": "k"})
+    await unity.made("/external-locations", {"name": "n", "url": "s3://bucket/ab", "credential_name": "k"})
+
+    made = await unity.post("/external-locations", {"name": "m", "url": url, "credential_name": "k"})
+    moved = await unity.patch("/external-locations/n", {"url": url})
+
+    assert code(made) == (400, "INVALID_ARGUMENT")
+    assert code(moved) == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("url", ["", "http://host/x", "s3://", "s3://b/../c", "nonsense:x"])
+@pytest.mark.usefixtures("credential")
+async def test_locations_of_no_known_kind_are_refused(unity: Unity, url: str) -> None:
+    body = {"name": "l", "url": url, "credential_name": "k"}
+
+    assert code(await unity.post("/external-locations", body)) == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.usefixtures("credential")
+async def test_a_credential_that_a_location_needs_is_deleted_only_by_force(unity: Unity) -> None:
+    unknown = {"name": "l", "url": "s3://b/x", "credential_name": "none"}
+    assert code(await unity.post("/external-locations", unknown)) == (404, "NOT_FOUND")
+    await unity.made("/external-locations", {**unknown, "credential_name": "k"})
+
+    assert code(await unity.delete("/credentials/k")) == (400, "FAILED_PRECONDITION")
+    assert (await unity.delete("/credentials/k", force="true")).status_code == 200
+
+    assert (await unity.get("/external-locations")).json() == {"external_locations": []}
+
+
+async def test_lists_of_credentials_come_in_pages(unity: Unity) -> None:
+    for number in range(7):
+        await unity.made("/credentials", {"name": f"k{number}"})
+
+    assert await unity.names("/credentials", "credentials", max_results=3) == [f"k{number}" for number in range(7)]
+
+
+async def test_a_location_made_under_a_key_is_made_once(unity: Unity, credential: Json) -> None:
+    body = {"name": "l", "url": "s3://b/x", "credential_name": credential["name"]}
+
+    first = await unity.post("/external-locations", body, Idempotency_Key=KEY)
+    await unity.delete("/external-locations/l")
+    again = await unity.post("/external-locations", body, Idempotency_Key=KEY)
+
+    assert again.json() == first.json()
+    assert code(await unity.get("/external-locations/l")) == (404, "NOT_FOUND")
+
+
+async def test_files_on_a_file_system_need_no_credentials(catalogs: Catalogs, tmp_path: Path) -> None:
+    http = await catalogs.open(store=None, allowed_locations=(f"file://{tmp_path}/allowed",))
+    unity = Unity(http)
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    table = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "DELTA", "columns": []}
+    made = await unity.made("/tables", {**table, "storage_location": f"file:{tmp_path}/allowed/t"})
+    volume = await unity.made("/volumes", {**WHERE, "name": "v", "volume_type": "MANAGED"})
+    staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
+    await unity.made("/models", {**WHERE, "name": "o"})
+    await unity.made("/models/versions", {**WHERE, "model_name": "o", "source": "x"})
+
+    for path, body, url in (
+        ("table", {"table_id": made["table_id"], "operation": "READ_WRITE"}, made["storage_location"]),
+        ("table", {"table_id": staged["id"], "operation": "READ_WRITE"}, staged["staging_location"]),
+        ("volume", {"volume_id": volume["volume_id"], "operation": "READ_VOLUME"}, volume["storage_location"]),
+        ("path", {"url": f"{tmp_path}/allowed/x", "operation": "PATH_CREATE_TABLE"}, f"file://{tmp_path}/allowed/x"),
+        ("model-version", {**WHERE, "model_name": "o", "version": 1, "operation": "READ_MODEL_VERSION"}, None),
+    ):
+        answer = await unity.post(f"/temporary-{path}-credentials", body)
+        assert answer.status_code == 200, answer.text
+        given = answer.json()
+        assert set(given) == {"expiration_time", "url"}
+        assert url in {None, given["url"]}
+        assert made["storage_location"] == f"file://{tmp_path}/allowed/t"
+
+
+@pytest.mark.usefixtures("schema")
+async def test_an_iceberg_table_is_found_by_its_id(unity: Unity, client: httpx.AsyncClient) -> None:
+    made = (await client.post("/v1/namespaces/s/tables", json=create_table("t"))).json()["metadata"]
+
+    body = {"table_id": made["table-uuid"], "operation": "READ"}
+    answer = (await unity.post("/temporary-table-credentials", body)).json()
+
+    assert answer["url"] == made["location"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("table", {"table_id": "none", "operation": "READ"}, 404),
+        ("table", {"table_id": "none", "operation": "NONSENSE"}, 400),
+        ("table", {"table_id": "none", "operation": "UNKNOWN_TABLE_OPERATION"}, 400),
+        ("table", {"table_id": "../x", "operation": "READ"}, 404),
+        ("volume", {"volume_id": "none", "operation": "READ_VOLUME"}, 404),
+        ("path", {"url": "s3://elsewhere/x", "operation": "PATH_READ"}, 400),
+        ("path", {"url": "/etc/passwd", "operation": "PATH_READ"}, 400),
+        ("model-version", {**WHERE, "model_name": "o", "version": 1, "operation": "READ_MODEL_VERSION"}, 404),
+    ],
+)
+async def test_credentials_for_what_is_not_there_are_refused(
+    unity: Unity, path: str, body: Json, expected: int
+) -> None:
+    assert code(await unity.post(f"/temporary-{path}-credentials", body))[0] == expected
+
+
+async def test_there_are_no_credentials_for_cloud_storage(catalogs: Catalogs) -> None:
+    unity = Unity(await catalogs.open(store=None, allowed_locations=("s3://bucket/x",)))
+
+    answer = await unity.post("/temporary-path-credentials", {"url": "s3://bucket/x/y", "operation": "PATH_READ"})
+
+    assert code(answer) == (501, "UNIMPLEMENTED")
