@@ -150,6 +150,42 @@ class Layout(NamedTuple):
         (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
         return decoded(table_uuid)
 
+    # What only Unity Catalog's API knows.
+
+    def securables_folder(self) -> str:
+        return f"{self.root}securables/"
+
+    def securable(self, uuid: str) -> str:
+        """A volume, a function or a registered model."""
+        return f"{self.securables_folder()}{encoded(uuid)}{_JSON}"
+
+    def read_securable(self, key: str) -> str:
+        (uuid,) = self._parts(key, self.securables_folder(), _JSON, count=1)
+        return decoded(uuid)
+
+    def model_versions_folder(self, model_uuid: str) -> str:
+        return f"{self.root}model_versions/{encoded(model_uuid)}/"
+
+    def model_version(self, model_uuid: str, version: int) -> str:
+        """Spelled so that the order of keys is that of the versions."""
+        return f"{self.model_versions_folder(model_uuid)}{version:019d}{_JSON}"
+
+    def metastore(self) -> str:
+        return f"{self.root}unity/metastore.json"
+
+    def storage_registry(self) -> str:
+        """The credentials and external locations, which are checked against each other."""
+        return f"{self.root}unity/storage.json"
+
+    def grants(self, securable_type: str, securable_id: str) -> str:
+        return f"{self.root}grants/{encoded(securable_type)}/{encoded(securable_id)}{_JSON}"
+
+    def users_folder(self) -> str:
+        return f"{self.root}unity/users/"
+
+    def user(self, user_id: str) -> str:
+        return f"{self.users_folder()}{encoded(user_id)}{_JSON}"
+
     # Requests under way.
 
     def commit_claims_folder(self) -> str:
