@@ -7,7 +7,7 @@ good by the next one: what a table holds is compared with what is published, fil
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -50,6 +50,17 @@ MARK: Final = "pipeline.dataset"
 _SEQUENCE: Final = "published-sequence"
 
 
+class _Growth(NamedTuple):
+    """What is to become of a table: its files to be, those to copy first, and the manifests that it keeps."""
+
+    shape: Shape
+    metadata: TableMetadata
+    sequence: int
+    kept: Sequence[Mapping[str, Any]]
+    files: Sequence[DataFile]
+    copies: Sequence[tuple[str, str]]
+
+
 def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]) -> Sequence[str]:
     """Make the tables of these datasets hold what is published; what stands in the way is returned as warnings.
 
@@ -58,35 +69,46 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
     if context.dry_run or not manifest.sequence:
         return ()
     context.wait(_ensure_namespace(context))
-    warnings = [_refresh_one(context, shape, manifest.datasets.get(shape.name)) for shape in shapes]
-    return [warning for warning in warnings if warning]
+    warnings: list[str] = []
+    growths: list[_Growth] = []
+    for shape in shapes:
+        metadata = context.wait(_ensure_table(context, shape))
+        if metadata.properties.get(MARK) != shape.name:
+            warnings.append(f"table {NAMESPACE}.{shape.name} is not the pipeline's and is left as it is")
+        elif growth := context.wait(_growth(context, shape, metadata, manifest.datasets.get(shape.name))):
+            growths.append(growth)
+    _copy(context, [copy for growth in growths for copy in growth.copies])
+    for growth in growths:
+        context.check_fence()
+        context.wait(_commit(context, growth))
+    return warnings
 
 
-def _refresh_one(context: JobContext, shape: Shape, dataset: Dataset | None) -> str:
-    metadata = context.wait(_ensure_table(context, shape))
-    if metadata.properties.get(MARK) != shape.name:
-        return f"table {NAMESPACE}.{shape.name} is not the pipeline's and is left as it is"
-    manifests, held = context.wait(_current_files(context, metadata))
-    wanted = {file.key.rpartition("/")[2]: file for file in dataset.files} if dataset else {}
-    held_names = {file.path.rpartition("/")[2]: file for file in held}
-    is_grown = held_names.keys() <= wanted.keys()
-    if dataset is None or held_names.keys() == wanted.keys():
-        return ""
-    missing = {name: file.key for name, file in wanted.items() if name not in held_names}
+async def _growth(
+    context: JobContext, shape: Shape, metadata: TableMetadata, dataset: Dataset | None
+) -> _Growth | None:
+    """What a table lacks of what is published; None when it is as it should be."""
+    if dataset is None:
+        return None
+    manifests, held = await _current_files(context, metadata)
+    wanted = {file.key.rpartition("/")[2]: file for file in dataset.files}
+    held_by_name = {file.path.rpartition("/")[2]: file for file in held}
+    if held_by_name.keys() == wanted.keys():
+        return None
+    only_grows = held_by_name.keys() <= wanted.keys()
+    missing = wanted.keys() - held_by_name.keys()
     folder = f"{metadata.location}/data"
-    _copy(context, {key: f"{folder}/{name}" for name, key in missing.items()})
     files = [
-        held_names.get(name) or DataFile(f"{folder}/{name}", file.rows, file.size_bytes)
+        held_by_name.get(name) or DataFile(f"{folder}/{name}", file.rows, file.size_bytes)
         for name, file in sorted(wanted.items())
-        if not is_grown or name in missing
+        if not only_grows or name in missing
     ]
-    context.check_fence()
-    context.wait(_commit(context, shape, metadata, manifests if is_grown else (), files, dataset.sequence))
-    return ""
+    copies = [(wanted[name].key, f"{folder}/{name}") for name in sorted(missing)]
+    return _Growth(shape, metadata, dataset.sequence, manifests if only_grows else (), files, copies)
 
 
-def _copy(context: JobContext, places: Mapping[str, str]) -> None:
-    """Copy published files to where the table keeps its own, in executors."""
+def _copy(context: JobContext, places: Sequence[tuple[str, str]]) -> None:
+    """Copy published files to where the tables keep their own, in executors."""
     if not places:
         return
     options = dict(context.source_options)
@@ -102,7 +124,7 @@ def _copy(context: JobContext, places: Mapping[str, str]) -> None:
                 open_store.wait(open_store.workspace.locations.create(location, found.data))
         yield pa.RecordBatch.from_arrays([pa.array([len(found.data)])], names=["copied"])
 
-    one_task_each(context.spark, list(places.items()), copy, "copied long").collect()
+    one_task_each(context.spark, places, copy, "copied long").collect()
 
 
 async def _ensure_namespace(context: JobContext) -> None:
@@ -148,15 +170,9 @@ async def _current_files(
     return manifests, files
 
 
-async def _commit(
-    context: JobContext,
-    shape: Shape,
-    metadata: TableMetadata,
-    kept: Sequence[Mapping[str, Any]],
-    files: Sequence[DataFile],
-    sequence: int,
-) -> None:
+async def _commit(context: JobContext, growth: _Growth) -> None:
     """Write the manifests, then commit the snapshot: files behind those that are kept, or in their place."""
+    shape, metadata, sequence, kept, files, _ = growth
     ids = SnapshotIds(
         snapshot_id=int(context.clock.new_uuid().replace("-", ""), 16) >> 65,
         parent_id=metadata.current_snapshot_id,

@@ -37,6 +37,15 @@ _ARROW: Final[dict[Kind, pa.DataType]] = {
 }
 
 
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, as far as Spark counts."""
+
+
+def clamped_ms(value: int) -> int:
+    """A time that fits into a timestamp: metadata written elsewhere may carry any number."""
+    return min(max(value, 0), LAST_MS)
+
+
 class Column(NamedTuple):
     """A column; `id` is its field id in Parquet and in Iceberg."""
 
@@ -231,5 +240,126 @@ TIMELINE: Final = shape(
     key="table_uuid version commit_key",
 )
 
-SHAPES: Final = {one.name: one for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE)}
+CATALOGS: Final = shape(
+    "catalogs",
+    """
+    name string!
+    id string!
+    root string!
+    comment string
+    owner string
+    properties_json string!
+    created_at timestamptz!
+    updated_at timestamptz!
+    """,
+    key="name",
+)
+NAMESPACES: Final = shape(
+    "namespaces",
+    """
+    catalog string!
+    namespace string!
+    id string!
+    depth int!
+    comment string
+    owner string
+    properties_json string!
+    created_at timestamptz!
+    updated_at timestamptz!
+    """,
+    key="catalog namespace",
+)
+
+_NAMED: Final = "catalog string!\nnamespace string!\nname string!\nuuid string!\n"
+
+TABLES: Final = shape(
+    "tables",
+    _NAMED
+    + """table_uuid string
+    kind string!
+    format string!
+    location string
+    metadata_location string
+    metadata_version long
+    commit_key string
+    snapshot_id long
+    format_version int
+    current_schema_id int
+    default_spec_id int
+    last_sequence_number long
+    last_updated_at timestamptz
+    column_count int
+    snapshot_count int
+    record_count long
+    file_count long
+    size_bytes long
+    properties_json string
+    problem string
+    """,
+    key="catalog namespace name",
+)
+COLUMNS: Final = shape(
+    "columns",
+    _NAMED
+    + """id string!
+    schema_id int
+    field_id int!
+    parent_field_id int
+    ordinal int!
+    path string!
+    column_name string!
+    type string!
+    is_required boolean!
+    is_identifier boolean!
+    doc string
+    """,
+    key="catalog namespace name ordinal",
+)
+SCHEMAS: Final = shape(
+    "schema_history",
+    _NAMED + "schema_id int!\nis_current boolean!\ncolumn_count int!\nschema_json string!\n",
+    key="catalog namespace name schema_id",
+)
+PARTITION_SPECS: Final = shape(
+    "partition_spec_history",
+    _NAMED + "spec_id int!\nis_default boolean!\nfield_count int!\nspec string!\nfields_json string!\n",
+    key="catalog namespace name spec_id",
+)
+SNAPSHOTS: Final = shape(
+    "snapshots",
+    _NAMED
+    + """snapshot_id long!
+    parent_snapshot_id long
+    sequence_number long!
+    committed_at timestamptz!
+    operation string
+    is_current boolean!
+    schema_id int
+    added_records long
+    deleted_records long
+    total_records long
+    manifest_list string
+    summary_json string!
+    """,
+    key="catalog namespace name sequence_number snapshot_id",
+)
+REFS: Final = shape(
+    "refs",
+    _NAMED
+    + """ref string!
+    type string!
+    snapshot_id long!
+    min_snapshots_to_keep int
+    max_snapshot_age_ms long
+    max_ref_age_ms long
+    """,
+    key="catalog namespace name ref",
+)
+
+OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS)
+"""What is made of the metadata files of tables and views."""
+
+SHAPES: Final = {
+    one.name: one for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE, CATALOGS, NAMESPACES, *OF_METADATA)
+}
 """Everything that is published, by its name."""

@@ -5,5 +5,6 @@ from typing import Final
 
 from sandur.pipeline.job import Job
 from sandur.pipeline.jobs.compact import COMPACT
+from sandur.pipeline.jobs.project import PROJECT
 
-JOBS: Final[Mapping[str, Job]] = {job.name: job for job in (COMPACT,)}
+JOBS: Final[Mapping[str, Job]] = {job.name: job for job in (COMPACT, PROJECT)}

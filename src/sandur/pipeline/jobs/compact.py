@@ -23,7 +23,7 @@ _FEED: Final = "feed"
 def run(context: JobContext) -> JobReport:
     """Everything that came since the last run, exactly once: the watermark is published with the rows."""
     context.progress("give positions to new receipts")
-    feed = context.wait(Feed(context.workspace).advance())
+    feed = context.wait(Feed(context.workspace).caught_up() if context.dry_run else Feed(context.workspace).advance())
     publication = Publication(context)
     after = publication.watermark(COMMITS.name, _FEED)
     work = _Compaction(context, publication, after=after, upto=feed.sequence)
@@ -67,7 +67,7 @@ class _Compaction:
         renamed = of_commits.renamed(owners, before).count()
         self.counts["tables_renamed"] = renamed
         has_news = self.counts["commits"] > 0
-        if self._after == self._upto and not renamed:
+        if self._context.dry_run or (self._after == self._upto and not renamed):
             return None
         watermark = {_FEED: self._upto}
         changes = {COMMITS.name: self._commits(events, owners, is_renamed=renamed > 0)}

@@ -1,4 +1,4 @@
-"""Data sources for Spark over the catalog's store: `spark.read.format("sandur_events").options(store=…)`."""
+"""Data sources for Spark over the catalog's store: `spark.read.format("sandur_events").option("store", …).load()`."""
 
 from typing import Final
 
@@ -7,9 +7,20 @@ from pyspark.sql import SparkSession
 from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.events import SandurEvents
 from sandur.pipeline.sources.files import SandurFiles
+from sandur.pipeline.sources.homes import SandurCatalogs, SandurNamespaces
+from sandur.pipeline.sources.metadata import SandurMetadata
 from sandur.pipeline.sources.names import SandurNames, SandurPointers
 
-SOURCES: Final = (SandurDataset, SandurEvents, SandurFiles, SandurNames, SandurPointers)
+SOURCES: Final = (
+    SandurCatalogs,
+    SandurDataset,
+    SandurEvents,
+    SandurFiles,
+    SandurMetadata,
+    SandurNames,
+    SandurNamespaces,
+    SandurPointers,
+)
 
 
 def register_sources(spark: SparkSession) -> None:

@@ -52,7 +52,7 @@ class NamesReader(RangeReader):
         return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await _at_once(listed, lambda one: _name_row(open_store.workspace, one.key)) if row]
+        return [row for row in await at_once(listed, lambda one: _name_row(open_store.workspace, one.key)) if row]
 
 
 class SandurPointers(ShapedSource):
@@ -76,10 +76,10 @@ class PointersReader(RangeReader):
         return hex_ranges(open_store.layout.pointers_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await _at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
+        return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
 
 
-async def _at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitable[T]]) -> Sequence[T]:
+async def at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitable[T]]) -> Sequence[T]:
     places = asyncio.Semaphore(LOOKS_AT_ONCE)
 
     async def one(found: Listed) -> T:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.sources.ranges import KeyRange, listed_in
-from sandur.pipeline.tables import Shape
+from sandur.pipeline.tables import Shape, clamped_ms
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed
 
@@ -97,12 +97,3 @@ def batch_of(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
 
 def _value(kind: str, value: object) -> object:
     return clamped_ms(value) * 1_000 if kind == "timestamptz" and isinstance(value, int) else value
-
-
-LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, as far as Spark counts."""
-
-
-def clamped_ms(value: int) -> int:
-    """A time that fits into a timestamp: metadata written elsewhere may carry any number."""
-    return min(max(value, 0), LAST_MS)

@@ -1,0 +1,189 @@
+"""What a metadata file says about a table or view, as rows of the tables that the pipeline publishes."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from sandur.iceberg.partitioning import PartitionField, PartitionSpec
+from sandur.iceberg.schema import Column, Schema
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.types import FieldType, ListType, MapType, StructType
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.pipeline.tables import COLUMNS, PARTITION_SPECS, REFS, SCHEMAS, SNAPSHOTS, TABLES, clamped_ms
+
+Row = Mapping[str, object]
+Rows = Mapping[str, Sequence[Row]]
+"""Rows by the name of the table that they are of; times are milliseconds."""
+
+TEXT_MAX: Final = 20_000
+_SIZE: Final = "total-files-size"
+
+
+def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
+    """Everything a table's metadata file says; `uuid` is what names refer to."""
+    current = _of_id(metadata.schemas, metadata.current_schema_id)
+    snapshot = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
+    summary = (snapshot.summary or {}) if snapshot else {}
+    about: Row = {
+        "uuid": uuid,
+        "location": metadata.location,
+        "format_version": metadata.format_version,
+        "current_schema_id": metadata.current_schema_id,
+        "default_spec_id": metadata.default_spec_id,
+        "last_sequence_number": metadata.last_sequence_number,
+        "last_updated_at": clamped_ms(metadata.last_updated_ms),
+        "column_count": len(current.fields) if current else 0,
+        "snapshot_count": len(metadata.snapshots),
+        "record_count": _number(summary.get("total-records")),
+        "file_count": _number(summary.get("total-data-files")),
+        "size_bytes": _number(summary.get(_SIZE)),
+        "properties_json": _json(dict(metadata.properties)),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: _column_rows(uuid, current),
+        SCHEMAS.name: [_schema_row(uuid, schema, metadata.current_schema_id) for schema in metadata.schemas],
+        PARTITION_SPECS.name: [_spec_row(uuid, spec, metadata.default_spec_id) for spec in metadata.specs],
+        SNAPSHOTS.name: [_snapshot_row(uuid, one, metadata.current_snapshot_id) for one in metadata.snapshots],
+        REFS.name: [
+            {
+                "uuid": uuid,
+                "ref": name,
+                "type": ref.type,
+                "snapshot_id": ref.snapshot_id,
+                "min_snapshots_to_keep": ref.min_snapshots_to_keep,
+                "max_snapshot_age_ms": ref.max_snapshot_age_ms,
+                "max_ref_age_ms": ref.max_ref_age_ms,
+            }
+            for name, ref in metadata.refs.items()
+        ],
+    }
+
+
+def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
+    """Everything a view's metadata file says."""
+    version = next((one for one in metadata.versions if one.version_id == metadata.current_version_id), None)
+    schema_id = version.schema_id if version else -1
+    current = _of_id(metadata.schemas, schema_id)
+    about: Row = {
+        "uuid": uuid,
+        "location": metadata.location,
+        "format_version": metadata.format_version,
+        "current_schema_id": schema_id,
+        "last_updated_at": clamped_ms(version.timestamp_ms) if version else None,
+        "column_count": len(current.fields) if current else 0,
+        "properties_json": _json(dict(metadata.properties)),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: _column_rows(uuid, current),
+        SCHEMAS.name: [_schema_row(uuid, schema, schema_id) for schema in metadata.schemas],
+    }
+
+
+def type_of(field_type: FieldType) -> str:
+    """A type in full, the fields of nested ones included."""
+    match field_type:
+        case str():
+            return field_type
+        case StructType(fields=fields):
+            return f"struct<{', '.join(f'{field.name}: {type_of(field.type)}' for field in fields)}>"
+        case ListType(element=element):
+            return f"list<{type_of(element)}>"
+        case MapType(key=key, value=value):
+            return f"map<{type_of(key)}, {type_of(value)}>"
+        case _:
+            assert_never(field_type)
+
+
+def column_id(uuid: str, field_id: int) -> str:
+    """What a column is known by, through every rename: its table and its field id."""
+    return hashlib.sha256(f"{uuid}\n{field_id}".encode()).hexdigest()[:32]
+
+
+def _column_rows(uuid: str, schema: Schema | None) -> Sequence[Row]:
+    if schema is None:
+        return []
+    identifiers = set(schema.identifier_field_ids or ())
+    return [
+        {
+            "id": column_id(uuid, column.id),
+            "uuid": uuid,
+            "schema_id": schema.schema_id,
+            "field_id": column.id,
+            "parent_field_id": column.parent_id,
+            "ordinal": ordinal,
+            "path": column.path,
+            "column_name": column.name,
+            "type": type_of(column.type)[:TEXT_MAX],
+            "is_required": column.required,
+            "is_identifier": column.id in identifiers,
+            "doc": _doc(column),
+        }
+        for ordinal, column in enumerate(schema.columns.values())
+    ]
+
+
+def _doc(column: Column) -> str | None:
+    return column.field.doc if column.field else None
+
+
+def _schema_row(uuid: str, schema: Schema, current_id: int) -> Row:
+    return {
+        "uuid": uuid,
+        "schema_id": schema.schema_id,
+        "is_current": schema.schema_id == current_id,
+        "column_count": len(schema.fields),
+        "schema_json": msgspec.json.encode(schema).decode(),
+    }
+
+
+def _spec_row(uuid: str, spec: PartitionSpec, default_id: int) -> Row:
+    return {
+        "uuid": uuid,
+        "spec_id": spec.spec_id,
+        "is_default": spec.spec_id == default_id,
+        "field_count": len(spec.fields),
+        "spec": ", ".join(_field_text(field) for field in spec.fields),
+        "fields_json": msgspec.json.encode(spec.fields).decode(),
+    }
+
+
+def _field_text(field: PartitionField) -> str:
+    return f"{field.transform}({', '.join(map(str, field.sources))}) as {field.name}"
+
+
+def _snapshot_row(uuid: str, snapshot: Snapshot, current_id: int | None) -> Row:
+    summary = snapshot.summary or {}
+    return {
+        "uuid": uuid,
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_snapshot_id": snapshot.parent_snapshot_id,
+        "sequence_number": snapshot.sequence_number,
+        "committed_at": clamped_ms(snapshot.timestamp_ms),
+        "operation": summary.get("operation"),
+        "is_current": snapshot.snapshot_id == current_id,
+        "schema_id": snapshot.schema_id,
+        "added_records": _number(summary.get("added-records")),
+        "deleted_records": _number(summary.get("deleted-records")),
+        "total_records": _number(summary.get("total-records")),
+        "manifest_list": snapshot.manifest_list,
+        "summary_json": _json(summary),
+    }
+
+
+def _of_id(schemas: Sequence[Schema], schema_id: int) -> Schema | None:
+    return next((schema for schema in schemas if schema.schema_id == schema_id), None)
+
+
+def _number(text: str | None) -> int | None:
+    """What an engine wrote into a summary, where it is a number that fits."""
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
+    return int(text) if text is not None and is_number else None
+
+
+def _json(value: Mapping[str, str]) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()

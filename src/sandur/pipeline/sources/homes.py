@@ -1,0 +1,110 @@
+"""`sandur_catalogs` and `sandur_namespaces`: what tables lie in, as every reader sees it."""
+
+from collections.abc import Sequence
+
+import msgspec
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from sandur.operations.homes import exists, look_up_namespace
+from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
+from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
+from sandur.pipeline.tables import CATALOGS, NAMESPACES
+from sandur.pipeline.waiting import OpenStore
+from sandur.storage.object_store import Listed
+
+
+class SandurCatalogs(ShapedSource):
+    """One row for every catalog that exists."""
+
+    shape = CATALOGS
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_catalogs"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # It is declared.
+        return CatalogsReader(self.options)
+
+
+class CatalogsReader(RangeReader):
+    """Catalogs are few: one task reads them."""
+
+    shape = CATALOGS
+
+    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+        return [KeyRange(open_store.layout.catalogs_folder())]
+
+    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+        rows = await together(_catalog_row(open_store.workspace, one.key) for one in listed)
+        return [row for row in rows if row]
+
+
+class SandurNamespaces(ShapedSource):
+    """One row for every namespace that exists."""
+
+    shape = NAMESPACES
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_namespaces"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema
+        return NamespacesReader(self.options)
+
+
+class NamespacesReader(RangeReader):
+    """A task for each catalog."""
+
+    shape = NAMESPACES
+
+    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+        return await folder_ranges(open_store.store, open_store.layout.all_namespaces_folder())
+
+    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+        rows = await together(_namespace_row(open_store.workspace, one.key) for one in listed)
+        return [row for row in rows if row]
+
+
+async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
+    found = await workspace.catalog(workspace.layout.read_catalog(key)).read()
+    if found is None or not exists(found.value):
+        return None
+    catalog = found.value
+    return {
+        "name": catalog.name,
+        "id": catalog.id,
+        "root": catalog.root,
+        "comment": catalog.comment,
+        "owner": catalog.owner,
+        "properties_json": _json(catalog.properties),
+        "created_at": catalog.created_ms,
+        "updated_at": catalog.updated_ms,
+    }
+
+
+async def _namespace_row(workspace: Workspace, key: str) -> Row | None:
+    namespace = workspace.layout.read_namespace(key)
+    found = await look_up_namespace(workspace, namespace)
+    if found is None:
+        return None
+    record = found.value
+    return {
+        "catalog": namespace.catalog,
+        "namespace": str(namespace),
+        "id": record.id,
+        "depth": len(namespace.levels),
+        "comment": record.comment,
+        "owner": record.owner,
+        "properties_json": _json(record.properties),
+        "created_at": record.created_ms,
+        "updated_at": record.updated_ms,
+    }
+
+
+def _json(properties: dict[str, str]) -> str:
+    return msgspec.json.encode(properties, order="sorted").decode()

@@ -1,0 +1,151 @@
+"""`sandur_metadata`: what the metadata files of tables say, opened up as far as is asked for."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from sandur.catalog.identifiers import Identifier
+from sandur.errors import BadRequest, SandurError
+from sandur.operations.documents import TABLES as TABLE_FILES
+from sandur.operations.documents import VIEWS as VIEW_FILES
+from sandur.operations.documents import load_document
+from sandur.operations.load_table import effective_head
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.metadata_rows import Rows, table_rows, view_rows
+from sandur.pipeline.sources.names import at_once
+from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
+from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource, portions
+from sandur.pipeline.tables import OF_METADATA, Shape
+from sandur.pipeline.tables import TABLES as TABLES_SHAPE
+from sandur.pipeline.waiting import OpenStore
+from sandur.storage.object_store import Listed
+
+FILES_AT_ONCE: Final = 16
+PARTS: Final = {shape.name: shape for shape in OF_METADATA}
+
+
+class SandurMetadata(ShapedSource):
+    """What is current of every table and view, one part of it.
+
+    Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
+    Option `table`: of that one only, as `catalog.namespace.name`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_metadata"
+
+    def schema(self) -> StructType:
+        return part_of(self.options).spark_schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # It is declared.
+        return MetadataReader(self.options)
+
+
+class MetadataReader(RangeReader):
+    """By the folders of names; each name leads to its metadata file as for a load."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self.shape = part_of(options)
+
+    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+        if "table" in self.options:
+            key = open_store.layout.name(self._wanted())
+            return [KeyRange(key.rpartition("/")[0] + "/", key[:-1], key)]
+        return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
+
+    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+        wanted = open_store.layout.name(self._wanted()) if "table" in self.options else None
+        keys = [one for one in listed if wanted in {None, one.key}]
+        found = await at_once(keys, lambda one: self._rows_of(open_store.workspace, one.key))
+        return [row for rows in found for row in rows]
+
+    async def _rows_of(self, workspace: Workspace, key: str) -> Sequence[Row]:
+        identifier = workspace.layout.read_name(key)
+        found = await look(workspace, identifier)
+        if found is None or found.name.value.format != "iceberg":
+            return []
+        head = await effective_head(workspace, found)
+        rows = await rows_of_file(workspace, found.uuid, found.name.value.kind, head.metadata_location)
+        about: Row = {
+            "catalog": identifier.catalog,
+            "namespace": str(identifier.namespace),
+            "name": identifier.name,
+            "table_uuid": found.pointer.value.table_uuid,
+            "kind": found.name.value.kind,
+            "format": found.name.value.format,
+            "metadata_location": head.metadata_location,
+            "metadata_version": head.metadata_version,
+            "snapshot_id": head.snapshot_id,
+        }
+        return [{**about, **row} for row in rows.get(self.shape.name, ())]
+
+    def _wanted(self) -> Identifier:
+        catalog, *levels, name = (*self.options["table"].split("."), "")[:-1] or ("",)
+        if not levels:
+            raise BadRequest(f"option table: catalog.namespace.name is expected, found {self.options['table']!r}")
+        return Identifier(catalog, tuple(levels), name)
+
+
+def part_of(options: Mapping[str, str]) -> Shape:
+    name = options.get("part", TABLES_SHAPE.name)
+    if name not in PARTS:
+        raise BadRequest(f"option part: {name!r} is none of {', '.join(PARTS)}")
+    return PARTS[name]
+
+
+async def rows_of_file(workspace: Workspace, uuid: str, kind: str, location: str) -> Rows:
+    """All that a metadata file says."""
+    if kind == "view":
+        return view_rows(uuid, (await load_document(workspace, VIEW_FILES, location)).metadata)
+    return table_rows(uuid, (await load_document(workspace, TABLE_FILES, location)).metadata)
+
+
+OpenedRow = tuple[str, str, str]
+
+OPENED: Final = "uuid string, part string, row_json string"
+"""Rows of many shapes in one frame: of which table, of which shape, and the row itself."""
+
+
+def file_opener(options: Mapping[str, str]) -> Any:  # noqa: ANN401 - a function for mapInArrow
+    """What each task does with rows `uuid, kind, metadata_location`: it opens the files up.
+
+    A file that cannot be read makes one row of the part `problem`.
+    """
+
+    def opened(batches: Iterable[Any]) -> Iterator[Any]:
+        with open_store_of(options) as open_store:
+            for batch in batches:
+                for some in portions(batch.to_pylist(), FILES_AT_ONCE):
+                    found = open_store.wait(_opened(open_store.workspace, some))
+                    yield _batch([row for rows in found for row in rows])
+
+    return opened
+
+
+async def _opened(workspace: Workspace, tables: Sequence[Mapping[str, str]]) -> Sequence[Sequence[OpenedRow]]:
+    return await asyncio.gather(*(_opened_one(workspace, table) for table in tables))
+
+
+async def _opened_one(workspace: Workspace, table: Mapping[str, str]) -> Sequence[OpenedRow]:
+    uuid = table["uuid"]
+    try:
+        rows = await rows_of_file(workspace, uuid, table["kind"], table["metadata_location"])
+    except SandurError as error:
+        return [(uuid, "problem", msgspec.json.encode({"uuid": uuid, "problem": str(error)}).decode())]
+    return [(uuid, part, msgspec.json.encode(row).decode()) for part, some in rows.items() for row in some]
+
+
+def _batch(rows: Sequence[OpenedRow]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    arrays = [pa.array(list(column), type=pa.string()) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=["uuid", "part", "row_json"])
