@@ -1,6 +1,5 @@
 """Servers for real clients, one on a folder and one on a bucket, and the record of what the clients did."""
 
-import itertools
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -12,7 +11,6 @@ from tests.interop.matrix import FOLDER, RECORDER, S3, STORES
 from tests.interop.serving import Served, created_namespace, server_settings
 from tests.server.process import ServerProcess, server_process
 
-_numbers = itertools.count()
 # A server that deletes what it is told to purge at once.
 _HURRIED = {"purge_delay": "PT1S", "janitor_interval": "PT1S"}
 
@@ -60,22 +58,21 @@ def served(request: pytest.FixtureRequest) -> Served:
 
 
 @pytest.fixture
-def schema_name(served: Served) -> str:
-    """A namespace of this test alone, on the store of the test."""
-    return created_namespace(served)
-
-
-@pytest.fixture
-def catalog(folder_server: ServerProcess) -> Iterator[RestCatalog]:
-    opened = load_catalog("sandur", type="rest", uri=folder_server.url, warehouse="main")
+def catalog(served: Served) -> Iterator[RestCatalog]:
+    """PyIceberg, on the store of the test."""
+    opened = load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties)
     assert isinstance(opened, RestCatalog)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def namespace(catalog: RestCatalog) -> str:
-    """A namespace of this test alone."""
-    name = f"namespace_{next(_numbers)}"
-    catalog.create_namespace(name)
-    return name
+def namespace(served: Served) -> str:
+    """A namespace of this test alone, on the store of the test."""
+    return created_namespace(served)
+
+
+@pytest.fixture
+def schema_name(namespace: str) -> str:
+    """The same, as engines call it."""
+    return namespace

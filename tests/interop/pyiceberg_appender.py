@@ -1,5 +1,6 @@
 """A process that appends to a table, one row at a time, and begins again whenever somebody was faster."""
 
+import json
 import sys
 from typing import Final
 
@@ -24,8 +25,9 @@ def append_once(table: Table, number: int) -> None:
 
 
 def main() -> None:
-    url, namespace, name, first, count = sys.argv[1:]
-    table = load_catalog("sandur", type="rest", uri=url).load_table((namespace, name))
+    url, namespace, name, first, count, *properties = sys.argv[1:]
+    told = json.loads(properties[0]) if properties else {}
+    table = load_catalog("sandur", type="rest", uri=url, **told).load_table((namespace, name))
     for number in range(int(first), int(first) + int(count)):
         append_once(table, number)
 

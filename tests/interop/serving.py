@@ -3,10 +3,15 @@
 import itertools
 from dataclasses import dataclass
 
+import pytest
 from pyiceberg.catalog import load_catalog
 
 from sandur.settings import S3Settings
+from tests.interop.matrix import FOLDER, S3
 from tests.server.process import ServerProcess
+
+# As parameters of the fixture `served`: the folder by default, the bucket as well with `make interop`.
+LATER_ON_S3 = (FOLDER, pytest.param(S3, marks=pytest.mark.interop))
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ _numbers = itertools.count()
 
 def created_namespace(served: Served) -> str:
     """A new namespace, whose name no other has."""
-    name = f"schema_{next(_numbers)}"
+    name = f"namespace_{next(_numbers)}"
     with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as opened:
         opened.create_namespace(name)
     return name

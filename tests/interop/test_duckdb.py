@@ -1,11 +1,13 @@
-"""DuckDB with its Iceberg extension against a real server: everything it can do, and what it says it cannot."""
+"""DuckDB with its Iceberg extension against a real server: everything it can do, and what it says it cannot.
+
+What it did is asked of PyIceberg, which is the fixture `catalog`.
+"""
 
 from collections.abc import Iterator
 
 import duckdb
 import httpx
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.interop.duckdb_sessions import Duck
@@ -16,55 +18,46 @@ DUCKDB = "DuckDB"
 
 
 @pytest.fixture
-def duck(served: Served, schema_name: str) -> Iterator[Duck]:
-    opened = Duck(served, schema_name)
+def duck(served: Served, namespace: str) -> Iterator[Duck]:
+    opened = Duck(served, namespace)
     yield opened
     opened.close()
 
 
-@pytest.fixture
-def other(served: Served) -> Iterator[RestCatalog]:
-    """PyIceberg on the same server: what DuckDB says it did is asked of somebody else."""
-    opened = load_catalog("sandur", type="rest", uri=served.url, **served.pyiceberg_properties)
-    assert isinstance(opened, RestCatalog)
-    yield opened
-    opened.close()
-
-
-def rows_of(other: RestCatalog, namespace: str, name: str) -> list[tuple[object, ...]]:
-    rows = other.load_table((namespace, name)).scan().to_arrow().to_pylist()
+def rows_of(catalog: RestCatalog, namespace: str, name: str) -> list[tuple[object, ...]]:
+    rows = catalog.load_table((namespace, name)).scan().to_arrow().to_pylist()
     return sorted(tuple(row.values()) for row in rows)
 
 
 @operation(DUCKDB, "namespaces")
-def test_a_schema_is_made_found_and_dropped(duck: Duck, other: RestCatalog, schema_name: str) -> None:
-    name = f"{schema_name}_more"
+def test_a_schema_is_made_found_and_dropped(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+    name = f"{namespace}_more"
 
     duck(f"CREATE SCHEMA sandur.{name}")
     duck(f"CREATE SCHEMA IF NOT EXISTS sandur.{name}")
 
-    assert other.namespace_exists(name)
+    assert catalog.namespace_exists(name)
     assert duck(f"SELECT count(*) FROM duckdb_schemas() WHERE schema_name = '{name}'") == [(1,)]
     with pytest.raises(duckdb.CatalogException, match="already exists"):
         duck(f"CREATE SCHEMA sandur.{name}")
     duck(f"DROP SCHEMA sandur.{name}")
-    assert not other.namespace_exists(name)
+    assert not catalog.namespace_exists(name)
 
 
 @operation(DUCKDB, "namespaces")
-def test_a_schema_with_a_table_is_not_dropped(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_a_schema_with_a_table_is_not_dropped(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t (id BIGINT)")
 
     with pytest.raises(duckdb.Error, match="not empty"):
-        duck(f"DROP SCHEMA sandur.{schema_name}")
+        duck(f"DROP SCHEMA sandur.{namespace}")
 
-    assert other.table_exists((schema_name, "t"))
+    assert catalog.table_exists((namespace, "t"))
 
 
 @operation(DUCKDB, "create table")
 @operation(DUCKDB, "insert")
 @operation(DUCKDB, "read")
-def test_every_kind_of_column_comes_back_as_it_went(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_every_kind_of_column_comes_back_as_it_went(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck(
         """CREATE TABLE t (b BOOLEAN, i INTEGER, l BIGINT, f REAL, d DOUBLE, n DECIMAL(12, 3), s VARCHAR, x BLOB,
             day DATE, t TIME, ts TIMESTAMP, tz TIMESTAMPTZ, u UUID, many INTEGER[], pair STRUCT(a INTEGER, b VARCHAR),
@@ -79,17 +72,17 @@ def test_every_kind_of_column_comes_back_as_it_went(duck: Duck, other: RestCatal
 
     assert duck("SELECT count(*) FROM t WHERE s = 'þú ❄' AND many[3] = 3 AND pair.b = 'x' AND m['k'] = 9") == [(1,)]
     assert duck("SELECT l FROM t WHERE s IS NULL AND n IS NULL") == [(3,)]
-    found = other.load_table((schema_name, "t")).scan(row_filter="l = 2").to_arrow().to_pylist()
+    found = catalog.load_table((namespace, "t")).scan(row_filter="l = 2").to_arrow().to_pylist()
     assert (found[0]["s"], found[0]["many"], found[0]["m"]) == ("þú ❄", [1, None, 3], [("k", 9)])
     assert str(found[0]["ts"]) == "2024-02-29 12:34:56.123456"
 
 
 @operation(DUCKDB, "create table as select")
-def test_a_table_is_made_of_a_query(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_a_table_is_made_of_a_query(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT range AS id, 'row ' || range AS name FROM range(1000)")
 
     assert duck("SELECT count(*), min(name), max(id) FROM t") == [(1_000, "row 0", 999)]
-    assert other.load_table((schema_name, "t")).scan().count() == 1_000
+    assert catalog.load_table((namespace, "t")).scan().count() == 1_000
     with pytest.raises(duckdb.CatalogException, match="already exists"):
         duck("CREATE TABLE t AS SELECT 1 AS id")
     duck("CREATE TABLE IF NOT EXISTS t (id BIGINT)")
@@ -98,20 +91,20 @@ def test_a_table_is_made_of_a_query(duck: Duck, other: RestCatalog, schema_name:
 
 @operation(DUCKDB, "update")
 @operation(DUCKDB, "delete")
-def test_rows_are_changed_and_deleted(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_rows_are_changed_and_deleted(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT range AS id, 'old' AS name FROM range(6)")
 
     duck("UPDATE t SET name = 'new' WHERE id < 2", "DELETE FROM t WHERE id >= 4", "DELETE FROM t WHERE id = 77")
 
     wanted = [(0, "new"), (1, "new"), (2, "old"), (3, "old")]
     assert duck("SELECT * FROM t ORDER BY id") == wanted
-    assert rows_of(other, schema_name, "t") == wanted
+    assert rows_of(catalog, namespace, "t") == wanted
     duck("TRUNCATE t")
-    assert rows_of(other, schema_name, "t") == []
+    assert rows_of(catalog, namespace, "t") == []
 
 
 @operation(DUCKDB, "merge")
-def test_rows_are_merged(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_rows_are_merged(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT range AS id, 'old' AS name FROM range(3)")
 
     duck(
@@ -123,11 +116,11 @@ def test_rows_are_merged(duck: Duck, other: RestCatalog, schema_name: str) -> No
 
     wanted = [(1, "new"), (2, "old"), (9, "more")]
     assert duck("SELECT * FROM t ORDER BY id") == wanted
-    assert rows_of(other, schema_name, "t") == wanted
+    assert rows_of(catalog, namespace, "t") == wanted
 
 
 @operation(DUCKDB, "evolve schema")
-def test_a_schema_evolves_and_old_rows_stay_readable(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_a_schema_evolves_and_old_rows_stay_readable(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t (id INTEGER, name VARCHAR, gone DOUBLE)", "INSERT INTO t VALUES (1, 'one', 1.5)")
 
     duck(
@@ -139,100 +132,100 @@ def test_a_schema_evolves_and_old_rows_stay_readable(duck: Duck, other: RestCata
     )
 
     assert duck("SELECT * FROM t ORDER BY id") == [(1, "one", None), (5_000_000_000, "many", "more")]
-    schema = other.load_table((schema_name, "t")).schema()
+    schema = catalog.load_table((namespace, "t")).schema()
     assert [(field.field_id, field.name, str(field.field_type)) for field in schema.fields] == [
         (1, "id", "long"),
         (2, "words", "string"),
         (4, "more", "string"),
     ]
-    assert rows_of(other, schema_name, "t") == [(1, "one", None), (5_000_000_000, "many", "more")]
+    assert rows_of(catalog, namespace, "t") == [(1, "one", None), (5_000_000_000, "many", "more")]
 
 
 @operation(DUCKDB, "evolve partitioning")
-def test_partitions_are_made_and_changed(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_partitions_are_made_and_changed(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t (id BIGINT, name VARCHAR) PARTITIONED BY (name)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
 
     duck("ALTER TABLE t SET PARTITIONED BY (bucket(4, id))", "INSERT INTO t VALUES (3, 'c'), (4, 'd')")
 
     assert duck("SELECT id FROM t WHERE name = 'b' OR id = 3 ORDER BY id") == [(2,), (3,)]
-    table = other.load_table((schema_name, "t"))
+    table = catalog.load_table((namespace, "t"))
     assert [str(field.transform) for field in table.spec().fields] == ["bucket[4]"]
     assert len(list(table.scan(row_filter="name = 'b'").plan_files())) == 1
     duck("ALTER TABLE t RESET PARTITIONED BY")
-    assert other.load_table((schema_name, "t")).spec().is_unpartitioned()
+    assert catalog.load_table((namespace, "t")).spec().is_unpartitioned()
 
 
 @operation(DUCKDB, "properties")
-def test_properties_are_set_and_removed(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_properties_are_set_and_removed(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t (id BIGINT)", "CALL set_iceberg_table_properties(t, {'a': '1', 'b': '2'})")
 
     duck("CALL remove_iceberg_table_properties(t, ['a'])")
 
-    found = other.load_table((schema_name, "t")).properties
+    found = catalog.load_table((namespace, "t")).properties
     assert (found.get("a"), found.get("b")) == (None, "2")
 
 
 @operation(DUCKDB, "rename")
 @operation(DUCKDB, "drop")
-def test_a_table_is_renamed_and_dropped(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_a_table_is_renamed_and_dropped(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
 
     duck("ALTER TABLE t RENAME TO u")
-    assert [other.table_exists((schema_name, name)) for name in ("t", "u")] == [False, True]
+    assert [catalog.table_exists((namespace, name)) for name in ("t", "u")] == [False, True]
     assert duck("SELECT * FROM u") == [(1,)]
     duck("DROP TABLE u", "DROP TABLE IF EXISTS u")
 
-    assert not other.table_exists((schema_name, "u"))
+    assert not catalog.table_exists((namespace, "u"))
     with pytest.raises(duckdb.CatalogException, match="does not exist"):
         duck("DROP TABLE u")
 
 
 @operation(DUCKDB, "time travel")
-def test_the_past_stays_readable(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_the_past_stays_readable(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id", "INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
 
-    history = other.load_table((schema_name, "t")).history()
+    history = catalog.load_table((namespace, "t")).history()
 
     travelled = [duck(f"SELECT id FROM t AT (VERSION => {entry.snapshot_id}) ORDER BY id") for entry in history]
     assert travelled == [[(1,)], [(1,), (2,)], [(2,)]]
     later_us = history[-1].timestamp_ms * 1_000 + 1_000
     assert duck(f"SELECT id FROM t AT (TIMESTAMP => make_timestamp({later_us}))") == [(2,)]
-    assert duck(f"SELECT count(*) FROM iceberg_snapshots('sandur.{schema_name}.t')") == [(3,)]
+    assert duck(f"SELECT count(*) FROM iceberg_snapshots('sandur.{namespace}.t')") == [(3,)]
 
 
 @operation(DUCKDB, "transaction over one table")
 def test_what_is_begun_is_seen_by_nobody_until_it_is_committed(
-    duck: Duck, other: RestCatalog, schema_name: str
+    duck: Duck, catalog: RestCatalog, namespace: str
 ) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
 
     duck("BEGIN", "INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
     assert duck("SELECT id FROM t") == [(2,)]
-    assert rows_of(other, schema_name, "t") == [(1,)]
+    assert rows_of(catalog, namespace, "t") == [(1,)]
     duck("COMMIT")
 
-    assert rows_of(other, schema_name, "t") == [(2,)]
+    assert rows_of(catalog, namespace, "t") == [(2,)]
 
 
 @operation(DUCKDB, "transaction over two tables")
-def test_two_tables_change_together_or_not_at_all(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_two_tables_change_together_or_not_at_all(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id", "CREATE TABLE u AS SELECT 1 AS id")
     change = ("BEGIN", "INSERT INTO t VALUES (2)", "INSERT INTO u VALUES (2)", "CREATE TABLE v AS SELECT 2 AS id")
 
     duck(*change, "ROLLBACK")
-    assert [rows_of(other, schema_name, name) for name in ("t", "u")] == [[(1,)], [(1,)]]
-    assert not other.table_exists((schema_name, "v"))
+    assert [rows_of(catalog, namespace, name) for name in ("t", "u")] == [[(1,)], [(1,)]]
+    assert not catalog.table_exists((namespace, "v"))
     duck(*change, "COMMIT")
 
-    assert [rows_of(other, schema_name, name) for name in ("t", "u", "v")] == [[(1,), (2,)], [(1,), (2,)], [(2,)]]
+    assert [rows_of(catalog, namespace, name) for name in ("t", "u", "v")] == [[(1,), (2,)], [(1,), (2,)], [(2,)]]
 
 
 @operation(DUCKDB, "transaction over two tables")
 def test_of_two_transactions_that_meet_one_is_refused_whole(
-    served: Served, duck: Duck, other: RestCatalog, schema_name: str
+    served: Served, duck: Duck, catalog: RestCatalog, namespace: str
 ) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id", "CREATE TABLE u AS SELECT 1 AS id")
-    slower = Duck(served, schema_name)
+    slower = Duck(served, namespace)
     slower("BEGIN", "INSERT INTO u VALUES (3)", "DELETE FROM t WHERE id = 1")
 
     duck("BEGIN", "UPDATE t SET id = 2", "INSERT INTO u VALUES (2)", "COMMIT")
@@ -240,17 +233,17 @@ def test_of_two_transactions_that_meet_one_is_refused_whole(
         slower("COMMIT")
 
     slower.close()
-    assert [rows_of(other, schema_name, name) for name in ("t", "u")] == [[(2,)], [(1,), (2,)]]
+    assert [rows_of(catalog, namespace, name) for name in ("t", "u")] == [[(2,)], [(1,), (2,)]]
 
 
 @operation(DUCKDB, "format version 3")
-def test_a_table_of_version_3_is_written_and_read(served: Served, duck: Duck, schema_name: str) -> None:
+def test_a_table_of_version_3_is_written_and_read(served: Served, duck: Duck, namespace: str) -> None:
     duck("CREATE TABLE t (id BIGINT) WITH ('format-version' = '3')", "INSERT INTO t VALUES (1), (2), (3)")
 
     duck("DELETE FROM t WHERE id = 2")
 
     assert duck("SELECT id FROM t ORDER BY id") == [(1,), (3,)]
-    metadata = httpx.get(f"{served.url}/v1/namespaces/{schema_name}/tables/t").json()["metadata"]
+    metadata = httpx.get(f"{served.url}/v1/namespaces/{namespace}/tables/t").json()["metadata"]
     assert (metadata["format-version"], metadata["next-row-id"]) == (3, 3)
 
 
@@ -265,11 +258,11 @@ def test_a_table_is_not_replaced(duck: Duck) -> None:
 
 
 @operation(DUCKDB, "views", cannot="the extension says that views are not implemented")
-def test_a_view_is_not_made(duck: Duck, other: RestCatalog, schema_name: str) -> None:
+def test_a_view_is_not_made(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     with pytest.raises(duckdb.NotImplementedException):
         duck("CREATE VIEW v AS SELECT 1 AS id")
 
-    assert other.list_views(schema_name) == []
+    assert catalog.list_views(namespace) == []
 
 
 @operation(DUCKDB, "sort order", cannot="the extension says that SET SORTED BY is not implemented")

@@ -1,10 +1,7 @@
 """Polars over a real server: its own readers and writers, with PyIceberg to ask the catalog."""
 
-from collections.abc import Iterator
-
 import polars as pl
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
@@ -25,16 +22,8 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def catalog(served: Served) -> Iterator[RestCatalog]:
-    opened = load_catalog("sandur", type="rest", uri=served.url, **served.pyiceberg_properties)
-    assert isinstance(opened, RestCatalog)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def table(catalog: RestCatalog, schema_name: str) -> Table:
-    made: Table = catalog.create_table((schema_name, "t"), ROWS.to_arrow().schema)
+def table(catalog: RestCatalog, namespace: str) -> Table:
+    made: Table = catalog.create_table((namespace, "t"), ROWS.to_arrow().schema)
     return made
 
 
@@ -71,16 +60,16 @@ def test_rows_are_appended_and_read(found: Frames, table: Table, reader: str) ->
 
 
 @operation(POLARS, "create table")
-def test_a_table_is_made_by_what_is_written_to_it(found: Frames, catalog: RestCatalog, schema_name: str) -> None:
+def test_a_table_is_made_by_what_is_written_to_it(found: Frames, catalog: RestCatalog, namespace: str) -> None:
     ROWS.lazy().sink_iceberg(
-        f"{schema_name}.made",
+        f"{namespace}.made",
         mode="append",
         create_if_not_exists=True,
         catalog=catalog,
         storage_options=found.options,
     )
 
-    made = catalog.load_table((schema_name, "made"))
+    made = catalog.load_table((namespace, "made"))
     assert found(made).equals(ROWS)
     assert [str(field.field_type) for field in made.schema().fields] == ["long", "string"]
 
@@ -130,11 +119,11 @@ def test_the_past_stays_readable(found: Frames, table: Table) -> None:
 
 @operation(POLARS, "read")
 def test_rows_that_another_engine_deleted_are_not_seen(
-    served: Served, found: Frames, table: Table, schema_name: str
+    served: Served, found: Frames, table: Table, namespace: str
 ) -> None:
     """DuckDB leaves files of deleted positions, which readers have to apply."""
     ROWS.write_iceberg(table, mode="append")
-    duck = Duck(served, schema_name)
+    duck = Duck(served, namespace)
 
     duck("DELETE FROM t WHERE id = 2", "UPDATE t SET name = 'uno' WHERE id = 1")
     duck.close()

@@ -1,9 +1,8 @@
 """PyIceberg's catalog API, all of it, against a real server: namespaces, tables and views by name."""
 
-from pathlib import Path
-from urllib.parse import urlsplit
-
+import httpx
 import pyarrow as pa
+import pyiceberg
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -25,7 +24,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.view.metadata import ViewVersion
 
-from tests.server.process import ServerProcess
+from tests.interop.matrix import RECORDER, operation
+from tests.interop.serving import LATER_ON_S3, Served
+
+PYICEBERG = "PyIceberg"
+RECORDER.version(PYICEBERG, pyiceberg.__version__)
+pytestmark = pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
 
 SCHEMA = Schema(
     NestedField(10, "id", LongType(), required=True),
@@ -51,6 +55,7 @@ def view_version(sql: str, namespace: str) -> ViewVersion:
     )
 
 
+@operation(PYICEBERG, "namespaces")
 def test_a_namespace_is_made_found_changed_and_dropped(catalog: RestCatalog, namespace: str) -> None:
     child = (namespace, "child")
 
@@ -72,6 +77,7 @@ def test_a_namespace_is_made_found_changed_and_dropped(catalog: RestCatalog, nam
     assert not catalog.namespace_exists(namespace)
 
 
+@operation(PYICEBERG, "namespaces")
 def test_a_missing_namespace_is_told_as_such(catalog: RestCatalog, namespace: str) -> None:
     missing = (namespace, "missing")
 
@@ -91,6 +97,7 @@ def test_a_missing_namespace_is_told_as_such(catalog: RestCatalog, namespace: st
         catalog.create_namespace(namespace)
 
 
+@operation(PYICEBERG, "create table")
 def test_a_table_is_created_as_asked(catalog: RestCatalog, namespace: str) -> None:
     spec = PartitionSpec(PartitionField(source_id=20, field_id=1000, transform=IdentityTransform(), name="text"))
     order = SortOrder(SortField(source_id=10, transform=BucketTransform(4), direction=SortDirection.DESC))
@@ -108,6 +115,7 @@ def test_a_table_is_created_as_asked(catalog: RestCatalog, namespace: str) -> No
         assert table.format_version == 2
 
 
+@operation(PYICEBERG, "create table")
 def test_a_table_is_created_from_arrow_at_a_place_of_its_own(catalog: RestCatalog, namespace: str) -> None:
     root = catalog.create_table((namespace, "t"), SCHEMA).location().rpartition("/")[0]
 
@@ -118,6 +126,7 @@ def test_a_table_is_created_from_arrow_at_a_place_of_its_own(catalog: RestCatalo
     assert catalog.load_table((namespace, "u")).scan().to_arrow().num_rows == 2
 
 
+@operation(PYICEBERG, "create table")
 def test_a_table_that_exists_is_loaded_or_told(catalog: RestCatalog, namespace: str) -> None:
     first = catalog.create_table((namespace, "t"), SCHEMA)
 
@@ -129,6 +138,7 @@ def test_a_table_that_exists_is_loaded_or_told(catalog: RestCatalog, namespace: 
         catalog.create_table((namespace, "t"), SCHEMA)
 
 
+@operation(PYICEBERG, "rename")
 def test_a_table_keeps_itself_through_a_rename_between_namespaces(catalog: RestCatalog, namespace: str) -> None:
     other = (namespace, "other")
     catalog.create_namespace(other)
@@ -150,6 +160,7 @@ def test_a_table_keeps_itself_through_a_rename_between_namespaces(catalog: RestC
         catalog.rename_table((namespace, "t"), (*other, "u"))
 
 
+@operation(PYICEBERG, "drop")
 def test_a_dropped_table_is_gone_and_its_name_free(catalog: RestCatalog, namespace: str) -> None:
     first = catalog.create_table((namespace, "t"), SCHEMA)
     catalog.drop_table((namespace, "t"))
@@ -167,6 +178,7 @@ def test_a_dropped_table_is_gone_and_its_name_free(catalog: RestCatalog, namespa
     assert second.refresh().current_snapshot() is None
 
 
+@operation(PYICEBERG, "register")
 def test_a_table_is_registered_by_its_metadata_file(catalog: RestCatalog, namespace: str) -> None:
     table = catalog.create_table((namespace, "t"), SCHEMA)
     table.append(ROWS)
@@ -185,6 +197,7 @@ def test_a_table_is_registered_by_its_metadata_file(catalog: RestCatalog, namesp
     assert catalog.load_table((namespace, "u")).scan().to_arrow().num_rows == 4
 
 
+@operation(PYICEBERG, "create table transaction")
 def test_a_table_being_created_is_invisible_until_its_commit(catalog: RestCatalog, namespace: str) -> None:
     with catalog.create_table_transaction((namespace, "t"), SCHEMA, properties={"k": "v"}) as transaction:
         with transaction.update_schema() as schema:
@@ -201,6 +214,7 @@ def test_a_table_being_created_is_invisible_until_its_commit(catalog: RestCatalo
     assert (table.properties["k"], table.properties["l"]) == ("v", "w")
 
 
+@operation(PYICEBERG, "create table transaction")
 def test_of_two_tables_being_created_under_one_name_one_comes_to_be(catalog: RestCatalog, namespace: str) -> None:
     first = catalog.create_table_transaction((namespace, "t"), SCHEMA)
     second = catalog.create_table_transaction((namespace, "t"), SCHEMA)
@@ -214,6 +228,7 @@ def test_of_two_tables_being_created_under_one_name_one_comes_to_be(catalog: Res
     assert catalog.load_table((namespace, "t")).scan().to_arrow().num_rows == 4
 
 
+@operation(PYICEBERG, "create table transaction")
 def test_a_table_never_committed_leaves_its_name_free(catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table_transaction((namespace, "t"), SCHEMA)
 
@@ -222,8 +237,9 @@ def test_a_table_never_committed_leaves_its_name_free(catalog: RestCatalog, name
     assert catalog.list_tables(namespace) == [(namespace, "t")]
 
 
-def test_lists_come_in_pages_of_any_size(folder_server: ServerProcess, catalog: RestCatalog, namespace: str) -> None:
-    paged = load_catalog("paged", type="rest", uri=folder_server.url, **{"rest-page-size": "2"})
+@operation(PYICEBERG, "namespaces")
+def test_lists_come_in_pages_of_any_size(served: Served, catalog: RestCatalog, namespace: str) -> None:
+    paged = load_catalog("paged", type="rest", uri=served.url, **{"rest-page-size": "2"})
     names = [f"t{number}" for number in range(5)]
     for name in names:
         catalog.create_table((namespace, name), SCHEMA)
@@ -233,6 +249,7 @@ def test_lists_come_in_pages_of_any_size(folder_server: ServerProcess, catalog: 
     assert paged.list_namespaces(namespace) == [(namespace, name) for name in names]
 
 
+@operation(PYICEBERG, "views")
 def test_a_view_is_made_found_and_dropped(catalog: RestCatalog, namespace: str) -> None:
     made = catalog.create_view((namespace, "v"), SCHEMA, view_version("select 1", namespace), properties={"k": "v"})
 
@@ -257,20 +274,22 @@ def test_a_view_is_made_found_and_dropped(catalog: RestCatalog, namespace: str) 
             ask((namespace, "v"))
 
 
-def test_a_view_is_registered_by_its_metadata_file(catalog: RestCatalog, namespace: str) -> None:
+@operation(PYICEBERG, "views")
+@operation(PYICEBERG, "register")
+def test_a_view_is_registered_by_its_metadata_file(served: Served, catalog: RestCatalog, namespace: str) -> None:
     made = catalog.create_view((namespace, "v"), SCHEMA, view_version("select 1", namespace))
-    folder = Path(urlsplit(made.location()).path) / "metadata"
-    [metadata_file] = folder.glob("*.metadata.json")
+    metadata_file = httpx.get(f"{served.url}/v1/namespaces/{namespace}/views/v").json()["metadata-location"]
     catalog.drop_view((namespace, "v"))
 
-    registered = catalog.register_view((namespace, "w"), f"file://{metadata_file}")
+    registered = catalog.register_view((namespace, "w"), metadata_file)
 
     assert registered.uuid() == made.uuid()
     assert catalog.list_views(namespace) == [(namespace, "w")]
     with pytest.raises(ViewAlreadyExistsError):
-        catalog.register_view((namespace, "w"), f"file://{metadata_file}")
+        catalog.register_view((namespace, "w"), metadata_file)
 
 
+@operation(PYICEBERG, "views")
 def test_tables_and_views_share_their_names(catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table((namespace, "t"), SCHEMA)
     catalog.create_view((namespace, "v"), SCHEMA, view_version("select 1", namespace))
@@ -285,6 +304,8 @@ def test_tables_and_views_share_their_names(catalog: RestCatalog, namespace: str
         catalog.drop_view((namespace, "t"))
 
 
+@operation(PYICEBERG, "namespaces")
+@operation(PYICEBERG, "rename")
 @pytest.mark.parametrize(
     "name", ["with space", "dot.ted", "slash/ed", "per%cent", "plus+ed", "é🧊", "a?b&c=d#e", "☃" * 40]
 )

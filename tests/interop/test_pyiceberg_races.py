@@ -1,23 +1,30 @@
 """Several PyIceberg processes at one table: every row arrives, and arrives once."""
 
+import json
 import subprocess
 import sys
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from tests.server.process import ServerProcess
+from tests.interop.matrix import operation
+from tests.interop.serving import LATER_ON_S3, Served
 
+PYICEBERG = "PyIceberg"
 APPENDS = 10
 
 
+@operation(PYICEBERG, "concurrent writers")
+@pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
 def test_rows_appended_by_two_processes_are_all_there_once(
-    folder_server: ServerProcess, catalog: RestCatalog, namespace: str
+    served: Served, catalog: RestCatalog, namespace: str
 ) -> None:
     catalog.create_table((namespace, "t"), pa.schema([pa.field("id", pa.int64())]))
-    module = [sys.executable, "-m", "tests.interop.pyiceberg_appender", folder_server.url, namespace, "t"]
+    module = [sys.executable, "-m", "tests.interop.pyiceberg_appender", served.url, namespace, "t"]
+    more = [json.dumps(served.pyiceberg_properties)]
 
-    processes = [subprocess.Popen([*module, str(first), str(APPENDS)]) for first in (0, 100)]
+    processes = [subprocess.Popen([*module, str(first), str(APPENDS), *more]) for first in (0, 100)]
     assert [process.wait(240) for process in processes] == [0, 0]
 
     table = catalog.load_table((namespace, "t"))

@@ -2,8 +2,6 @@
 
 import itertools
 import threading
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +15,12 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
+
+from tests.interop.matrix import operation
+from tests.interop.serving import LATER_ON_S3
+
+PYICEBERG = "PyIceberg"
+pytestmark = pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
 
 GONE_LOOKS_MAX = 600
 LOOK_SECONDS = 0.1
@@ -45,6 +49,10 @@ def again(catalog: RestCatalog, table: Table) -> Table:
     return loaded
 
 
+@operation(PYICEBERG, "insert")
+@operation(PYICEBERG, "overwrite")
+@operation(PYICEBERG, "delete")
+@operation(PYICEBERG, "read")
 def test_rows_are_appended_overwritten_and_deleted(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1, 2, 3))
     table.append(rows(4))
@@ -60,6 +68,7 @@ def test_rows_are_appended_overwritten_and_deleted(catalog: RestCatalog, table: 
     assert found.scan().count() == 2
 
 
+@operation(PYICEBERG, "upsert")
 def test_rows_are_updated_or_inserted_by_their_key(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1, 2, text="old"))
 
@@ -70,6 +79,7 @@ def test_rows_are_updated_or_inserted_by_their_key(catalog: RestCatalog, table: 
     assert found == {1: "old", 2: "new", 3: "new"}
 
 
+@operation(PYICEBERG, "overwrite")
 def test_partitions_are_overwritten_one_by_one(catalog: RestCatalog, namespace: str) -> None:
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="text"))
     table = catalog.create_table((namespace, "t"), SCHEMA, partition_spec=spec)
@@ -82,6 +92,7 @@ def test_partitions_are_overwritten_one_by_one(catalog: RestCatalog, namespace: 
     assert sorted(row["partition"]["text"] for row in found.inspect.partitions().to_pylist()) == ["a", "b"]
 
 
+@operation(PYICEBERG, "transaction over one table")
 def test_several_changes_are_one_commit(catalog: RestCatalog, table: Table) -> None:
     with table.transaction() as transaction:
         transaction.set_properties(k="v")
@@ -98,6 +109,7 @@ def test_several_changes_are_one_commit(catalog: RestCatalog, table: Table) -> N
     assert len(found.metadata.metadata_log) == 1
 
 
+@operation(PYICEBERG, "properties")
 def test_properties_are_set_and_removed(catalog: RestCatalog, table: Table) -> None:
     with table.transaction() as transaction:
         transaction.set_properties(a="1", b="2")
@@ -108,6 +120,7 @@ def test_properties_are_set_and_removed(catalog: RestCatalog, table: Table) -> N
     assert (found.get("a"), found.get("b")) == (None, "2")
 
 
+@operation(PYICEBERG, "evolve schema")
 def test_a_schema_evolves_and_old_rows_stay_readable(catalog: RestCatalog, namespace: str) -> None:
     schema = Schema(
         NestedField(1, "id", IntegerType(), required=True), NestedField(2, "text", StringType(), required=False)
@@ -135,6 +148,7 @@ def test_a_schema_evolves_and_old_rows_stay_readable(catalog: RestCatalog, names
     assert len(found.schemas()) == 3
 
 
+@operation(PYICEBERG, "evolve partitioning")
 def test_a_partition_spec_evolves_and_every_row_is_found(catalog: RestCatalog, table: Table) -> None:
     some = pa.concat_tables([rows(1, text="a"), rows(2, text="b")])
     table.append(some)
@@ -156,6 +170,7 @@ def test_a_partition_spec_evolves_and_every_row_is_found(catalog: RestCatalog, t
     assert len(found.specs()) == 3
 
 
+@operation(PYICEBERG, "evolve partitioning")
 def test_a_table_is_partitioned_by_what_is_computed(catalog: RestCatalog, namespace: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
     table = catalog.create_table((namespace, "t"), schema)
@@ -170,6 +185,7 @@ def test_a_table_is_partitioned_by_what_is_computed(catalog: RestCatalog, namesp
     assert [field.field_id for field in fields] == [1000, 1001, 1002]
 
 
+@operation(PYICEBERG, "sort order")
 def test_a_sort_order_is_replaced(catalog: RestCatalog, table: Table) -> None:
     with table.update_sort_order() as update:
         update.asc("text", IdentityTransform()).desc("id", IdentityTransform())
@@ -177,22 +193,23 @@ def test_a_sort_order_is_replaced(catalog: RestCatalog, table: Table) -> None:
     assert [field.source_id for field in again(catalog, table).sort_order().fields] == [2, 1]
 
 
+@operation(PYICEBERG, "add files")
 def test_files_that_exist_are_added(catalog: RestCatalog, table: Table) -> None:
-    folder = Path(urlsplit(table.location()).path) / "brought"
-    folder.mkdir(parents=True)
-    paths = [str(folder / f"{number}.parquet") for number in range(2)]
+    paths = [f"{table.location()}/brought/{number}.parquet" for number in range(2)]
     for number, path in enumerate(paths):
-        pq.write_table(rows(number), path)
+        with table.io.new_output(path).create() as file:
+            pq.write_table(rows(number), file)
 
-    table.add_files([f"file://{path}" for path in paths])
+    table.add_files(paths)
 
     found = again(catalog, table)
     assert ids_in(found) == [0, 1]
     assert found.inspect.files().num_rows == 2
     with pytest.raises(ValueError, match="already referenced"):
-        found.add_files([f"file://{paths[0]}"])
+        found.add_files(paths[:1])
 
 
+@operation(PYICEBERG, "time travel")
 def test_the_past_stays_readable(catalog: RestCatalog, table: Table) -> None:
     for number in range(3):
         table.append(rows(number))
@@ -207,6 +224,7 @@ def test_the_past_stays_readable(catalog: RestCatalog, table: Table) -> None:
     assert sorted(between.to_arrow()["id"].to_pylist()) == [1, 2]
 
 
+@operation(PYICEBERG, "rollback")
 def test_a_table_goes_back_to_what_it_was(catalog: RestCatalog, table: Table) -> None:
     for number in range(3):
         table.append(rows(number))
@@ -221,6 +239,7 @@ def test_a_table_goes_back_to_what_it_was(catalog: RestCatalog, table: Table) ->
     assert ids_in(again(catalog, table)) == [0, 9]
 
 
+@operation(PYICEBERG, "branches and tags")
 def test_branches_and_tags_live_beside_the_main_line(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1))
     first = table.current_snapshot()
@@ -244,6 +263,7 @@ def test_branches_and_tags_live_beside_the_main_line(catalog: RestCatalog, table
     assert set(again(catalog, table).refs()) == {"main"}
 
 
+@operation(PYICEBERG, "expire snapshots")
 def test_old_snapshots_expire(catalog: RestCatalog, table: Table) -> None:
     for number in range(3):
         table.append(rows(number))
@@ -256,6 +276,7 @@ def test_old_snapshots_expire(catalog: RestCatalog, table: Table) -> None:
     assert ids_in(found) == [0, 1, 2]
 
 
+@operation(PYICEBERG, "statistics")
 def test_statistics_are_set_and_removed(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1))
     snapshot = table.current_snapshot()
@@ -280,6 +301,7 @@ def test_statistics_are_set_and_removed(catalog: RestCatalog, table: Table) -> N
     assert again(catalog, table).metadata.statistics == []
 
 
+@operation(PYICEBERG, "upgrade format version")
 def test_a_table_is_upgraded_and_never_downgraded(catalog: RestCatalog, namespace: str) -> None:
     table = catalog.create_table((namespace, "t"), SCHEMA, properties={"format-version": "1"})
     table.append(rows(1))
@@ -295,6 +317,7 @@ def test_a_table_is_upgraded_and_never_downgraded(catalog: RestCatalog, namespac
         transaction.upgrade_table_version(1)
 
 
+@operation(PYICEBERG, "concurrent writers")
 def test_a_change_decided_on_an_old_schema_is_refused(catalog: RestCatalog, table: Table) -> None:
     stale = again(catalog, table)
     with table.update_schema() as update:
@@ -306,6 +329,7 @@ def test_a_change_decided_on_an_old_schema_is_refused(catalog: RestCatalog, tabl
     assert again(catalog, table).schema().column_names == ["id", "text", "mine"]
 
 
+@operation(PYICEBERG, "concurrent writers")
 def test_an_append_beside_another_is_tried_again_by_the_client(catalog: RestCatalog, table: Table) -> None:
     stale = again(catalog, table)
     table.append(rows(1))
@@ -315,6 +339,7 @@ def test_an_append_beside_another_is_tried_again_by_the_client(catalog: RestCata
     assert ids_in(again(catalog, table)) == [1, 2]
 
 
+@operation(PYICEBERG, "concurrent writers")
 def test_an_overwrite_of_what_changed_meanwhile_is_refused(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1))
     stale = again(catalog, table)
@@ -326,6 +351,7 @@ def test_an_overwrite_of_what_changed_meanwhile_is_refused(catalog: RestCatalog,
     assert ids_in(again(catalog, table)) == [2]
 
 
+@operation(PYICEBERG, "drop")
 def test_what_is_purged_is_deleted_and_what_is_dropped_is_kept(catalog: RestCatalog, namespace: str) -> None:
     tables = [catalog.create_table((namespace, name), SCHEMA) for name in ("purged", "dropped")]
     for one in tables:
@@ -336,19 +362,20 @@ def test_what_is_purged_is_deleted_and_what_is_dropped_is_kept(catalog: RestCata
     catalog.drop_table((namespace, "dropped"))
 
     for _ in range(GONE_LOOKS_MAX):
-        if not any(_exists(path) for path in [*purged, tables[0].metadata_location]):
+        if not any(_exists(tables[0], path) for path in [*purged, tables[0].metadata_location]):
             break
         threading.Event().wait(LOOK_SECONDS)
     else:
         pytest.fail("the files are still there")
-    assert all(_exists(path) for path in [*dropped, tables[1].metadata_location])
+    assert all(_exists(tables[1], path) for path in [*dropped, tables[1].metadata_location])
     assert ids_in(catalog.register_table((namespace, "again"), tables[1].metadata_location)) == [1, 2]
 
 
-def _exists(url: str) -> bool:
-    return Path(urlsplit(url).path).exists()
+def _exists(table: Table, location: str) -> bool:
+    return table.io.new_input(location).exists()
 
 
+@operation(PYICEBERG, "properties")
 def test_many_small_commits_keep_their_order(catalog: RestCatalog, table: Table) -> None:
     for number in range(40):
         with table.transaction() as transaction:
