@@ -140,16 +140,6 @@ class Layout(NamedTuple):
         (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
         return decoded(table_uuid)
 
-    def delta_stages_folder(self) -> str:
-        return f"{self.root}delta_staged/"
-
-    def delta_stage(self, table_uuid: str) -> str:
-        return f"{self.delta_stages_folder()}{encoded(table_uuid)}{_JSON}"
-
-    def read_delta_stage(self, key: str) -> str:
-        (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
-        return decoded(table_uuid)
-
     # What only Unity Catalog's API knows.
 
     def securables_folder(self) -> str:
