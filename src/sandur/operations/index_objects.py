@@ -72,14 +72,14 @@ def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], no
 
 def segment_of(workspace: Workspace, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
     """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
-    split = Split(cut_of(entries), _new_id(workspace), _new_id(workspace)) if is_full else None
+    split = Split(cut_of(entries), new_segment_id(workspace), new_segment_id(workspace)) if is_full else None
     return Segment(scope=scope, updated_at_epoch_ms=workspace.clock.now_ms(), entries=entries, split=split)
 
 
 async def write_segments(workspace: Workspace, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
     """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
     parts = packed(entries)
-    refs = tuple(SegmentRef(first, _new_id(workspace)) for first, _ in parts)
+    refs = tuple(SegmentRef(first, new_segment_id(workspace)) for first, _ in parts)
     await together(
         workspace.index_segment(scope, ref.id).create(segment_of(workspace, scope, part, is_full=False))
         for ref, (_, part) in zip(refs, parts, strict=True)
@@ -132,5 +132,5 @@ async def _remove(workspace: Workspace, scope: Scope, segment_id: str) -> None:
             await cell.empty(expected=found.version)
 
 
-def _new_id(workspace: Workspace) -> str:
+def new_segment_id(workspace: Workspace) -> str:
     return workspace.clock.new_uuid().replace("-", "")[:_ID_LENGTH]

@@ -1,0 +1,131 @@
+"""Segments that are nearly empty are put together, and no update that comes in between is lost."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from sandur.catalog.index import INLINE_MAX
+from sandur.errors import Busy
+from sandur.operations.index_merging import merge_segments, remake
+from sandur.operations.workspace import Workspace
+from tests.crash.gated_store import GatedStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.operations.making import make_workspace, work_off_marks
+from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, segments_of
+from tests.operations.test_indexing_races import Arena
+
+COUNT = 2 * INLINE_MAX
+_thinned: list[Workspace] = []
+
+
+async def _nearly_empty() -> Workspace:
+    """An index of several segments with few entries left, made once."""
+    if not _thinned:
+        workspace = await filled(COUNT)
+        for number in range(COUNT):
+            if number % 40:
+                await drop(workspace, f"t{number:06d}")
+        await workspace.background.drain()
+        _thinned.append(workspace)
+    return _thinned[0]
+
+
+async def test_what_is_left_fits_into_one_object_again() -> None:
+    arena = Arena(0)
+    await arena.copy(await _nearly_empty())
+    before = await indexed(arena.quiet())
+    segments = len(await segments_of(arena.quiet()))
+
+    remade = await remake(arena.quiet(), SCOPE)
+
+    assert segments > 3
+    assert remade == (True, len(before), segments, 0)
+    assert await indexed(arena.quiet()) == before == await arena.true_names()
+    assert await arena.inner.list(arena.quiet().layout.all_index_segments_folder()) == []
+    await create(arena.quiet(), "afterwards")
+    assert "afterwards" in await indexed(arena.quiet())
+
+
+async def test_segments_that_are_well_filled_are_left_as_they_are() -> None:
+    workspace = await filled(COUNT)
+    before = await segments_of(workspace)
+
+    assert not await merge_segments(workspace, SCOPE)
+    assert await segments_of(workspace) == before
+
+
+async def test_an_index_that_lies_is_said_to_have_lied() -> None:
+    arena = Arena(1)
+    await create(arena.quiet(), "t")
+    manifest = await arena.quiet().index(SCOPE).read()
+    assert manifest is not None
+    await arena.quiet().index(SCOPE).empty(expected=manifest.version)
+
+    missing = await remake(arena.quiet(), SCOPE)
+    right = await remake(arena.quiet(), SCOPE)
+
+    assert (missing.was_right, missing.entries) == (False, 1)
+    assert (right.was_right, right.entries) == (True, 1)
+
+
+async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> None:
+    """The merge has read everything and written its segments; whoever changes an old one now must not be forgotten."""
+    arena = Arena(0)
+    await arena.copy(await _nearly_empty())
+    key = arena.quiet().layout.list_index(SCOPE)
+    gate = GatedStore(arena.inner, holds=lambda call: call.name == "put" and call.key == key)
+    merging = asyncio.create_task(merge_segments(make_workspace(gate, arena.clock), SCOPE))
+    await gate.is_held.wait()
+
+    await create(arena.quiet(), "t000100-new")
+    gate.let_go()
+
+    assert not await merging
+    assert await indexed(arena.quiet()) == await arena.true_names()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_updates_that_meet_a_merge_are_not_lost(seed: int) -> None:
+    arena = Arena(seed)
+    await arena.copy(await _nearly_empty())
+    racers = [arena.racer() for _ in range(3)]
+
+    async def many(number: int) -> None:
+        for step in range(3):
+            with contextlib.suppress(Busy):
+                await create(racers[number], f"t{step * 160:06d}-{number}")
+        with contextlib.suppress(Busy):
+            await drop(racers[number], f"t{number * 160:06d}")
+
+    async def merge() -> None:
+        for _ in range(3):
+            await merge_segments(arena.racer(), SCOPE)
+
+    await asyncio.gather(*(many(number) for number in range(len(racers))), merge())
+    for racer in racers:
+        await racer.background.drain()
+    await work_off_marks(arena.quiet())
+
+    assert await indexed(arena.quiet()) == await arena.true_names()
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_merge_that_dies_anywhere_leaves_an_index_that_works(*, after: bool) -> None:
+    source = await _nearly_empty()
+    before = await indexed(source)
+    is_over = False
+    dies_at = 0
+    while not is_over:
+        dies_at += 1
+        arena = Arena(0)
+        await arena.copy(source)
+        dying = DyingStore(arena.inner, dies_at=dies_at, after=after)
+        with contextlib.suppress(Died):
+            await merge_segments(make_workspace(dying, arena.clock), SCOPE)
+        is_over = not dying.has_died
+
+        assert await indexed(arena.quiet()) == before, f"died at {dies_at}"
+        await create(arena.quiet(), "t000001-new")
+        assert await indexed(arena.quiet()) == sorted([*before, "t000001-new"]), f"died at {dies_at}"
+    assert dies_at > 10
