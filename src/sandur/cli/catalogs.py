@@ -28,7 +28,7 @@ def make_catalog(name: str, *, root: str | None, store: str | None, config: Path
     async def make(workspace: Workspace) -> Catalog:
         return await create_catalog(workspace, name, root=root, properties={}, request=request)
 
-    made = _on_store(make, store=store, config=config)
+    made = on_store(make, store=store, config=config)
     if as_json:
         print(json.dumps(_row(made)))  # noqa: T201 - output for machines
         return
@@ -36,7 +36,7 @@ def make_catalog(name: str, *, root: str | None, store: str | None, config: Path
 
 
 def show_catalogs(*, store: str | None, config: Path | None, as_json: bool) -> None:
-    catalogs = _on_store(list_catalogs, store=store, config=config)
+    catalogs = on_store(list_catalogs, store=store, config=config)
     if as_json:
         print(json.dumps([_row(catalog) for catalog in catalogs]))  # noqa: T201 - output for machines
         return
@@ -50,7 +50,8 @@ def _row(catalog: Catalog) -> dict[str, str]:
     return {"name": catalog.name, "root": catalog.root, "id": catalog.id}
 
 
-def _on_store(work: Callable[[Workspace], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
+def on_store(work: Callable[[Workspace], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
+    """What the work makes of the workspace that the settings name, on the store itself and without a server."""
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
 
     async def run() -> T:

@@ -18,6 +18,9 @@ app = typer.Typer(
 catalogs = typer.Typer(no_args_is_help=True, help="Make and list catalogs, straight on the store.")
 app.add_typer(catalogs, name="catalog")
 
+delta_tables = typer.Typer(no_args_is_help=True, help="Make Delta tables, straight on the store, without an engine.")
+app.add_typer(delta_tables, name="delta")
+
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
@@ -108,6 +111,38 @@ def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_
     from sandur.cli.catalogs import show_catalogs  # noqa: PLC0415 - starts fast
 
     show_catalogs(store=store, config=config, as_json=as_json)
+
+
+@delta_tables.command("create")
+def create_delta_table(  # noqa: PLR0913 - one parameter per flag
+    name: Annotated[str, typer.Argument(help="catalog.schema.table, or delta.`URL` for a table without a name")],
+    *,
+    columns: Annotated[str, typer.Option("--columns", metavar="DDL", help="As SQL has them: id BIGINT NOT NULL, …")],
+    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="Makes it external")] = None,
+    partition_by: Annotated[list[str] | None, typer.Option("--partition-by", metavar="COLUMN")] = None,
+    cluster_by: Annotated[list[str] | None, typer.Option("--cluster-by", metavar="COLUMN")] = None,
+    table_property: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
+    comment: Annotated[str | None, typer.Option("--comment")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone what is there")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a Delta table: managed by the catalog, at a location, or at a path that no catalog knows."""
+    from sandur.cli.delta import DeltaAsked  # noqa: PLC0415 - starts fast
+    from sandur.cli.delta import create_delta_table as make  # noqa: PLC0415 - starts fast
+
+    asked = DeltaAsked(
+        name=name,
+        columns=columns,
+        location=location,
+        partition_by=partition_by or (),
+        cluster_by=cluster_by or (),
+        properties=table_property or (),
+        comment=comment,
+        if_not_exists=if_not_exists,
+    )
+    make(asked, store=store, config=config, as_json=as_json)
 
 
 @app.command()

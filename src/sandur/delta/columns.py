@@ -98,7 +98,8 @@ def field_of(column: Column) -> dict[str, object]:
     except msgspec.DecodeError:
         field = None
     if field is not None and isinstance(field.get("name"), str) and field.get("type") is not None:
-        return {"nullable": column.nullable is not False, "metadata": {}, **field}
+        known = {"name": field["name"], "type": field["type"], "nullable": column.nullable is not False, "metadata": {}}
+        return {**known, **field}
     return {"name": column.name, "type": _type_of(column), "nullable": column.nullable is not False, "metadata": {}}
 
 

@@ -1,0 +1,98 @@
+"""`sandur delta`: make Delta tables, straight on the store and without an engine."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+
+from sandur.catalog.sources import Request, Source
+from sandur.catalog.unity_names import identifier_of
+from sandur.cli.catalogs import on_store
+from sandur.delta.create_plan import TableAsked, Transform
+from sandur.delta.ddl import parsed_columns
+from sandur.errors import BadRequest
+from sandur.operations.delta import first_commits
+from sandur.operations.delta.first_commits import Created
+from sandur.operations.workspace import Workspace
+
+_PATH: Final = "delta."
+
+
+class DeltaAsked(NamedTuple):
+    """The flags of `sandur delta create`."""
+
+    name: str
+    columns: str
+    location: str | None = None
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
+    properties: Sequence[str] = ()
+    comment: str | None = None
+    if_not_exists: bool = False
+
+
+def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Make the table and say where it lies."""
+    table = TableAsked(
+        fields=parsed_columns(asked.columns),
+        partitioning=[Transform("identity", column) for column in asked.partition_by],
+        clustering=asked.cluster_by,
+        properties=_properties(asked.properties),
+        comment=asked.comment,
+    )
+
+    async def make(workspace: Workspace) -> Created:
+        return await _made(workspace, asked, table)
+
+    made = on_store(make, store=store, config=config)
+    if as_json:
+        print(json.dumps(_row(asked.name, made)))  # noqa: T201 - output for machines
+        return
+    done = "lies" if made.is_new else "was there already, and lies"
+    Console().print(f"Delta table [bold]{asked.name}[/] {done} at {made.location}", soft_wrap=True)
+
+
+async def _made(workspace: Workspace, asked: DeltaAsked, table: TableAsked) -> Created:
+    request = Request(hash=workspace.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
+    if path := path_in(asked.name):
+        if asked.if_not_exists and await first_commits.has_first_commit(workspace, path):
+            return Created(path, None, is_new=False)
+        catalog = workspace.settings.default_catalog
+        return await first_commits.create_at_path(workspace, path, table, catalog=catalog)
+    identifier = identifier_of(asked.name)
+    if asked.if_not_exists and (found := await first_commits.existing(workspace, identifier)):
+        return found
+    if asked.location:
+        return await first_commits.create_external_at(workspace, identifier, asked.location, table, request=request)
+    return await first_commits.create_managed(workspace, identifier, table, request=request)
+
+
+def path_in(name: str) -> str | None:
+    """The path in a name such as ``delta.`/data/t` ``; None for the name of a table in a catalog."""
+    if not name.lower().startswith(_PATH):
+        return None
+    path = name[len(_PATH) :]
+    is_quoted = path.startswith("`") and path.endswith("`")
+    return path[1:-1] if is_quoted else path if "/" in path else None
+
+
+def _properties(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, is_set, value = text.partition("=")
+        if not key or not is_set:
+            raise BadRequest(f"property {text!r}: expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def _row(name: str, made: Created) -> dict[str, object]:
+    return {
+        "name": name,
+        "location": made.location,
+        "table_id": made.table.uuid if made.table else None,
+        "table_type": made.table.table_type if made.table else None,
+        "is_new": made.is_new,
+    }

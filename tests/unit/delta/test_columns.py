@@ -1,0 +1,93 @@
+"""Columns of the classic API, and the fields they stand for."""
+
+import pytest
+
+from sandur.delta.columns import (
+    Column,
+    checked,
+    columns_of,
+    decoded,
+    encoded,
+    field_of,
+    partition_names,
+    partitioned,
+    struct_of,
+)
+from sandur.errors import Invalid
+
+STRUCT = {
+    "type": "struct",
+    "fields": [
+        {"name": "a", "type": "decimal(10,2)", "nullable": False, "metadata": {"comment": "c"}},
+        {"name": "b", "type": {"type": "array", "element-type": "long", "contains-null": True}}
+        | {"nullable": True, "metadata": {"delta.columnMapping.id": 2}},
+    ],
+}
+
+
+def test_columns_survive_the_way_to_where_they_are_kept_and_back() -> None:
+    columns = columns_of(STRUCT, ["b"])
+
+    assert struct_of(decoded(encoded(columns))) == STRUCT
+    assert partition_names(columns) == ["b"]
+    first = columns[0]
+    assert (first.type_text, first.type_precision, first.type_scale) == ("decimal(10,2)", 10, 2)
+    assert (first.comment, first.nullable, first.position) == ("c", False, 0)
+
+
+def test_partition_columns_keep_the_order_in_which_they_are_named() -> None:
+    columns = columns_of(STRUCT, ["B", "a"])
+
+    assert partition_names(columns) == ["b", "a"]
+    assert partition_names(partitioned(columns, [])) == []
+
+
+@pytest.mark.parametrize("partitions", [["c"], ["a", "A"]])
+def test_partition_columns_exist_and_come_once(partitions: list[str]) -> None:
+    with pytest.raises(Invalid, match="partition-columns"):
+        columns_of(STRUCT, partitions)
+
+
+@pytest.mark.parametrize("struct", [None, [], {"type": "long"}, {"type": "struct", "fields": []}])
+def test_a_table_has_columns(struct: object) -> None:
+    with pytest.raises(Invalid):
+        columns_of(struct, None)
+
+
+def test_a_column_without_json_is_completed_from_its_text() -> None:
+    given = [Column(name="a", type_text="BIGINT"), Column(name="b", type_name="DECIMAL", type_precision=5)]
+
+    first, second = checked(given, is_delta=True)
+
+    assert field_of(first) == {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+    assert (first.position, first.nullable, first.type_name) == (0, True, "LONG")
+    assert field_of(second)["type"] == "decimal(5,0)"
+    assert second.position == 1
+
+
+def test_a_column_must_not_contradict_its_json() -> None:
+    json = '{"name":"a","type":"long","nullable":true,"metadata":{}}'
+
+    assert checked([Column(name="a", type_json=json)], is_delta=True)[0].nullable is True
+    with pytest.raises(Invalid, match="names"):
+        checked([Column(name="b", type_json=json)], is_delta=True)
+    with pytest.raises(Invalid, match="nullable"):
+        checked([Column(name="a", type_json=json, nullable=False)], is_delta=True)
+
+
+def test_only_a_delta_table_needs_types_that_delta_knows() -> None:
+    column = Column(name="a", type_text="something else")
+
+    assert checked([column], is_delta=False)[0].type_text == "something else"
+    with pytest.raises(Invalid, match="unknown type"):
+        checked([column], is_delta=True)
+
+
+def test_json_that_is_none_is_as_good_as_nothing() -> None:
+    assert field_of(Column(name="a", type_text="int", type_json="{not json"))["type"] == "integer"
+
+
+@pytest.mark.parametrize("names", [("a", "A"), ("",)])
+def test_columns_have_names_of_their_own(names: tuple[str, ...]) -> None:
+    with pytest.raises(Invalid):
+        checked([Column(name=name, type_text="int") for name in names], is_delta=False)
