@@ -185,3 +185,55 @@ def spark_config(  # noqa: PLR0913 - one parameter per flag
     form = form_of(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
     asked = Asked(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
     show_spark_config(asked, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)
+
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="A Spark cluster: spark://…, yarn, k8s://…, or sc://… for Connect"),
+]
+DryRunOption = Annotated[
+    bool | None,
+    typer.Option("--dry-run/--no-dry-run", help="Only say what would be done; the default where things are deleted"),
+]
+
+
+@app.command("run")
+def run_job(  # noqa: PLR0913 - one parameter per flag
+    job: Annotated[str, typer.Argument(help="A job, or all of them: all")],
+    *,
+    store: StoreOption = None,
+    master: MasterOption = None,
+    dry_run: DryRunOption = None,
+    objects_max: Annotated[
+        int | None, typer.Option("--max", metavar="N", min=1, help="How many objects a run may delete")
+    ] = None,
+    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="import: where to look")] = None,
+    catalog: Annotated[str | None, typer.Option("--catalog", help="import, rebuild-index: which catalog")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", help="import, rebuild-index: which namespace")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job of the pipeline with Spark, on this machine or on a cluster."""
+    from sandur.cli.run_jobs import Asked, run_jobs  # noqa: PLC0415 - starts fast
+
+    told = {"location": location, "catalog": catalog, "namespace": namespace}
+    arguments = {name: value for name, value in told.items() if value is not None}
+    asked = Asked(store, config, master, dry_run, objects_max, arguments, as_json)
+    if not run_jobs(job, asked):
+        raise typer.Exit(1)
+
+
+@app.command("pipeline")
+def run_pipeline(
+    *,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Such as 15m, 2h or PT15M")] = "15m",
+    store: StoreOption = None,
+    master: MasterOption = None,
+    dry_run: DryRunOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run all jobs every now and then. Several may run on one store: one of them works, the others wait."""
+    from sandur.cli.run_jobs import Asked, run_pipeline  # noqa: PLC0415 - starts fast
+
+    run_pipeline(every, Asked(store, config, master, dry_run, as_json=as_json))

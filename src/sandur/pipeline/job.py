@@ -60,6 +60,8 @@ class JobContext:
     dry_run: bool = False
     limits: Limits = field(default_factory=Limits)
     check_fence: Callable[[], None] = _never_fenced
+    # What this run is told beyond the settings, such as which location to crawl; each job names its own.
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -123,6 +125,7 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
     dry_run: bool = False,
     limits: Limits | None = None,
     check_fence: Callable[[], None] = _never_fenced,
+    arguments: Mapping[str, str] | None = None,
 ) -> Iterator[JobContext]:
     """The context of a run on the store of the settings, closed when the run ends."""
     register_sources(spark)
@@ -136,4 +139,5 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
             dry_run=dry_run,
             limits=limits or Limits(),
             check_fence=check_fence,
+            arguments=arguments or {},
         )

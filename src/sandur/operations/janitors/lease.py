@@ -1,4 +1,4 @@
-"""Whose turn it is: of many servers on one store, one at a time sweeps a workspace."""
+"""Whose turn it is: of many processes on one store, one at a time sweeps a workspace, or runs the pipeline on it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,39 +16,49 @@ LEASE_MS: Final = 300_000
 
 
 class Turn(Record, frozen=True, kw_only=True):
-    """Who sweeps and until when, when the next sweep is due, and how far each janitor has come."""
+    """Who is at it and until when, when the next turn is due, and how far each janitor has come.
+
+    `fence` grows with every turn, also when one is taken from somebody who stalls: a higher one is the later one.
+    """
 
     owner: str
+    fence: int = 0
     expires_ms: int
     due_ms: int = 0
     positions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Lease:
-    """A turn that one of many servers holds for a while.
+    """A turn that one of many processes holds for a while; `kind` says of which work.
 
     It saves work and is no lock: a server that stalls and goes on after its time is up sweeps beside its successor, and
     so may two whose clocks differ. That is harmless. Every deletion is conditional, and every janitor marks and looks
     before it acts, against operations and other janitors alike.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, kind: str = "janitors") -> None:
         self._clock = workspace.clock
-        self._cell = Cell(workspace.store, workspace.layout.operational("janitors", "turn"), Turn, workspace.clock)
+        self._cell = Cell(workspace.store, workspace.layout.operational(kind, "turn"), Turn, workspace.clock)
         self._held: Held[Turn] | None = None
+
+    @property
+    def fence(self) -> int:
+        """The number of this turn; 0 when it is not ours."""
+        return self._held.value.fence if self._held else 0
 
     @property
     def positions(self) -> Mapping[str, str]:
         return self._held.value.positions if self._held else {}
 
-    async def take(self) -> bool:
+    async def take(self, *, if_due: bool = True) -> bool:
         """Whether it is our turn now: nothing is due, or somebody else is at it, if not."""
         now_ms = self._clock.now_ms()
         found = await self._cell.read()
-        if found and (found.value.expires_ms > now_ms or found.value.due_ms > now_ms):
+        if found and (found.value.expires_ms > now_ms or (if_due and found.value.due_ms > now_ms)):
             return False
         turn = Turn(
             owner=self._clock.new_id(),
+            fence=found.value.fence + 1 if found else 1,
             expires_ms=now_ms + LEASE_MS,
             positions=found.value.positions if found else {},
         )

@@ -1,0 +1,222 @@
+"""Garbage on a real store: found by executors, shown by a dry run, and taken away when that is asked for."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sandur.catalog.records import Head, Pointer
+from sandur.errors import Conflict
+from sandur.operations.drop_table import drop_name
+from sandur.operations.load_table import current_document
+from sandur.operations.metrics import report_metrics
+from sandur.operations.namespaces import create_namespace
+from sandur.pipeline.job import Limits
+from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
+from sandur.pipeline.jobs.compact import COMPACT
+from sandur.settings import Settings
+from sandur.storage.object_store import ABSENT
+from tests.operations.asking import NAMESPACE
+from tests.operations.filled import filled
+from tests.pipeline.world import World, called
+
+HASH: Final = "0123456789abcdef" * 2
+UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000c"
+DAY_SECONDS: Final = 86_400
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[World]:
+    """A world whose files can be made older than they are."""
+    with World(Settings(store=str(tmp_path / "store"), fsync="never")) as made:
+        yield made
+
+
+def _age(world: World, *, days: int) -> None:
+    """Everything was written so many days ago, as far as the folder can tell."""
+    then = time.time() - days * DAY_SECONDS  # noqa: TID251 - the file system has no other clock
+    for path in Path(world.settings.store).rglob("*"):
+        if path.is_file():
+            os.utime(path, (then, then))
+
+
+def _bytes(world: World) -> dict[str, bytes]:
+    root = Path(world.settings.store)
+    files = [path for path in root.rglob("*") if path.is_file() and ".sandur" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def _head(world: World, name: str) -> str:
+    return world.wait(current_document(world.workspace, called(name))).location
+
+
+def _orphan(world: World, name: str, version: int, nonce: str = "0" * 12) -> str:
+    location = f"{_head(world, name).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
+    world.wait(world.workspace.locations.create(location, b'{"last-updated-ms": 1}'))
+    return location
+
+
+def _exists(world: World, location: str) -> bool:
+    return world.wait(world.workspace.locations.exists(location))
+
+
+def _full(world: World) -> dict[str, str]:
+    """One of everything that can go, and what it is; beside tables that live."""
+    world.make("kept")
+    world.commits("kept", 3)
+    world.make("dropped")
+    world.wait(drop_name(world.workspace, called("dropped"), kind="table", purge=False, request=world.request()))
+    layout, store = world.layout, world.store
+    world.wait(report_metrics(world.workspace, called("kept"), b'{"report-type": "scan-report"}', world.request()))
+    pending = layout.receipt("2026-01-01", "iceberg", "pending", "ab" * 32)
+    world.wait(store.put(pending, b"{}", expected=ABSENT))
+    world.wait(store.put(layout.core_snapshot("died", "commits.parquet"), b"x", expected=ABSENT))
+    area = f"{world.workspace.area}/main/sales"
+    first = f"00000-{HASH}-{'1' * 12}.metadata.json"
+    died = f"{area}/died/metadata/{first}"
+    world.wait(world.workspace.locations.create(died, f'{{"table-uuid": "{UUID}", "last-updated-ms": 1}}'.encode()))
+    killed = f"{area}/killed/metadata/{first}"
+    world.wait(world.workspace.locations.create(killed, b"{}"))
+    dead = Pointer(
+        uuid="killed", table_uuid="killed", state="killed", head=Head(metadata_location=killed, last_updated_ms=1)
+    )
+    world.wait(world.workspace.pointer("killed").create(dead))
+    world.settle()
+    return {"lost": _orphan(world, "kept", 9), "died": died, "killed": killed}
+
+
+def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World, spark: SparkSession) -> None:
+    files = _full(old)
+    head = _head(old, "kept")
+    _age(old, days=31)
+    before = _bytes(old)
+
+    dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
+    after = _bytes(old)
+    done = old.run(spark, COLLECT_GARBAGE)
+
+    assert after == before
+    assert (dry.dry_run, done.dry_run) == (True, False)
+    assert dry.warnings == done.warnings == ()
+    told, did = (
+        {name: times for name, times in report.counts.items() if name.endswith("_removed")} for report in (dry, done)
+    )
+    assert told == {
+        "names_removed": 1,
+        "reports_removed": 1,
+        "pending_receipts_removed": 1,
+        "published_files_removed": 1,
+        "metadata_files_removed": 1,
+        "killed_creates_removed": 1,
+        "died_creates_removed": 1,
+        "pointers_removed": 1,
+    }
+    assert did == told
+    assert not any(_exists(old, location) for location in files.values())
+    assert _head(old, "kept") == head
+    document = old.wait(current_document(old.workspace, called("kept")))
+    assert all(_exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
+
+
+@pytest.mark.slow
+def test_what_is_left_after_a_run_goes_with_the_next_and_then_there_is_nothing(old: World, spark: SparkSession) -> None:
+    _full(old)
+    reports = []
+    for _ in range(3):
+        _age(old, days=31)
+        reports.append(old.run(spark, COLLECT_GARBAGE))
+
+    # The pointer of the dropped table goes after its name, and the one that was killed on the way after its file.
+    assert [report.counts.get("pointers_removed", 0) for report in reports] == [1, 2, 0]
+    assert not any(name.endswith(("removed", "settled")) for name in reports[-1].counts)
+
+
+@pytest.mark.slow
+def test_what_is_young_is_not_even_looked_at(old: World, spark: SparkSession) -> None:
+    _full(old)
+    before = _bytes(old)
+
+    report = old.run(spark, COLLECT_GARBAGE)
+
+    assert not any(name.endswith(("removed", "settled")) for name in report.counts)
+    assert _bytes(old) == before
+
+
+def test_no_more_goes_than_a_run_may_delete(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    orphans = [_orphan(old, "t", number, f"{number:012x}") for number in range(1, 8)]
+    _age(old, days=2)
+
+    report = old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=3))
+    left = [location for location in orphans if _exists(old, location)]
+    again = old.run(spark, COLLECT_GARBAGE)
+
+    assert report.counts["metadata_files_removed"] == 3
+    assert report.counts["left_for_later"] == 4
+    assert len(left) == 4
+    assert again.counts["metadata_files_removed"] == 4
+
+
+@pytest.mark.slow
+def test_a_receipt_goes_only_when_it_is_old_and_in_the_history(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    old.commits("t", 2)
+    _age(old, days=91)
+
+    unpublished = old.run(spark, COLLECT_GARBAGE)
+    kept = len(old.receipts())
+    old.run(spark, COMPACT)
+    published = old.run(spark, COLLECT_GARBAGE)
+
+    assert "committed_receipts_removed" not in unpublished.counts
+    assert kept == 3
+    assert published.counts["committed_receipts_removed"] == 3
+    assert len(old.dataset(spark, "commits")) == 3
+
+
+@pytest.mark.slow
+def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> None:
+    old.wait(create_namespace(old.workspace, NAMESPACE, {}, old.request()))
+    purged = old.wait(filled(old.workspace, "purged"))
+    old.wait(drop_name(old.workspace, purged.identifier, kind="table", purge=True, request=old.request()))
+    old.settle()
+    _age(old, days=1)
+
+    dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
+    still_there = [_exists(old, location) for location in purged.files]
+    done = old.run(spark, COLLECT_GARBAGE)
+
+    assert all(still_there)
+    assert dry.counts["purge_files_removed"] == done.counts["purge_files_removed"] > len(purged.files)
+    assert not any(_exists(old, location) for location in purged.files)
+
+
+@pytest.mark.slow
+def test_nothing_of_any_table_goes_while_a_pointer_cannot_be_read(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    orphan = _orphan(old, "t", 1)
+    old.wait(old.store.put(old.layout.pointer(UUID), b"damaged", expected=ABSENT))
+    _age(old, days=2)
+
+    report = old.run(spark, COLLECT_GARBAGE)
+
+    assert _exists(old, orphan)
+    assert any("no metadata files are looked at" in warning for warning in report.warnings)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    orphan = _orphan(old, "t", 1)
+    _age(old, days=2)
+
+    def fenced() -> None:
+        raise Conflict("another run took over")
+
+    with pytest.raises(Conflict):
+        old.run(spark, COLLECT_GARBAGE, check_fence=fenced)
+    assert _exists(old, orphan)

@@ -1,0 +1,125 @@
+"""Runs of jobs: one at a time on a workspace, and the one that was overtaken stops."""
+
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sandur.errors import BadRequest, Busy, Conflict, Unavailable
+from sandur.operations.janitors.lease import LEASE_MS, Lease
+from sandur.pipeline.job import Job, JobContext, JobReport
+from sandur.pipeline.running import Runs
+from sandur.pipeline.turns import KIND, Turn
+from tests.fakes.fixed_clock import FixedClock
+from tests.pipeline.world import World
+
+
+def _told(context: JobContext) -> JobReport:
+    context.check_fence()
+    return JobReport(job="told", run_id=context.run_id, dry_run=context.dry_run)
+
+
+def _failing(context: JobContext) -> JobReport:
+    raise Unavailable(f"run {context.run_id}: the store does not answer")
+
+
+_SOME: Final = [Job("fails", "", _failing), Job("told", "", _told), Job("deletes", "", _told, deletes=True)]
+JOBS: Final = {job.name: job for job in _SOME}
+"""Small jobs in place of the real ones."""
+
+
+def _overtaken(world: World, clock: FixedClock) -> None:
+    """Another run takes the turn of one that seems dead."""
+    ahead = FixedClock(clock.now_ms() + LEASE_MS + 1, seed=5)
+    with Turn(world.settings, world.layout, clock=ahead):
+        return
+
+
+def test_of_two_runs_the_second_is_told_that_it_is_not_its_turn(world: World) -> None:
+    with Turn(world.settings, world.layout) as first:
+        with pytest.raises(Busy), Turn(world.settings, world.layout):
+            pytest.fail("two turns at once")
+        first.check()
+        fence = first.fence
+
+    with Turn(world.settings, world.layout) as second:
+        assert second.fence == fence + 1
+
+
+def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) -> None:
+    clock = FixedClock()
+    with Turn(world.settings, world.layout, clock=clock) as slow:
+        fence = slow.fence
+        _overtaken(world, clock)
+        with pytest.raises(Conflict):
+            slow.check()
+        with pytest.raises(Conflict):
+            slow.check()
+
+    lease = Lease(world.workspace, KIND)
+    assert world.wait(lease.take(if_due=False))
+    assert lease.fence == fence + 2
+
+
+def test_a_turn_is_not_due_before_its_time_except_for_whoever_insists(world: World) -> None:
+    clock = FixedClock()
+    with Turn(world.settings, world.layout, clock=clock, pause_ms=60_000):
+        clock.advance(1)
+
+    with pytest.raises(Busy), Turn(world.settings, world.layout, clock=clock, if_due=True):
+        pytest.fail("none is due")
+    with Turn(world.settings, world.layout, clock=clock, pause_ms=60_000):
+        clock.advance(60_000)
+    clock.advance(60_000)
+    with Turn(world.settings, world.layout, clock=clock, if_due=True) as due:
+        assert due.fence == 3
+
+
+def test_all_jobs_run_and_one_that_fails_does_not_stop_the_others(world: World, spark: SparkSession) -> None:
+    reports: list[JobReport] = []
+
+    is_done = Runs(spark, world.settings, jobs=JOBS).run("all", on_report=reports.append)
+
+    assert not is_done
+    assert [report.job for report in reports] == ["fails", "told", "told"]
+    assert [report.dry_run for report in reports[1:]] == [False, True]
+    assert "the store does not answer" in reports[0].warnings[0]
+    assert reports[1].run_id != reports[2].run_id
+
+
+def test_one_job_that_fails_says_why(world: World, spark: SparkSession) -> None:
+    with pytest.raises(Unavailable):
+        Runs(spark, world.settings, jobs=JOBS).run("fails", on_report=lambda _: None)
+    with pytest.raises(BadRequest):
+        Runs(spark, world.settings, jobs=JOBS).run("nothing", on_report=lambda _: None)
+
+
+def test_a_schedule_runs_when_it_is_due_and_not_when_another_did(world: World, spark: SparkSession) -> None:
+    clock = FixedClock()
+    reports: list[JobReport] = []
+    runs = [Runs(spark, world.settings, clock=clock, dry_run=False, jobs=JOBS) for _ in range(2)]
+
+    for one in runs:
+        one.run_every(60, on_report=reports.append, turns_max=1)
+    first = len(reports)
+    clock.advance(60_000)
+    runs[1].run_every(60, on_report=reports.append, turns_max=1)
+
+    assert (first, len(reports)) == (3, 6)
+    assert not any(report.dry_run for report in reports)
+
+
+def test_a_job_that_is_overtaken_ends_the_turn(world: World, spark: SparkSession) -> None:
+    clock = FixedClock()
+
+    def slow(context: JobContext) -> JobReport:
+        _overtaken(world, clock)
+        context.check_fence()
+        pytest.fail("it went on")
+
+    jobs = {"slow": Job("slow", "", slow), "told": Job("told", "", _told)}
+    reports: list[JobReport] = []
+
+    with pytest.raises(Conflict):
+        Runs(spark, world.settings, clock=clock, jobs=jobs).run("all", on_report=reports.append)
+    assert reports == []
