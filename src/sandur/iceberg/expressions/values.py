@@ -36,6 +36,7 @@ _TIMESTAMP: Final = re.compile(
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _HEX: Final = re.compile(r"([0-9a-fA-F]{2})*\Z")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 _EXACT: Final = Context(prec=200)
 _DECIMAL_DIGITS_MAX: Final = 100
 _LE: Final = {"int": "<i", "date": "<i", "float": "<f", "double": "<d"}
@@ -110,6 +111,9 @@ def _decimal_literal(column: Primitive, given: Json) -> Found | None:
 
 
 def _float_literal(name: str, given: Json) -> Found | None:
+    if isinstance(given, str):
+        # PyIceberg reads "amount < 2.0" as a decimal and sends its text, whatever the column is.
+        return _float_literal(name, float(given)) if _NUMBER.match(given) else None
     if not isinstance(given, int | float):
         return None
     try:

@@ -1,0 +1,31 @@
+"""Literals of filters, in the forms in which clients send them."""
+
+import pytest
+
+from sandur.errors import BadRequest
+from sandur.iceberg.expressions.values import Found, literal
+from sandur.iceberg.types import Primitive
+
+
+@pytest.mark.parametrize("name", ["float", "double"])
+@pytest.mark.parametrize(("text", "number"), [("2.0", 2.0), ("-17", -17.0), ("1.5E+2", 150.0), ("+0.25", 0.25)])
+def test_a_number_as_text_is_a_number_for_a_column_of_numbers(name: str, text: str, number: float) -> None:
+    assert literal(Primitive(name, name, name), text) == Found(number)
+
+
+def test_a_number_beyond_all_is_beyond_all_as_text_too() -> None:
+    assert literal(Primitive("double", "double", "double"), "1e999") == Found(float("inf"))
+    assert literal(Primitive("float", "float", "float"), "-1e99") == Found(float("-inf"))
+
+
+@pytest.mark.parametrize("text", ["", "two", "nan", "inf", "1_000", "0x10", "1.", ".5", "2.0 ", "\uff11", "2\n"])
+@pytest.mark.parametrize("name", ["float", "double"])
+def test_what_is_no_number_is_refused(name: str, text: str) -> None:
+    with pytest.raises(BadRequest, match="Invalid value for conversion"):
+        literal(Primitive(name, name, name), text)
+
+
+@pytest.mark.parametrize("name", ["int", "long", "date", "boolean"])
+def test_a_fraction_as_text_is_nothing_for_other_columns(name: str) -> None:
+    with pytest.raises(BadRequest, match="Invalid value for conversion"):
+        literal(Primitive(name, name, name), "2.5")
