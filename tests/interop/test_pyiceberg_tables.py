@@ -385,3 +385,20 @@ def test_many_small_commits_keep_their_order(catalog: RestCatalog, table: Table)
     assert found.properties["number"] == "39"
     logged = [entry.metadata_file.rpartition("/")[2][:5] for entry in found.metadata.metadata_log]
     assert all(earlier < later for earlier, later in itertools.pairwise(logged))
+
+
+@operation(PYICEBERG, "rollback")
+def test_a_table_goes_back_to_a_moment(catalog: RestCatalog, table: Table) -> None:
+    for number in range(2):
+        table.append(rows(number))
+    last = table.history()[-1].timestamp_ms
+
+    table.manage_snapshots().rollback_to_timestamp(last).commit()  # What is older than this.
+
+    assert ids_in(again(catalog, table)) == [0]
+
+
+@operation(PYICEBERG, "move", cannot="PyIceberg says that setting a location is not implemented")
+def test_a_table_does_not_move(table: Table) -> None:
+    with pytest.raises(NotImplementedError), table.transaction() as transaction:
+        transaction.update_location(f"{table.location()}-moved")
