@@ -108,6 +108,8 @@ class Feed:
         self._cell = Cell(workspace.store, workspace.layout.operational(_KIND, STATE), FeedState, workspace.clock)
         self._state: FeedState | None = None
         self._known: OrderedDict[str, set[str]] = OrderedDict()
+        # What others appended since we began to look: it may be among what we found and did not append yet.
+        self._taken: set[str] = set()
 
     async def caught_up(self) -> FeedState:
         """The feed as it is now: what was noted last, and every entry behind that."""
@@ -116,6 +118,7 @@ class Feed:
             entry = await self._entry(state.sequence + 1)
             if entry is None:
                 break
+            self._taken.update(entry.receipts)
             state = self._followed(state, entry)
         self._state = state
         return state
@@ -128,6 +131,7 @@ class Feed:
         """
         held = await self._held()
         before = (await self.caught_up()).sequence
+        self._taken.clear()
         found: list[str] = []
         async for date, receipts in dates_listed(self._store, self._layout):
             found += await self._new_of(date, receipts)
@@ -158,9 +162,10 @@ class Feed:
         """Put receipts at the end of the log, entry by entry; what is too little for one is returned."""
         left = list(receipts)
         for _ in range(APPENDS_MAX):
+            state = await self.caught_up()
+            left = [receipt for receipt in left if receipt not in self._taken]
             if not left or (keep_rest and len(left) < ENTRY_RECEIPTS_MAX):
                 return left
-            state = await self.caught_up()
             entry = Entry(
                 sequence=state.sequence + 1,
                 first_position=state.next_position,
@@ -171,11 +176,7 @@ class Feed:
                     entry_key(self._layout, entry.sequence), msgspec.json.encode(entry), expected=ABSENT
                 )
             except SwapLost:
-                # Somebody was faster, perhaps we ourselves with an answer that was lost: what he has is not left.
-                await self.caught_up()
-                taken = (await self.receipts_of(entry.sequence)).receipts
-                left = sorted(set(left) - set(taken))
-                continue
+                continue  # Somebody was faster, perhaps we ourselves with an answer that was lost: follow him.
             self._state = self._followed(state, entry)
             left = left[len(entry.receipts) :]
         raise Busy("feed: others keep appending to it")

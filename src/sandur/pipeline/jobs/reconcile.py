@@ -1,0 +1,151 @@
+"""`reconcile`: every table's metadata log is walked, and the receipts that are missing are written again."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+
+from sandur.errors import SandurError, SwapLost
+from sandur.events.receipts import Receipt
+from sandur.operations.together import together
+from sandur.pipeline.job import Job, JobContext, JobReport
+from sandur.pipeline.publishing import Publication
+from sandur.pipeline.receipt_rows import key_of, receipt_of_row
+from sandur.pipeline.reconciling import Finding, walked
+from sandur.pipeline.sources.files import FILES, FilesReader
+from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.sources.ranges import KeyRange, hex_ranges, listed_in
+from sandur.pipeline.sources.reading import each, portions
+from sandur.pipeline.tables import COMMITS
+from sandur.pipeline.tasks import frame_of, one_task_each
+from sandur.pipeline.transforms.reconciliation import receipts_to_restore
+from sandur.pipeline.waiting import OpenStore
+from sandur.storage.object_store import ABSENT
+
+NAME: Final = "reconcile"
+TABLES_AT_ONCE: Final = 16
+WARNINGS_MAX: Final = 10
+_DAY_MS: Final = 86_400_000
+_FOUND: Final = (
+    "uuid string, status string, table_uuid string, commit_key string, receipt string, is_exact boolean, detail string"
+)
+_WRITTEN: Final = "outcome string"
+
+
+def run(context: JobContext) -> JobReport:
+    """Find what is missing, then write it, if it is still missing: the same bytes, whoever writes them."""
+    context.progress("walk the logs of all tables")
+    found = _found(context).persist()
+    try:
+        counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
+        to_restore = _to_restore(context, found).persist()
+        restored = _restored(context, to_restore)
+        to_restore.unpersist()
+        told = found.where(F.col("detail") != "").select("uuid", "detail").limit(WARNINGS_MAX).collect()
+    finally:
+        found.unpersist()
+    return JobReport(
+        job=NAME,
+        run_id=context.run_id,
+        dry_run=context.dry_run,
+        counts={**{f"receipts_{status}": count for status, count in sorted(counts.items())}, **restored},
+        warnings=tuple(f"table {row.uuid}: {row.detail}" for row in told),
+    )
+
+
+def _found(context: JobContext) -> DataFrame:
+    ranges = hex_ranges(context.layout.pointers_folder())
+    walk = _walker(dict(context.source_options), context.limits.log_depth_max)
+    return one_task_each(context.spark, ranges, walk, _FOUND)
+
+
+def _to_restore(context: JobContext, found: DataFrame) -> DataFrame:
+    told = {**context.source_options, "prefix": context.layout.events_folder()}
+    listed = frame_of(context.spark, FilesReader(told), FILES.spark_schema)
+    keys = listed.select(F.regexp_extract("key", r"/committed/([^/]+)\.json$", 1).alias("commit_key"))
+    keep_from_ms = context.clock.now_ms() - context.limits.receipt_retention_days * _DAY_MS
+    commits = Publication(context).read(COMMITS)
+    missing = found.where(F.col("status") == "missing")
+    return receipts_to_restore(missing, commits, keys, keep_from_ms=keep_from_ms)
+
+
+def _restored(context: JobContext, to_restore: DataFrame) -> Mapping[str, int]:
+    """How many receipts were written, by what they were made of; in a dry run, how many would be."""
+    is_exact = F.coalesce(F.col("is_exact"), F.lit(False)) | F.col("published").isNotNull()  # noqa: FBT003 - as Spark has it
+    by_kind = {row.is_sure: row["count"] for row in to_restore.groupBy(is_exact.alias("is_sure")).count().collect()}
+    counts = {"restored_exactly": by_kind.get(True, 0), "restored_without_source": by_kind.get(False, 0)}
+    if context.dry_run or not by_kind:
+        return counts
+    context.progress("write missing receipts")
+    context.check_fence()
+    written = to_restore.mapInArrow(_restorer(dict(context.source_options)), _WRITTEN)
+    outcomes = {row.outcome: row["count"] for row in written.groupBy("outcome").count().collect()}
+    return {**counts, "written": outcomes.get("written", 0), "written_by_others": outcomes.get("there", 0)}
+
+
+def _walker(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], Iterator[Any]]:
+    def walk(keys: KeyRange) -> Iterator[Any]:
+        with open_store_of(options) as open_store:
+            for page in each(open_store, listed_in(open_store.store, keys)):
+                uuids = [open_store.layout.read_pointer(listed.key) for listed in page]
+                for some in portions(uuids, TABLES_AT_ONCE):
+                    yield _batch(open_store.wait(_walked_all(open_store, some, depth_max)))
+
+    return walk
+
+
+async def _walked_all(open_store: OpenStore, uuids: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
+    found = await together(_walked(open_store, uuid, depth_max) for uuid in uuids)
+    return [row for rows in found for row in rows]
+
+
+async def _walked(open_store: OpenStore, uuid: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    try:
+        findings = walked(open_store.workspace, uuid, depth_max=depth_max)
+        rows.extend([_row(uuid, finding) async for finding in findings])
+    except SandurError as error:
+        rows.append((uuid, "failed", None, None, None, None, str(error)))
+    return rows
+
+
+def _row(uuid: str, finding: Finding) -> tuple[Any, ...]:
+    receipt = finding.receipt.decode() or None
+    return (uuid, finding.status, finding.table_uuid, finding.commit_key, receipt, finding.is_exact, finding.detail)
+
+
+def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    kinds = [pa.string()] * 5 + [pa.bool_(), pa.string()]
+    names = ["uuid", "status", "table_uuid", "commit_key", "receipt", "is_exact", "detail"]
+    columns = [[row[number] for row in rows] for number in range(len(names))]
+    arrays = [pa.array(column, type=kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _restorer(options: Mapping[str, str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def restore(batches: Iterable[Any]) -> Iterator[Any]:
+        with open_store_of(options) as open_store:
+            for batch in batches:
+                outcomes = [open_store.wait(_restore(open_store, row)) for row in batch.to_pylist()]
+                yield pa.RecordBatch.from_arrays([pa.array(outcomes, type=pa.string())], names=["outcome"])
+
+    return restore
+
+
+async def _restore(open_store: OpenStore, row: Mapping[str, Any]) -> str:
+    """Write a receipt where none is: as its head or `commits` has it, otherwise as files tell it."""
+    is_published = row["published"] is not None and not row["is_exact"]
+    data = msgspec.json.encode(receipt_of_row(row["published"])) if is_published else row["receipt"].encode()
+    receipt = msgspec.json.decode(data, type=Receipt)
+    key = key_of(open_store.layout, receipt.commit_key, receipt.committed_at_ms)
+    try:
+        await open_store.store.put(key, data, expected=ABSENT)
+    except SwapLost:
+        return "there"
+    return "written"
+
+
+RECONCILE: Final = Job(NAME, "Walk every table's metadata log and write the receipts that are missing.", run)

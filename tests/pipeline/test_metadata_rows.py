@@ -1,0 +1,98 @@
+"""Metadata files as rows: columns at every depth with their field ids, schemas, specs, snapshots and refs."""
+
+import json
+
+from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.iceberg.view_metadata import decode_view_metadata
+from sandur.operations.commit_table import commit_table
+from sandur.operations.load_table import current_document
+from sandur.operations.views import create_view, load_view
+from sandur.pipeline.metadata_rows import column_id, table_rows, view_rows
+from tests.operations.asking import NAMESPACE, append, called, create, furnish, request, view
+from tests.operations.making import make_workspace
+
+NESTED = {
+    "type": "struct",
+    "schema-id": 0,
+    "identifier-field-ids": [1],
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": True, "doc": "who"},
+        {
+            "id": 2,
+            "name": "places",
+            "required": False,
+            "type": {
+                "type": "list",
+                "element-id": 3,
+                "element-required": True,
+                "element": {
+                    "type": "struct",
+                    "fields": [{"id": 4, "name": "x", "type": "double", "required": True}],
+                },
+            },
+        },
+        {
+            "id": 5,
+            "name": "tags",
+            "required": False,
+            "type": {
+                "type": "map",
+                "key-id": 6,
+                "key": "string",
+                "value-id": 7,
+                "value": "int",
+                "value-required": False,
+            },
+        },
+    ],
+}
+
+
+async def test_columns_are_told_at_every_depth_with_their_field_ids() -> None:
+    workspace = make_workspace()
+    await furnish(workspace)
+    made = await create(workspace, "t", schema=NESTED)
+    metadata = decode_table_metadata(made.metadata, metadata_location=made.metadata_location)
+
+    rows = table_rows("uuid", metadata)["columns"]
+
+    told = {row["path"]: (row["field_id"], row["parent_field_id"], row["type"], row["is_required"]) for row in rows}
+    assert told["id"] == (1, None, "long", True)
+    assert told["places"][2] == "list<struct<x: double>>"
+    assert told["places.element.x"][2:] == ("double", True)
+    assert told["places.element.x"][1] == told["places.element"][0]
+    assert told["tags.value"][2:] == ("int", False)
+    assert {row["path"] for row in rows if row["is_identifier"]} == {"id"}
+    assert {row["id"] for row in rows} == {column_id("uuid", field_id) for field_id in range(1, 8)}
+
+
+async def test_snapshots_refs_schemas_and_specs_are_told() -> None:
+    workspace = make_workspace()
+    await furnish(workspace)
+    await create(workspace, "t")
+    await commit_table(workspace, called("t"), append(1), request("one"))
+    await commit_table(workspace, called("t"), append(2, 1), request("two"))
+    metadata = (await current_document(workspace, called("t"))).metadata
+
+    rows = table_rows("uuid", metadata)
+
+    assert [(row["snapshot_id"], row["is_current"]) for row in rows["snapshots"]] == [(1, False), (2, True)]
+    assert rows["snapshots"][1]["operation"] == "append"
+    assert [(row["ref"], row["snapshot_id"]) for row in rows["refs"]] == [("main", 2)]
+    assert [json.loads(str(row["schema_json"]))["schema-id"] for row in rows["schema_history"]] == [0]
+    assert [(row["spec_id"], row["is_default"]) for row in rows["partition_spec_history"]] == [(0, True)]
+    assert rows["tables"][0]["snapshot_count"] == 2
+
+
+async def test_views_have_columns_and_schemas_too() -> None:
+    workspace = make_workspace()
+    await furnish(workspace)
+    await create_view(workspace, NAMESPACE, view("v"), request("view"))
+    loaded = await load_view(workspace, called("v"))
+    metadata = decode_view_metadata(loaded.metadata, metadata_location=loaded.metadata_location)
+
+    rows = view_rows("uuid", metadata)
+
+    assert [row["path"] for row in rows["columns"]] == ["x"]
+    assert rows["tables"][0]["column_count"] == 1
+    assert len(rows["schema_history"]) == 1

@@ -1,0 +1,220 @@
+"""Walks over metadata logs: a receipt that is missing is found, and told as its commit wrote it where that is known."""
+
+import pytest
+
+from sandur.catalog.records import Pointer
+from sandur.catalog.sources import Source
+from sandur.operations.commit_table import commit_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.register import register_table
+from sandur.operations.transaction import commit_transaction
+from sandur.operations.views import commit_view, create_view
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.reconciling import Finding, walked
+from sandur.storage.object_store import list_all
+from tests.operations.asking import (
+    NAMESPACE,
+    append,
+    called,
+    commit,
+    create,
+    furnish,
+    request,
+    set_property,
+    view,
+    view_replaced,
+)
+from tests.operations.making import make_workspace
+
+ADA = Source(kind="rest", principal="ada")
+
+
+@pytest.fixture
+async def workspace() -> Workspace:
+    made = make_workspace()
+    await furnish(made)
+    return made
+
+
+async def commits(workspace: Workspace, name: str, count: int) -> None:
+    for number in range(1, count + 1):
+        asked = request(f"{name} {number}")._replace(source=ADA)
+        await commit_table(workspace, called(name), append(number, number - 1 or None), asked)
+        await workspace.background.drain()
+
+
+async def receipts(workspace: Workspace) -> dict[str, bytes]:
+    found = {}
+    for listed in await list_all(workspace.store, workspace.layout.events_folder()):
+        stored = await workspace.store.get(listed.key)
+        assert stored
+        found[workspace.layout.read_receipt(listed.key).commit_key] = stored.data
+    return found
+
+
+async def take_away(workspace: Workspace, *keys: str) -> None:
+    for listed in await list_all(workspace.store, workspace.layout.events_folder()):
+        if workspace.layout.read_receipt(listed.key).commit_key in keys:
+            await workspace.store.delete(listed.key, expected=listed.version)
+
+
+async def walk(workspace: Workspace, uuid: str, depth_max: int = 100) -> list[Finding]:
+    """As another process does it, which remembers nothing."""
+    fresh = make_workspace(workspace.store, workspace.clock)
+    return [finding async for finding in walked(fresh, uuid, depth_max=depth_max)]
+
+
+async def the_pointer(workspace: Workspace) -> Pointer:
+    (listed,) = await list_all(workspace.store, workspace.layout.pointers_folder())
+    held = await workspace.pointer(workspace.layout.read_pointer(listed.key)).read()
+    assert held
+    return held.value
+
+
+async def test_a_whole_chain_is_present_from_head_to_first(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 4)
+
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["present"] * 5
+    assert {finding.commit_key for finding in found} == set(await receipts(workspace))
+
+
+async def test_the_receipt_of_the_head_is_told_to_the_last_bit(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 2)
+    before = await receipts(workspace)
+    head = (await walk(workspace, made.table_uuid))[0]
+
+    await take_away(workspace, head.commit_key)
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["missing", "present", "present"]
+    assert found[0].is_exact
+    assert found[0].receipt == before[head.commit_key]
+
+
+async def test_receipts_in_the_midst_are_told_but_for_who_made_them(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 4)
+    before = await receipts(workspace)
+    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
+
+    await take_away(workspace, *keys[1:])
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["present", *["missing"] * 4]
+    assert [finding.commit_key for finding in found] == keys
+    source, unknown = b'"source":{"kind":"rest","principal":"ada"}', b'"source":{}'
+    for finding in found[1:]:
+        assert not finding.is_exact
+        assert finding.receipt == before[finding.commit_key].replace(source, unknown)
+
+
+async def test_a_registered_file_has_a_key_of_its_own_and_is_found(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 1)
+    location = (await the_pointer(workspace)).head
+    assert location
+    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
+    await register_table(workspace, NAMESPACE, "again", location.metadata_location, request=request("register"))
+    await workspace.background.drain()
+    await commit_table(workspace, called("again"), commit(set_property("a", "b")), request("property"))
+    await workspace.background.drain()
+    uuid = await _uuid_of(workspace, "again")
+
+    found = await walk(workspace, uuid)
+    await take_away(workspace, found[1].commit_key)
+    again = await walk(workspace, uuid)
+
+    assert uuid != made.table_uuid
+    assert [finding.status for finding in found] == ["present", "present"]
+    assert [finding.status for finding in again] == ["present", "missing"]
+    assert again[1].commit_key == found[1].commit_key
+    assert b'"operation":"register"' in again[1].receipt
+
+
+async def test_a_dropped_table_is_walked_too(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 1)
+    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
+
+    assert [finding.status for finding in await walk(workspace, made.table_uuid)] == ["present", "present"]
+
+
+async def test_what_a_transaction_made_counts_before_it_is_folded_in(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await create(workspace, "u")
+    await commit_transaction(workspace, "main", [(called("t"), append(1)), (called("u"), append(1))], request("both"))
+    await workspace.background.drain()
+
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["present", "present"]
+
+
+async def test_a_pointer_that_never_had_a_name_counts_for_nothing(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    pointer = (await the_pointer(workspace)).head
+    orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=called("x"), head=pointer)
+    await workspace.pointer("orphan").create(orphan)
+
+    assert await walk(workspace, "orphan") == []
+    assert await walk(workspace, "nobody") == []
+    assert len(await walk(workspace, made.table_uuid)) == 1
+
+
+async def test_a_view_is_walked_as_far_as_its_files_say_when_they_were_written(workspace: Workspace) -> None:
+    await create_view(workspace, NAMESPACE, view("v"), request("view"))
+    await workspace.background.drain()
+    await commit_view(workspace, called("v"), view_replaced("select 2"), request("replace"))
+    await workspace.background.drain()
+
+    found = await walk(workspace, (await the_pointer(workspace)).uuid)
+
+    assert [finding.status for finding in found] == ["present", "not_walked"]
+
+
+async def test_a_walk_has_an_end(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 4)
+
+    found = await walk(workspace, made.table_uuid, depth_max=2)
+
+    assert [finding.status for finding in found] == ["present", "present", "depth_limited"]
+
+
+async def test_a_receipt_that_is_damaged_is_said_to_be_so_and_not_replaced(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 1)
+    (first, _) = await walk(workspace, made.table_uuid)
+    listed = next(
+        one for one in await list_all(workspace.store, workspace.layout.events_folder()) if first.commit_key in one.key
+    )
+    await workspace.store.put(listed.key, b"rubbish", expected=listed.version)
+
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["damaged", "present"]
+
+
+async def test_what_neither_log_nor_file_tells_is_unreadable(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 2)
+    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
+    await take_away(workspace, keys[1])
+    head = (await the_pointer(workspace)).head
+    assert head
+    assert head.previous_metadata_location
+    await workspace.locations.remove(head.previous_metadata_location)
+
+    found = await walk(workspace, made.table_uuid)
+
+    assert [finding.status for finding in found] == ["present", "unreadable"]
+
+
+async def _uuid_of(workspace: Workspace, name: str) -> str:
+    held = await workspace.name(called(name)).read()
+    assert held
+    return held.value.uuid
