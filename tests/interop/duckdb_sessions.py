@@ -35,11 +35,11 @@ def _instance(served: Served) -> duckdb.DuckDBPyConnection:
     """Loading the extensions takes longer than most tests, so it is done once per store."""
     opened = session(served.url)
     if served.s3:
-        opened.execute(_secret(served.s3))
+        opened.execute(secret(served.s3))
     return opened
 
 
-def _secret(s3: S3Settings) -> str:
+def secret(s3: S3Settings) -> str:
     """DuckDB reads and writes files by itself, with the keys it is told."""
     address = s3.endpoint.removeprefix("http://")
     return f"""CREATE SECRET (TYPE s3, ENDPOINT '{address}', URL_STYLE 'path', USE_SSL false,
