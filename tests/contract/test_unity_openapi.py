@@ -20,14 +20,14 @@ from tests.server.unity.test_securables import FUNCTION
 
 SPECIFICATIONS: Final = Path(__file__).parents[2].parent / "shared" / "spec" / "unity-catalog"
 EXAMPLES_MAX: Final = 5
-WHERE: Final = {"catalog_name": "main", "schema_name": "s"}
+WHERE: Final[dict[str, object]] = {"catalog_name": "main", "schema_name": "s"}
 
 # What exists, by the parameters of paths and queries and by the fields of bodies that name things.
-EXISTING: Final = {
+EXISTING: Final[dict[str, dict[str, object]]] = {
     "/catalogs": {"name": "c"},
     "/schemas": {"full_name": "main.s", "catalog_name": "main"},
     "/tables": {"full_name": "main.s.t", **WHERE},
-    "/staging-tables": WHERE,
+    "/staging-tables": {**WHERE},
     "/volumes": {"name": "main.s.v", **WHERE},
     "/functions": {"name": "main.s.f", **WHERE},
     "/models": {"full_name": "main.s.m", "version": 1, "model_name": "m", **WHERE},
@@ -43,7 +43,7 @@ def operations() -> list[tuple[str, Any]]:
         return []
     found: list[tuple[str, Any]] = []
     for name, base in (("all.yaml", UNITY), ("control.yaml", CONTROL)):
-        loaded = schemathesis.openapi.from_path(SPECIFICATIONS / name).get_all_operations()
+        loaded: list[Any] = list(schemathesis.openapi.from_path(SPECIFICATIONS / name).get_all_operations())
         found += [(base, result.ok()) for result in loaded]
     return found
 

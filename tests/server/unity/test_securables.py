@@ -198,6 +198,15 @@ async def test_an_external_volume_lies_where_its_maker_says_if_that_is_allowed(u
     assert code(await unity.post("/volumes", placed)) == (400, "INVALID_ARGUMENT")
 
 
+async def test_comments_are_bounded_and_an_empty_one_is_none(unity: Unity) -> None:
+    volume = {**WHERE, "name": "v", "volume_type": "MANAGED"}
+
+    made = await unity.made("/volumes", {**volume, "comment": ""})
+
+    assert "comment" not in made
+    assert code(await unity.patch("/volumes/main.s.v", {"comment": "x" * 65_537})) == (400, "INVALID_ARGUMENT")
+
+
 async def test_versions_are_numbered_finalized_changed_and_dropped(unity: Unity) -> None:
     model = await unity.made("/models", {**WHERE, "name": "m"})
     version = {**WHERE, "model_name": "m", "source": "runs:/1", "run_id": "1", "comment": "c"}

@@ -104,13 +104,22 @@ async def load_by_id(workspace: Workspace, uuid: str) -> DeltaTable:
 async def drop_table(workspace: Workspace, identifier: Identifier, *, request: Request) -> None:
     """Drop a table of either format, or a view. The files of a managed Delta table are purged; all others stay."""
     found = await find_table(workspace, identifier)
-    if found is None:
+    kind = found.name.value.kind if found else await _dropped_kind(workspace, request)
+    if kind is None:
         raise no_table(identifier)
-    table = found.pointer.value
+    table = found.pointer.value if found else None
     is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
-    await drop_name(
-        workspace, identifier, kind=found.name.value.kind, purge=is_managed, request=request, formats=EVERY_FORMAT
-    )
+    await drop_name(workspace, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
+
+
+async def _dropped_kind(workspace: Workspace, request: Request) -> Kind | None:
+    """What an earlier attempt of this request set out to drop, by its claim; None when there was none."""
+    key_hash = request.key_hash
+    kinds: tuple[Kind, ...] = ("table", "view")
+    for kind in kinds:
+        if key_hash and await workspace.claim(f"drop-{kind}", key_hash).read():
+            return kind
+    return None
 
 
 async def rename_table(workspace: Workspace, source: Identifier, new_name: str, *, request: Request) -> None:

@@ -1,7 +1,7 @@
 """One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from sandur.server.request_hash import checked_key, decoded_json, request_hash
 from sandur.settings import Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+Comment = Annotated[str, msgspec.Meta(max_length=65_536)]
 
 PAGE_SIZE_DEFAULT: Final = 1_000
 """How many entries a page has when the client leaves that to the server (`max_results=0`)."""

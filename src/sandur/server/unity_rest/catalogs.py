@@ -10,18 +10,18 @@ from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.unity.lists import ListAsked, list_catalogs
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 
 class CreateCatalog(msgspec.Struct, frozen=True):
     name: str
-    comment: str | None = None
+    comment: Comment | None = None
     properties: dict[str, str] | None = None
     storage_root: str | None = None
 
 
 class UpdateCatalog(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
     properties: dict[str, str] | None = None
     new_name: str | None = None
 

@@ -8,14 +8,14 @@ from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 
 class CreateFunction(FunctionDefinition, frozen=True, kw_only=True):
     name: str
     catalog_name: str
     schema_name: str
-    comment: str | None = None
+    comment: Comment | None = None
 
     @property
     def definition(self) -> FunctionDefinition:

@@ -14,7 +14,7 @@ from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_everywhere, list_in_schema
 from sandur.server.messages import Answer, json_answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, list_body, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 _KEY: Final = "registered_models"
 _VERSION_MAX: Final = 2**63 - 1
@@ -24,11 +24,11 @@ class CreateModel(msgspec.Struct, frozen=True):
     name: str
     catalog_name: str
     schema_name: str
-    comment: str | None = None
+    comment: Comment | None = None
 
 
 class UpdateModel(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
     new_name: str | None = None
 
 
@@ -38,11 +38,11 @@ class CreateVersion(msgspec.Struct, frozen=True):
     schema_name: str
     source: str
     run_id: str | None = None
-    comment: str | None = None
+    comment: Comment | None = None
 
 
 class UpdateVersion(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
 
 
 class FinalizeVersion(msgspec.Struct, frozen=True):

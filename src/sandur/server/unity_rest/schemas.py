@@ -7,20 +7,20 @@ from sandur.operations.unity import schemas as operations
 from sandur.operations.unity.lists import ListAsked, list_schemas
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 from sandur.server.unity_rest.catalogs import check_not_renamed
 
 
 class CreateSchema(msgspec.Struct, frozen=True):
     name: str
     catalog_name: str
-    comment: str | None = None
+    comment: Comment | None = None
     properties: dict[str, str] | None = None
     storage_root: str | None = None
 
 
 class UpdateSchema(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
     properties: dict[str, str] | None = None
     new_name: str | None = None
 

@@ -15,18 +15,18 @@ from sandur.operations.unity import registry as operations
 from sandur.operations.unity.lists import ListAsked
 from sandur.server.messages import Answer, json_answer
 from sandur.server.unity_rest.bodies import DONE, list_body, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 
 class CreateCredential(msgspec.Struct, frozen=True):
     name: str
-    comment: str | None = None
+    comment: Comment | None = None
     aws_iam_role: AwsIamRole | None = None
     purpose: Literal["STORAGE"] | None = None
 
 
 class UpdateCredential(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
     owner: str | None = None
     aws_iam_role: AwsIamRole | None = None
     new_name: str | None = None
@@ -36,13 +36,13 @@ class CreateLocation(msgspec.Struct, frozen=True):
     name: str
     url: str
     credential_name: str
-    comment: str | None = None
+    comment: Comment | None = None
 
 
 class UpdateLocation(msgspec.Struct, frozen=True):
     url: str | None = None
     credential_name: str | None = None
-    comment: str | None = None
+    comment: Comment | None = None
     owner: str | None = None
     new_name: str | None = None
 

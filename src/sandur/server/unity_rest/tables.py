@@ -16,7 +16,7 @@ from sandur.operations.unity import tables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
 
@@ -32,7 +32,7 @@ class ColumnBody(msgspec.Struct, frozen=True):
     type_scale: int | None = None
     type_interval_type: str | None = None
     position: int | None = None
-    comment: str | None = None
+    comment: Comment | None = None
     nullable: bool | None = None
     partition_index: int | None = None
 
@@ -45,7 +45,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True):
     data_source_format: str | None = None
     columns: tuple[ColumnBody, ...] | None = None
     storage_location: str | None = None
-    comment: str | None = None
+    comment: Comment | None = None
     properties: dict[str, str] | None = None
     view_definition: str | None = None
     view_dependencies: dict[str, object] | None = None

@@ -8,7 +8,7 @@ from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.unity_rest.call import Call, Comment
 
 
 class CreateVolume(msgspec.Struct, frozen=True):
@@ -16,12 +16,12 @@ class CreateVolume(msgspec.Struct, frozen=True):
     schema_name: str
     name: str
     volume_type: VolumeType
-    comment: str | None = None
+    comment: Comment | None = None
     storage_location: str | None = None
 
 
 class UpdateVolume(msgspec.Struct, frozen=True):
-    comment: str | None = None
+    comment: Comment | None = None
     new_name: str | None = None
 
 
@@ -33,7 +33,7 @@ async def create(call: Call) -> Answer:
         identifier,
         volume_type=body.volume_type,
         location=body.storage_location or None,
-        comment=body.comment,
+        comment=body.comment or None,
         request=call.request(),
     )
     return shown(securable_info(identifier, made))
@@ -56,7 +56,7 @@ async def update(call: Call) -> Answer:
         call.workspace,
         call.identifier("name"),
         "volume",
-        comment=body.comment,
+        comment=body.comment or None,
         new_name=checked_new_name("volume", body.new_name) if body.new_name else None,
         request=call.request(),
     )

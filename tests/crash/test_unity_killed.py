@@ -1,0 +1,126 @@
+"""A server dies at any storage call of a mutation of Unity Catalog's API: a retry ends it, once, and lists agree."""
+
+import asyncio
+import contextlib
+from typing import Literal, get_args
+
+import pytest
+
+from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.catalog.sources import Request
+from sandur.operations.index_pages import entries_page
+from sandur.operations.index_truth import truth_about, written_names
+from sandur.operations.workspace import Workspace
+from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.spy_store import SpyStore
+from tests.operations.asking import keyed, request
+from tests.operations.making import work_off_marks
+
+Death = Literal["before", "after"]
+
+_CALLS_MAX = 250
+_STALE_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def origin() -> World:
+    return asyncio.run(make_world())
+
+
+async def _calls(mutation: Mutation, origin: World, asked: Request) -> int:
+    world = origin.copy()
+    spy = SpyStore(world.store)
+    server = world.server(spy)
+    await mutation.send(server, asked)
+    await server.background.drain()
+    assert 0 < len(spy.calls) < _CALLS_MAX
+    return len(spy.calls)
+
+
+async def _killed(
+    mutation: Mutation, origin: World, asked: Request, *, dies_at: int, death: Death
+) -> tuple[World, bool]:
+    """What a death leaves, and whether it came after the answer."""
+    world = origin.copy()
+    server = world.server(DyingStore(world.store, dies_at=dies_at, after=death == "after"))
+    is_answered = False
+    with contextlib.suppress(Died):
+        await mutation.send(server, asked)
+        is_answered = True
+    await server.background.drain()
+    for _ in range(10):  # Calls that were made beside the one that died end as well.
+        await asyncio.sleep(0)
+    return world, is_answered
+
+
+async def _judge(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
+    asked = keyed(str(mutation))
+    world, is_answered = await _killed(mutation, origin, asked, dies_at=dies_at, death=death)
+    where = f"{mutation}, dies {death} call {dies_at}"
+    if is_answered:
+        assert await mutation.seen(world.server()) == mutation.expected, where
+
+    world.clock.advance(_STALE_MS)
+    server = world.server()
+    await mutation.send(server, asked)
+    await server.background.drain()
+
+    assert await mutation.seen(world.server()) == mutation.expected, where
+    again = world.server()
+    await mutation.send(again, asked)  # A replay changes nothing, and is answered alike.
+    await again.background.drain()
+    assert await mutation.seen(world.server()) == mutation.expected, where
+    await _lists_agree(world, where)
+
+
+async def _lists_agree(world: World, where: str) -> None:
+    """Once the janitor has worked off the marks, every index says what is true."""
+    world.clock.advance(_STALE_MS)
+    server = world.server()
+    await work_off_marks(server)
+    for scope in (CATALOGS, children_of("main", None), names_of(SCHEMA)):
+        fresh = world.server()
+        assert await _listed(fresh, scope) == await _true(fresh, scope), (where, scope)
+
+
+async def _listed(server: Workspace, scope: Scope) -> dict[str, str]:
+    page = await entries_page(server, scope, last=None, wanted=None)
+    return {entry.name: entry.uuid for entry in page.entries}
+
+
+async def _true(server: Workspace, scope: Scope) -> dict[str, str]:
+    truth = await truth_about(server, scope, await written_names(server, scope))
+    return {name: entry.uuid for name, entry in truth.items() if entry}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+async def test_what_was_asked_for_is_seen(origin: World, mutation: Mutation) -> None:
+    world = origin.copy()
+    assert await mutation.seen(world.server()) != mutation.expected
+
+    server = world.server()
+    await mutation.send(server, request(str(mutation)))
+
+    assert await mutation.seen(world.server()) == mutation.expected
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+async def test_a_killed_mutation_is_ended_by_its_retry_and_done_once(origin: World, mutation: Mutation) -> None:
+    """A part of the matrix: every seventh call, and the first and the last ones."""
+    calls = await _calls(mutation, origin, keyed(str(mutation)))
+    chosen = sorted({1, calls, *range(2, calls, 7)})
+
+    for death in get_args(Death):
+        for dies_at in chosen:
+            await _judge(mutation, origin, dies_at=dies_at, death=death)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("death", get_args(Death))
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+async def test_a_mutation_killed_at_any_call_is_ended_by_its_retry(
+    origin: World, mutation: Mutation, death: Death
+) -> None:
+    for dies_at in range(1, await _calls(mutation, origin, keyed(str(mutation))) + 1):
+        await _judge(mutation, origin, dies_at=dies_at, death=death)

@@ -1,0 +1,291 @@
+"""Every mutation of Unity Catalog's API, as a request that can be sent again, and how to tell that it happened."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.records import Catalog
+from sandur.catalog.securables import FunctionDefinition, FunctionParameters
+from sandur.catalog.sources import Request
+from sandur.catalog.storage_registry import AwsIamRole
+from sandur.catalog.unity_grants import PermissionsChange
+from sandur.catalog.users import Email, UserResource, user_id
+from sandur.errors import NotFound
+from sandur.operations.catalogs import create_catalog, load_catalog, update_catalog
+from sandur.operations.delta.tables import NewTable
+from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.unity import grants, model_versions, registry, schemas, securables, tables, users
+from sandur.operations.unity.lists import ListAsked
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import copied, request
+from tests.operations.making import make_workspace
+
+SCHEMA: Final = Namespace("main", ("s",))
+NEW: Final = Namespace("main", ("new",))
+FUNCTION: Final = FunctionDefinition(
+    input_params=FunctionParameters(),
+    data_type="INT",
+    full_data_type="INT",
+    routine_body="SQL",
+    routine_definition="1",
+    parameter_style="S",
+    is_deterministic=True,
+    sql_data_access="NO_SQL",
+    is_null_call=False,
+    security_type="DEFINER",
+    specific_name="f",
+)
+ROLE: Final = AwsIamRole("arn:aws:iam::123456789012:role/reader")
+
+
+def called(name: str) -> Identifier:
+    return Identifier(*SCHEMA, name)
+
+
+@dataclass
+class World:
+    """A store and the time."""
+
+    store: MemoryStore
+    clock: FixedClock
+
+    def server(self, store: ObjectStore | None = None) -> Workspace:
+        """A server that has just started: it remembers nothing."""
+        return make_workspace(store or self.store, self.clock)
+
+    def copy(self) -> "World":
+        return World(*copied(self.store, self.clock))
+
+
+async def make_world() -> World:
+    """A catalog beside the default one, a schema, and one thing of each kind in it."""
+    clock = FixedClock()
+    world = World(MemoryStore(clock=clock), clock)
+    server = world.server()
+    await create_catalog(server, "main", root=None, properties={}, request=request("main"))
+    await create_catalog(server, "empty", root=None, properties={}, request=request("empty"))
+    await create_catalog(server, "full", root=None, properties={}, request=request("full"))
+    for namespace in (SCHEMA, Namespace("main", ("bare",)), Namespace("full", ("x",))):
+        await _create_schema(server, namespace, request(f"schema {namespace}"))
+    await _create_volume(server, called("v"), request("v"))
+    await _create_volume(server, Identifier("full", ("x",), "v"), request("full v"))
+    await securables.create_model(server, called("m"), comment=None, request=request("m"))
+    await _create_version(server, request("version"))
+    await _create_table(server, called("t"), request("t"))
+    await registry.create_credential(server, "k", role=ROLE, comment=None, request=request("k"))
+    await _create_location(server, "l", request("l"))
+    await users.create_user(server, UserResource(emails=(Email("old@x.org"),)), request("old"))
+    await server.background.drain()
+    clock.advance(1_000)
+    return world
+
+
+Send = Callable[[Workspace, Request], Awaitable[object]]
+Seen = Callable[[Workspace], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What is asked for, and what is seen once it was carried out: `seen` gives `expected` then, and only then."""
+
+    name: str
+    send: Send
+    seen: Seen
+    expected: object
+
+    def __str__(self) -> str:
+        return self.name
+
+
+async def _create_schema(server: Workspace, namespace: Namespace, asked: Request) -> object:
+    return await schemas.create_schema(server, namespace, comment="c", properties={}, storage_root=None, request=asked)
+
+
+async def _create_volume(server: Workspace, identifier: Identifier, asked: Request) -> object:
+    return await securables.create_volume(
+        server, identifier, volume_type="MANAGED", location=None, comment=None, request=asked
+    )
+
+
+async def _create_version(server: Workspace, asked: Request) -> object:
+    return await model_versions.create_version(
+        server, called("m"), model_versions.NewVersion("source", None, None), asked
+    )
+
+
+async def _create_table(server: Workspace, identifier: Identifier, asked: Request) -> object:
+    location = f"{server.area}/main/{identifier.name}"
+    wanted = NewTable(identifier=identifier, table_type="EXTERNAL", data_source_format="CSV", location=location)
+    return await tables.create_table(server, wanted, asked)
+
+
+async def _create_location(server: Workspace, name: str, asked: Request) -> object:
+    return await registry.create_location(
+        server, name, url=f"s3://b/{name}", credential_name="k", comment=None, request=asked
+    )
+
+
+async def _found(work: Awaitable[object]) -> bool:
+    try:
+        await work
+    except NotFound:
+        return False
+    return True
+
+
+async def _versions(server: Workspace) -> list[int]:
+    found = await model_versions.list_versions(server, called("m"), ListAsked(None, None))
+    return [version.version for version in found.versions]
+
+
+async def _catalog_comment(server: Workspace) -> str | None:
+    found: Catalog = await load_catalog(server, "empty")
+    return found.comment
+
+
+async def _volume_names(server: Workspace) -> dict[str, str | None]:
+    names: dict[str, str | None] = {}
+    for name in ("v", "w"):
+        if await _found(securables.load_securable(server, called(name), "volume")):
+            names[name] = (await securables.load_securable(server, called(name), "volume")).comment
+    return names
+
+
+async def _grants(server: Workspace) -> object:
+    found = await grants.load_grants(server, "catalog", "main")
+    return found.assignments if found else {}
+
+
+async def _schema_comment(server: Workspace) -> str | None:
+    return (await schemas.load_schema(server, SCHEMA)).comment
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "create catalog",
+        lambda server, asked: create_catalog(server, "new", root=None, properties={}, request=asked),
+        lambda server: _found(load_catalog(server, "new")),
+        expected=True,
+    ),
+    Mutation(
+        "update catalog",
+        lambda server, asked: update_catalog(server, "empty", comment="new", properties=None, request=asked),
+        _catalog_comment,
+        "new",
+    ),
+    Mutation(
+        "drop catalog",
+        lambda server, asked: drop_catalog(server, "empty", force=False, request=asked),
+        lambda server: _found(load_catalog(server, "empty")),
+        expected=False,
+    ),
+    Mutation(
+        "drop catalog by force",
+        lambda server, asked: drop_catalog(server, "full", force=True, request=asked),
+        lambda server: _found(load_catalog(server, "full")),
+        expected=False,
+    ),
+    Mutation(
+        "create schema",
+        lambda server, asked: _create_schema(server, NEW, asked),
+        lambda server: _found(schemas.load_schema(server, NEW)),
+        expected=True,
+    ),
+    Mutation(
+        "update schema",
+        lambda server, asked: schemas.update_schema(server, SCHEMA, comment="new", properties=None, request=asked),
+        _schema_comment,
+        "new",
+    ),
+    Mutation(
+        "drop schema by force",
+        lambda server, asked: schemas.drop_schema(server, SCHEMA, force=True, request=asked),
+        lambda server: _found(schemas.load_schema(server, SCHEMA)),
+        expected=False,
+    ),
+    Mutation(
+        "create volume",
+        lambda server, asked: _create_volume(server, called("new"), asked),
+        lambda server: _found(securables.load_securable(server, called("new"), "volume")),
+        expected=True,
+    ),
+    Mutation(
+        "create function",
+        lambda server, asked: securables.create_function(server, called("new"), FUNCTION, comment=None, request=asked),
+        lambda server: _found(securables.load_securable(server, called("new"), "function")),
+        expected=True,
+    ),
+    Mutation(
+        "change and rename volume",
+        lambda server, asked: securables.update_securable(
+            server, called("v"), "volume", comment="new", new_name="w", request=asked
+        ),
+        _volume_names,
+        {"w": "new"},
+    ),
+    Mutation(
+        "drop volume",
+        lambda server, asked: securables.drop_securable(server, called("v"), "volume", asked),
+        lambda server: _found(securables.load_securable(server, called("v"), "volume")),
+        expected=False,
+    ),
+    Mutation("create model version", _create_version, _versions, [1, 2]),
+    Mutation(
+        "drop model version",
+        lambda server, asked: model_versions.drop_version(server, called("m"), 1, asked),
+        _versions,
+        [],
+    ),
+    Mutation(
+        "create table",
+        lambda server, asked: _create_table(server, called("new"), asked),
+        lambda server: _found(tables.load_table(server, called("new"))),
+        expected=True,
+    ),
+    Mutation(
+        "drop table",
+        lambda server, asked: tables.drop_table(server, called("t"), asked),
+        lambda server: _found(tables.load_table(server, called("t"))),
+        expected=False,
+    ),
+    Mutation(
+        "update grants",
+        lambda server, asked: grants.update_grants(
+            server, "catalog", "main", (PermissionsChange("me", ("SELECT",), ()),), asked
+        ),
+        _grants,
+        {"me": ("SELECT",)},
+    ),
+    Mutation(
+        "create location",
+        lambda server, asked: _create_location(server, "new", asked),
+        lambda server: _located(server, "new"),
+        expected=True,
+    ),
+    Mutation(
+        "drop credential by force",
+        lambda server, asked: registry.drop_credential(server, "k", force=True, request=asked),
+        lambda server: _located(server, "l"),
+        expected=False,
+    ),
+    Mutation(
+        "create user",
+        lambda server, asked: users.create_user(server, UserResource(emails=(Email("new@x.org"),)), asked),
+        lambda server: _found(users.load_user(server, user_id("new@x.org"))),
+        expected=True,
+    ),
+    Mutation(
+        "drop user",
+        lambda server, asked: users.drop_user(server, user_id("old@x.org"), asked),
+        lambda server: _found(users.load_user(server, user_id("old@x.org"))),
+        expected=False,
+    ),
+)
+
+
+async def _located(server: Workspace, name: str) -> bool:
+    return name in (await registry.load_registry(server)).locations
