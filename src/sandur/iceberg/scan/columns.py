@@ -191,10 +191,10 @@ def columns_of(
         columns |= _spread(which, files, pa.int64())
     for which in BOUNDS:
         columns |= _spread(which, files, pa.binary())
-    return ManifestColumns(_batch(columns, header))
+    return ManifestColumns(batch_of(columns, header))
 
 
-def _batch(columns: Mapping[str, pa.Array], header: Mapping[str, str]) -> pa.RecordBatch:
+def batch_of(columns: Mapping[str, pa.Array], header: Mapping[str, str]) -> pa.RecordBatch:
     schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()], metadata=dict(header))
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 

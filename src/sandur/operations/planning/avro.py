@@ -12,6 +12,8 @@ import pyarrow as pa
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, columns_of
 from sandur.iceberg.scan.container import Container, opened
+from sandur.iceberg.scan.decoding import decoded_columns, manifest_columns
+from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
 
 _FIELD_ID_START: Final = 1000
@@ -24,7 +26,7 @@ _KEPT_AS: Final[Mapping[str, pa.DataType]] = {
     "string": pa.binary(),
     "bytes": pa.binary(),
     "fixed": pa.binary(),
-    "null": pa.null(),
+    "null": pa.int64(),
 }
 
 
@@ -39,8 +41,7 @@ class PartitionField(NamedTuple):
 def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
     """The manifests that a manifest list names; Invalid when it is none."""
     try:
-        _, records = _records(data)
-        return tuple(manifest_file(record) for record in records)
+        return tuple(manifest_file(record) for record in _records(opened(data)))
     except (msgspec.ValidationError, *_BROKEN) as error:
         raise _unreadable("manifest list", location, error) from error
 
@@ -48,8 +49,12 @@ def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, 
 def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
     """The live entries of a manifest as columns; Invalid when it is none."""
     try:
-        container, records = _records(data)
-        return columns_of(records, partition_fields(container.schema), header_of(container))
+        container = opened(data)
+        fields = partition_fields(container.schema)
+        try:
+            return manifest_columns(decoded_columns(container, fields), header_of(container))
+        except Unreadable:
+            return columns_of(_records(container), fields, header_of(container))
     except _BROKEN as error:
         raise _unreadable("manifest", location, error) from error
 
@@ -97,15 +102,14 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
     return _KEPT_AS[plain["type"] if isinstance(plain, dict) else plain]
 
 
-def _records(data: bytes) -> tuple[Container, list[dict[str, Any]]]:
-    container = opened(data)
+def _records(container: Container) -> list[dict[str, Any]]:
     schema = json.dumps(container.schema).encode()
     # Read with a schema that says nothing of dates and decimals: what is compared are the numbers and bytes themselves.
     plain = container.with_metadata({**container.metadata, "avro.schema": schema})
     records: list[Any] = list(fastavro.reader(io.BytesIO(plain)))
     if not all(isinstance(record, dict) for record in records):
         raise TypeError("an entry is no record")
-    return container, records
+    return records
 
 
 def _unreadable(what: str, location: str, error: Exception) -> Invalid:

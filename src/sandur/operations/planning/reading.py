@@ -1,7 +1,7 @@
 """Manifest lists and manifests, read when they are needed and kept as they were decoded: they never change."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from sandur.catalog.locations import checked_location
@@ -60,9 +60,7 @@ class Manifests:
             raise Invalid(f"manifest {location}: has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}")
         return data
 
-    async def each(
-        self, manifests: Sequence[ManifestFile], *, is_enough: Callable[[], bool] = lambda: False
-    ) -> AsyncIterator[tuple[ManifestFile, ManifestColumns]]:
+    async def each(self, manifests: Sequence[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
         """Every manifest with its entries, in order; a bounded number is read ahead, and only those are in memory."""
         ahead: list[asyncio.Task[ManifestColumns]] = []
         following = iter(manifests)
@@ -71,8 +69,6 @@ class Manifests:
                 while len(ahead) < READS_AT_ONCE and (one := next(following, None)) is not None:
                     ahead.append(asyncio.ensure_future(self.columns(one.manifest_path)))
                 yield manifest, await ahead.pop(0)
-                if is_enough():
-                    return
         finally:
             for task in ahead:
                 task.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from sandur.iceberg.scan.columns import ManifestColumns
@@ -73,19 +74,22 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
     rows_wanted = None if any(manifest.content == DELETES for manifest in listed) else selecting.scan.min_rows
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + limits.looking_seconds_max
-    async for manifest, columns in selecting.each(to_open):
-        found = await _selected(selecting, manifest, columns)
-        seen += 1
-        if found.rows:
-            selected.append(found)
-            matches += len(found.rows)
-        else:
-            without_match.append(manifest.manifest_path)
-        rows += selecting.certain_rows(found)
-        if rows_wanted and rows >= rows_wanted:
-            return _Looked(to_open, selected, frozenset(without_match), is_complete=matches <= limits.inline_files_max)
-        if matches > limits.inline_files_max or loop.time() > ends_at:
-            break
+    async with aclosing(selecting.each(to_open)) as manifests:
+        async for manifest, columns in manifests:
+            found = await _selected(selecting, manifest, columns)
+            seen += 1
+            if found.rows:
+                selected.append(found)
+                matches += len(found.rows)
+            else:
+                without_match.append(manifest.manifest_path)
+            rows += selecting.certain_rows(found)
+            if rows_wanted and rows >= rows_wanted:
+                return _Looked(
+                    to_open, selected, frozenset(without_match), is_complete=matches <= limits.inline_files_max
+                )
+            if matches > limits.inline_files_max or loop.time() > ends_at:
+                break
     is_complete = seen == len(to_open) and matches <= limits.inline_files_max
     return _Looked(to_open, selected, frozenset(without_match), is_complete)
 

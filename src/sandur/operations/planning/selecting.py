@@ -1,7 +1,7 @@
 """One scan of one table: its manifests, its deletes, and the files that it has to read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -84,7 +84,7 @@ class Selecting:
             mask = mask & entries.added_by(appended)
         return Selected(entries, np.flatnonzero(mask).tolist())
 
-    def each(self, manifests: Sequence[ManifestFile]) -> AsyncIterator[tuple[ManifestFile, ManifestColumns]]:
+    def each(self, manifests: Sequence[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
         """The manifests with their entries, in order, read ahead."""
         return self._manifests.each(manifests)
 

@@ -1,0 +1,198 @@
+"""Avro read many records at a time: one array of positions, moved over one field after the other.
+
+Every function takes the positions at which a value begins in each of the records, and returns what stands there and the
+positions behind it. Nothing is done record by record, which makes this some ten times as fast as reading records.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sandur.iceberg.expressions.arrays import Array, Mask
+
+_CONTINUES: Final = 0x80
+_BYTES_MAX: Final = 10
+_ITEMS_MAX: Final = 1_000_000
+
+Schema = Any
+"""A schema as Avro writes it: JSON of any form."""
+
+
+class Numbers(NamedTuple):
+    """One number per record; None for `valid` means that all of them are there."""
+
+    values: Array
+    valid: Mask | None = None
+
+
+class Spans(NamedTuple):
+    """One piece of the buffer per record."""
+
+    starts: Array
+    lengths: Array
+    valid: Mask | None = None
+
+
+class Items(NamedTuple):
+    """The elements of an array per record: the first of all that have one, then the second, and so on.
+
+    Each of `steps` has the records it is about and what stands in them. `valid` says which records have an array.
+    """
+
+    steps: "list[tuple[Array, Read]]"
+    valid: Mask | None = None
+
+
+class Fields(NamedTuple):
+    """The fields of a record within each record."""
+
+    fields: "dict[str, Read]"
+
+
+Read = Numbers | Spans | Items | Fields
+
+
+class Unreadable(ValueError):
+    """The bytes are not what the schema says, or the schema holds what is not read here."""
+
+
+class Lanes:
+    """The buffer that all records lie in."""
+
+    def __init__(self, data: bytes) -> None:
+        # Room behind the end, so that a number may be read at any position of the data.
+        self.buffer = np.frombuffer(data + bytes(_BYTES_MAX), dtype=np.uint8)
+        self._end = len(data)
+
+    def read(self, schema: Schema, at: Array) -> tuple[Read, Array]:  # noqa: C901, PLR0911 - one line per type
+        """The values of a schema that begin at these positions, and where they end."""
+        if isinstance(schema, list):
+            return self._union(schema, at)
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        match kind:
+            case "int" | "long" | "enum":
+                values, after = self.longs(at)
+                return Numbers(values), after
+            case "string" | "bytes":
+                lengths, after = self.longs(at)
+                self._check(lengths, after + lengths)
+                return Spans(after, lengths), after + lengths
+            case "boolean":
+                return Numbers(self._byte(at) != 0), at + 1
+            case "float" | "double":
+                return self._floats(at, 4 if kind == "float" else 8)
+            case "fixed":
+                lengths = np.full(len(at), schema["size"], dtype=np.int64)
+                self._check(lengths, at + lengths)
+                return Spans(at, lengths), at + lengths
+            case "record":
+                return self.record(schema["fields"], at)
+            case "array":
+                return self._array(schema["items"], at)
+            case "null":
+                return Numbers(np.zeros(len(at), dtype=np.int64), np.zeros(len(at), dtype=np.bool_)), at
+            case _ if isinstance(kind, dict | list):
+                return self.read(kind, at)
+            case _:
+                raise Unreadable(f"a type {kind!r}")
+
+    def record(self, fields: list[Schema], at: Array) -> tuple[Fields, Array]:
+        found: dict[str, Read] = {}
+        for field in fields:
+            found[field["name"]], at = self.read(field["type"], at)
+        return Fields(found), at
+
+    def longs(self, at: Array) -> tuple[Array, Array]:
+        """Numbers of varying length."""
+        first = self._byte(at)
+        after = at + 1
+        found = first.astype(np.uint64)
+        more = np.flatnonzero(first & _CONTINUES)
+        if len(more):
+            found &= np.uint64(0x7F)
+            shift = 7
+            while len(more):
+                if shift >= 7 * _BYTES_MAX:
+                    raise Unreadable("a number has too many bytes")
+                following = self._byte(after[more])
+                found[more] |= (following & 0x7F).astype(np.uint64) << np.uint64(shift)
+                after[more] += 1
+                more = more[(following & _CONTINUES) != 0]
+                shift += 7
+        return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64), after
+
+    def _byte(self, at: Array) -> Array:
+        if len(at) and (int(at.max()) > self._end or int(at.min()) < 0):
+            raise Unreadable("a value lies behind the end")
+        return self.buffer[at]
+
+    def _check(self, lengths: Array, after: Array) -> None:
+        if len(lengths) and (int(lengths.min()) < 0 or int(after.max()) > self._end):
+            raise Unreadable("a text is cut off")
+
+    def _floats(self, at: Array, width: int) -> tuple[Numbers, Array]:
+        self._check(np.zeros(1, dtype=np.int64), at + width)
+        gathered = np.ascontiguousarray(self.buffer[at[:, None] + np.arange(width)])
+        return Numbers(gathered.view(f"<f{width}")[:, 0].astype(np.float64)), at + width
+
+    def _union(self, branches: list[Schema], at: Array) -> tuple[Read, Array]:
+        """A union of null and one other type."""
+        others = [place for place, branch in enumerate(branches) if branch != "null"]
+        if len(others) != 1 or len(branches) > 2:  # noqa: PLR2004 - null and the other
+            raise Unreadable("a union of more than one type")
+        chosen, at = self.longs(at)
+        has_value = chosen == others[0]
+        if has_value.all():
+            return self.read(branches[others[0]], at)
+        rows = np.flatnonzero(has_value)
+        found, after = self.read(branches[others[0]], at[rows])
+        at = at.copy()
+        at[rows] = after
+        return _spread(found, rows, len(at)), at
+
+    def _array(self, items: Schema, at: Array) -> tuple[Items, Array]:
+        """Arrays come in blocks, each with its count, and end with a block of none."""
+        steps: list[tuple[Array, Read]] = []
+        counts, at = self.longs(at)
+        active = np.flatnonzero(counts)
+        counts = counts[active]
+        while len(active):
+            sized = active[counts < 0]
+            if len(sized):  # Blocks that also say how long they are.
+                _, at[sized] = self.longs(at[sized])
+                counts = np.abs(counts)
+            if len(steps) + int(counts.max()) > _ITEMS_MAX:
+                raise Unreadable("an array is too long")
+            for place in range(int(counts.max())):
+                rows = active[counts > place]
+                if len(rows) == len(at):
+                    found, at = self.read(items, at)
+                else:
+                    found, at[rows] = self.read(items, at[rows])
+                steps.append((rows, found))
+            counts, at[active] = self.longs(at[active])
+            active, counts = active[counts != 0], counts[counts != 0]
+        return Items(steps), at
+
+
+def _spread(found: Read, rows: Array, count: int) -> Read:
+    """What was read in some of the records, for all of them."""
+    valid = np.zeros(count, dtype=np.bool_)
+    valid[rows] = True
+    match found:
+        case Numbers(values=values, valid=inner):
+            spread = np.zeros(count, dtype=values.dtype)
+            spread[rows] = values
+            if inner is not None:
+                valid[rows] = inner
+            return Numbers(spread, valid)
+        case Spans(starts=starts, lengths=lengths, valid=inner):
+            at, sizes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+            at[rows], sizes[rows] = starts, lengths
+            if inner is not None:
+                valid[rows] = inner
+            return Spans(at, sizes, valid)
+        case Items(steps=steps):
+            return Items([(rows[places], step) for places, step in steps], valid)
+        case Fields(fields=fields):
+            return Fields({name: _spread(field, rows, count) for name, field in fields.items()})

@@ -1,0 +1,115 @@
+"""Servers on one store with a table of made manifests: what each of them answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.sources import Request, Source
+from sandur.operations.planning import planning
+from sandur.operations.planning.planning import Completed, Result, Submitted
+from sandur.operations.register import register_table
+from sandur.operations.workspace import Workspace
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from sandur.storage.local import LocalStore
+from sandur.storage.locations import Locations
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import NAMESPACE, called, furnish, request
+from tests.planning.planners import Task, scan_request, tasks_in
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
+
+TABLE: Final = called("t")
+PLAIN: Final = Spec(0)
+
+
+class Fleet:
+    """Servers that share a store and a clock, and nothing else."""
+
+    def __init__(self, folder: Path, *, store: ObjectStore | None = None, **settings: Any) -> None:
+        self.folder = folder
+        self.clock = FixedClock()
+        self.store = store or LocalStore(folder, fsync="never")
+        self.settings = msgspec.convert({"store": str(folder), "plan_wait": "PT2M", **settings}, Settings)
+
+    def server(self, **settings: Any) -> Workspace:
+        """A server that has just started."""
+        locations = Locations(f"file://{self.folder}", self.store, open_store=lambda _: self.store)
+        told = msgspec.structs.replace(self.settings, **settings)
+        return Workspace(store=self.store, layout=Layout(), clock=self.clock, settings=told, locations=locations)
+
+    @property
+    def table_folder(self) -> Path:
+        return self.folder / "tables/default/default/main/a/t"
+
+    async def furnish(self, table: MadeTable) -> Workspace:
+        """A server on which the table is registered."""
+        server = self.server()
+        await furnish(server)
+        await register_table(
+            server, NAMESPACE, "t", f"file://{table.write()}", overwrite=False, request=request("register")
+        )
+        await server.background.drain()
+        return server
+
+
+def numbered(first: int, count: int) -> list[MadeFile]:
+    """Files with one row each, whose id is their number."""
+    return [
+        MadeFile(f"file:///t/data/{number}.parquet", (), [{"id": number, "name": f"n{number}"}])
+        for number in range(first, first + count)
+    ]
+
+
+def made_table(folder: Path, *sizes: int) -> MadeTable:
+    """A table with one manifest for each size."""
+    table = MadeTable(folder, [PLAIN])
+    first = 0
+    manifests = []
+    for size in sizes:
+        manifests.append(MadeManifest(PLAIN, numbered(first, size)))
+        first += size
+    table.add_snapshot(manifests)
+    return table
+
+
+def asking(principal: str = "ann", *, key: str | None = None) -> Request:
+    return Request("hash", key, Source(kind="rest", principal=principal))
+
+
+async def asked(server: Workspace, *, by: Request | None = None, table: Identifier = TABLE, **said: Any) -> Result:
+    return await planning.plan_table_scan(server, table, scan_request(**said), by or asking())
+
+
+async def polled(server: Workspace, plan_id: str, principal: str = "ann") -> Result:
+    return await planning.fetch_planning_result(server, TABLE, plan_id, principal=principal)
+
+
+async def cancelled(server: Workspace, plan_id: str, principal: str = "ann") -> None:
+    await planning.cancel_planning(server, TABLE, plan_id, principal=principal)
+
+
+async def fetched(server: Workspace, token: str, principal: str = "ann") -> list[Task]:
+    return tasks_in(await planning.fetch_scan_tasks(server, TABLE, token, principal=principal))
+
+
+async def finished(server: Workspace, result: Result) -> Result:
+    """The result when it is no longer merely submitted: asked for until then, a bounded number of times."""
+    for _ in range(1_000):
+        if not isinstance(result, Submitted):
+            return result
+        await server.clock.sleep(0.01)
+        result = await polled(server, result.plan_id)
+    raise AssertionError("the plan is never finished")
+
+
+async def everything(server: Workspace, result: Result) -> Sequence[str]:
+    """The paths of all files of a completed plan, in the answer and behind its tasks, as often as they are told."""
+    assert isinstance(result, Completed)
+    paths = [task.path for task in tasks_in(result.answered.fields)]
+    for token in result.answered.plan_tasks:
+        paths += [task.path for task in await fetched(server, token)]
+    return paths

@@ -1,0 +1,103 @@
+"""Manifests decoded all at once, beside the same manifests read record by record."""
+
+import contextlib
+import random  # noqa: TID251 - seeded
+from pathlib import Path
+
+import pytest
+
+from sandur.errors import Invalid
+from sandur.iceberg.scan.columns import columns_of
+from sandur.iceberg.scan.container import opened
+from sandur.iceberg.scan.decoding import decoded_columns, manifest_columns
+from sandur.iceberg.scan.lanes import Unreadable
+from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
+
+SPEC = Spec(1, (("name", "identity", 1000), ("amount", "identity", 1001), ("ts", "day", 1002), ("x", "identity", 1003)))
+
+
+def some_rows(chance: random.Random) -> list[dict[str, object]]:
+    return [
+        {
+            "id": chance.randrange(-(2**62), 2**62),
+            "name": chance.choice([None, "", "a", "longer than the bound", "é\U0001f600"]),
+            "ts": chance.choice([None, 0, -1, 1_700_000_000_000_000]),
+            "x": chance.choice([None, float("nan"), 1.5]),
+            "amount": chance.choice([None, -5, 123]),
+            "bin": chance.choice([None, b"\x00\xff"]),
+        }
+        for _ in range(chance.randrange(1, 4))
+    ]
+
+
+def made_manifest(folder: Path, count: int, *, codec: str = "deflate", version: int = 2, seed: int = 7) -> bytes:
+    chance = random.Random(seed)
+    files = []
+    for number in range(count):
+        rows = some_rows(chance)
+        files.append(
+            MadeFile(
+                f"s3://bucket/warehouse/table/data/{number}/{chance.randrange(10**9)}.parquet",
+                (chance.choice([None, "IS"]), chance.choice([None, 7]), chance.choice([None, -3]), 2.5),
+                rows,
+                status=chance.choice([0, 1, 1, 2]),
+                sequence_number=chance.choice([None, 3]),
+                snapshot_id=chance.choice([None, 2**60]),
+                equality_ids=chance.choice([None, (1, 2)]),
+                has_stats=chance.random() > 0.1,
+            )
+        )
+    table = MadeTable(folder, [SPEC], format_version=version, codec=codec)
+    table.add_snapshot([MadeManifest(SPEC, files)])
+    return (folder / "metadata" / "m1-0.avro").read_bytes()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("codec", ["deflate", "null"])
+def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, version: int) -> None:
+    container = opened(made_manifest(tmp_path, 700, codec=codec, version=version))
+    fields = partition_fields(container.schema)
+
+    at_once = manifest_columns(decoded_columns(container, fields), header_of(container))
+
+    one_by_one = columns_of(_records(container), fields, header_of(container))
+    assert len(container.blocks()) > 1
+    assert at_once.batch.schema == one_by_one.batch.schema
+    for name in at_once.batch.schema.names:
+        assert at_once.column(name).equals(one_by_one.column(name)), name
+
+
+def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_path: Path) -> None:
+    data = made_manifest(tmp_path, 100, codec="zstandard")
+    container = opened(data)
+
+    with pytest.raises(Unreadable):
+        decoded_columns(container, partition_fields(container.schema))
+
+    assert decoded_manifest(data, location="m").count > 0
+
+
+def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
+    folder = "file:///t/data/"
+    rows = [{"id": 1, "name": folder}]
+    files = [MadeFile(f"{folder}{number}.parquet", (), rows) for number in range(200)]
+    table = MadeTable(tmp_path, [Spec(0)])
+    table.add_snapshot([MadeManifest(Spec(0), files)])
+    data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
+
+    found = decoded_manifest(data, location="m")
+
+    assert found.column("file_path").to_pylist() == [file.path for file in files]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    data = bytearray(made_manifest(tmp_path, 80, codec="null", seed=seed))
+    for _ in range(chance.randrange(1, 4)):
+        data[chance.randrange(4, len(data))] = chance.randrange(256)
+    damaged = bytes(data[: chance.randrange(5, len(data))]) if seed % 3 == 0 else bytes(data)
+
+    with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
+        decoded_manifest(damaged, location="m")

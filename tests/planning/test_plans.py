@@ -1,0 +1,318 @@
+"""Plans: in the answer or behind tasks, worked out at once or later, by any server, for whoever asked."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandur.errors import BadRequest, NotFound
+from sandur.operations.planning.planning import Cancelled, Completed, Failed, Submitted
+from sandur.operations.planning.tokens import Run, encoded_task
+from sandur.operations.register import register_table
+from sandur.storage.local import LocalStore
+from tests.fakes.spy_store import SpyStore
+from tests.operations.asking import NAMESPACE, request
+from tests.planning.planners import tasks_in
+from tests.planning.serving import (
+    PLAIN,
+    Fleet,
+    asked,
+    asking,
+    cancelled,
+    everything,
+    fetched,
+    finished,
+    made_table,
+    numbered,
+    polled,
+)
+from tests.planning.tables import MadeManifest
+
+SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
+
+
+def paths(first: int, stop: int) -> list[str]:
+    return [f"file:///t/data/{number}.parquet" for number in range(first, stop)]
+
+
+async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
+
+    result = await asked(server)
+
+    assert isinstance(result, Completed)
+    assert [task.path for task in tasks_in(result.answered.fields)] == paths(0, 5)
+    assert not result.answered.plan_tasks
+
+
+async def test_a_large_plan_is_behind_tasks_that_hold_every_file_once(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 10, 1, 1, 7))
+
+    result = await asked(server)
+
+    assert isinstance(result, Completed)
+    assert not tasks_in(result.answered.fields)
+    assert sorted(await everything(server, result)) == sorted(paths(0, 19))
+    sizes = [len(await fetched(server, token)) for token in result.answered.plan_tasks]
+    assert max(sizes) <= 4
+    assert len(sizes) <= 7
+
+
+async def test_a_selective_filter_on_a_large_table_is_in_the_answer(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 50, 50))
+
+    result = await asked(server, filter={"type": "eq", "term": "id", "value": 70})
+
+    assert list(await everything(server, result)) == paths(70, 71)
+
+
+async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 40))
+
+    result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
+
+    assert isinstance(result, Completed)
+    assert len(result.answered.plan_tasks) == 3
+    assert sorted(await everything(server, result)) == sorted(paths(0, 9))
+
+
+async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    result = await asked(server)
+    assert isinstance(result, Completed)
+    token = result.answered.plan_tasks[0]
+
+    first = await fetched(server, token)
+
+    assert await fetched(server, token) == first
+    assert await fetched(fleet.server(), token) == first
+
+
+async def test_a_plan_stays_with_its_snapshot_while_the_table_moves_on(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 9)
+    server = await fleet.furnish(table)
+    result = await asked(server)
+    assert isinstance(result, Completed)
+
+    table.add_snapshot([MadeManifest(PLAIN, numbered(100, 3))])
+    location = f"file://{table.write(name='v2.metadata.json')}"
+    await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
+
+    assert sorted(await everything(fleet.server(), result)) == sorted(paths(0, 9))
+
+
+async def test_a_slow_plan_is_submitted_and_completed_when_asked_again(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, plan_wait="PT0S")
+    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+
+    result = await asked(server)
+
+    assert isinstance(result, Submitted)
+    assert list(await everything(server, await finished(server, result))) == paths(0, 4)
+
+
+async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, plan_wait="PT0S")
+    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    result = await asked(server)
+    assert isinstance(result, Submitted)
+    await server.plans.close()
+
+    other = fleet.server()
+
+    assert list(await everything(other, await finished(other, result))) == paths(0, 4)
+
+
+async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    result = await asked(server)
+    assert isinstance(result, Completed)
+
+    await cancelled(fleet.server(), result.plan_id)
+    await cancelled(server, result.plan_id)
+
+    assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
+    with pytest.raises(NotFound) as caught:
+        await fetched(server, result.answered.plan_tasks[0])
+    assert caught.value.subject == "plan task"
+
+
+async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, plan_wait="PT0S")
+    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    result = await asked(server)
+    assert isinstance(result, Submitted)
+
+    await cancelled(server, result.plan_id)
+    await asyncio.sleep(0)
+
+    assert all(task.done() for task in server.plans._tasks.values())
+    assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
+
+
+async def test_a_plan_is_only_for_whoever_asked_for_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    result = await asked(server)
+    assert isinstance(result, Completed)
+
+    for attempt in (
+        polled(server, result.plan_id, "bob"),
+        cancelled(server, result.plan_id, "bob"),
+        fetched(server, result.answered.plan_tasks[0], "bob"),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+
+    assert isinstance(await polled(server, result.plan_id), Completed)
+
+
+async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, plan_ttl="PT10M", **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    result = await asked(server)
+    assert isinstance(result, Completed)
+
+    fleet.clock.advance(9 * 60_000)
+    assert isinstance(await polled(server, result.plan_id), Completed)
+    fleet.clock.advance(61_000)
+
+    with pytest.raises(NotFound) as caught:
+        await polled(server, result.plan_id)
+    assert caught.value.subject == "plan"
+    with pytest.raises(NotFound):
+        await fetched(server, result.answered.plan_tasks[0])
+
+
+async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+
+    first = await asked(server, by=asking(key="k"))
+    again = await asked(fleet.server(), by=asking(key="k"))
+    other = await asked(server, by=asking(key="another"))
+
+    assert first.plan_id == again.plan_id != other.plan_id
+
+
+@pytest.mark.parametrize("token", ["", "x", "e30", "é", "WzEsInAiLDEsW11d", "A" * 100_000])
+async def test_a_task_that_nobody_gave_out_does_not_exist(tmp_path: Path, token: str) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+
+    with pytest.raises(NotFound) as caught:
+        await fetched(server, token)
+
+    assert caught.value.subject == "plan task"
+
+
+async def test_a_forged_task_gets_no_more_than_a_task_holds(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 40))
+    result = await asked(server)
+    assert isinstance(result, Completed)
+
+    with pytest.raises(NotFound):
+        await fetched(server, encoded_task(result.plan_id, 1, [Run(0, 0, 40)]))
+    with pytest.raises(NotFound):
+        await fetched(server, encoded_task(result.plan_id, 2, [Run(0, 0, 4)]))
+    assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
+
+
+async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 2, 2))
+    manifest = fleet.table_folder / "metadata" / "m1-1.avro"
+    manifest.write_bytes(b"Obj\x01 not really")
+
+    broken = await asked(server)
+    manifest.unlink()
+    gone = await asked(fleet.server())
+
+    assert isinstance(broken, Failed)
+    assert "m1-1.avro: cannot be read" in str(broken.error)
+    assert isinstance(gone, Failed)
+    assert "m1-1.avro" in str(gone.error)
+
+
+async def test_a_snapshot_cannot_lead_to_files_outside_of_where_tables_lie(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    table = made_table(fleet.table_folder, 2)
+    hidden = tmp_path / "tenant=default" / "workspace=default" / "_catalog" / "secret.avro"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_bytes((fleet.table_folder / "metadata" / "snap-1.avro").read_bytes())
+    table.snapshots[0]["manifest-list"] = f"file://{hidden}"
+    server = await fleet.furnish(table)
+
+    result = await asked(server)
+
+    assert isinstance(result, Failed)
+    assert "catalog's own folder" in str(result.error)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"snapshot_id": 99},
+        {"snapshot_id": 1, "start_snapshot_id": 1, "end_snapshot_id": 1},
+        {"start_snapshot_id": 1},
+        {"end_snapshot_id": 1},
+        {"filter": None},
+        {"filter": {"type": "eq", "term": "nothing", "value": 1}},
+        {"filter": {"type": "eq", "term": "ID", "value": 1}},
+        {"select": ["nothing"]},
+        {"stats_fields": ["nothing"]},
+        {"min_rows_requested": -1},
+    ],
+    ids=str,
+)
+async def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+
+    with pytest.raises(BadRequest):
+        await asked(server, **said)
+
+
+async def test_a_table_without_a_snapshot_has_nothing_to_read(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    table = made_table(fleet.table_folder, 2)
+    table.snapshots.clear()
+    server = await fleet.furnish(table)
+
+    result = await asked(server, filter={"type": "eq", "term": "ID", "value": 1}, case_sensitive=False)
+
+    assert list(await everything(server, result)) == []
+    assert list(await everything(server, await polled(server, result.plan_id))) == []
+
+
+async def test_rows_asked_for_at_least_end_the_looking_when_they_are_there(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 3, 3, 3))
+
+    some = await asked(server, min_rows_requested=4)
+    filtered = await asked(server, min_rows_requested=4, filter={"type": "gt-eq", "term": "id", "value": 0})
+
+    assert list(await everything(server, some)) == paths(0, 6)
+    assert list(await everything(server, filtered)) == paths(0, 9)
+
+
+async def test_a_warm_plan_is_two_rounds_and_reads_no_manifest(tmp_path: Path) -> None:
+    spy = SpyStore(LocalStore(tmp_path, fsync="never"))
+    fleet = Fleet(tmp_path, store=spy)
+    server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
+    await asked(server)
+    spy.reset()
+
+    await asked(server)
+
+    assert spy.rounds == 2
+    assert not [key for key in spy.keys("get") if key.endswith(".avro")]

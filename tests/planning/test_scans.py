@@ -1,0 +1,268 @@
+"""What a scan selects: deletes by sequence number and partition, specs that changed, ranges of snapshots, versions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandur.errors import BadRequest
+from sandur.operations.planning.running import Limits
+from tests.planning.planners import INLINE, Task, plan, plan_through_tasks
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
+
+PLAIN = Spec(0)
+BY_NAME = Spec(1, (("name", "identity", 1000),))
+BY_BUCKET = Spec(2, (("id", "bucket[4]", 1001),))
+
+
+def data(name: str, partition: tuple[object, ...] = (), *, sequence: int | None = None, first: int = 0) -> MadeFile:
+    rows = [{"id": first, "name": partition[0] if partition else "x"}]
+    return MadeFile(f"file:///t/{name}.parquet", partition, rows, sequence_number=sequence)
+
+
+def position(name: str, partition: tuple[object, ...] = (), *, about: str | None = None, sequence: int = 2) -> MadeFile:
+    referenced = None if about is None else f"file:///t/{about}.parquet"
+    return MadeFile(
+        f"file:///t/{name}.parquet",
+        partition,
+        record_count=1,
+        content=1,
+        sequence_number=sequence,
+        referenced_data_file=referenced,
+        has_stats=False,
+    )
+
+
+def vector(name: str, about: str, *, sequence: int = 2) -> MadeFile:
+    return MadeFile(
+        f"file:///t/{name}.puffin",
+        record_count=1,
+        content=1,
+        sequence_number=sequence,
+        file_format="PUFFIN",
+        referenced_data_file=f"file:///t/{about}.parquet",
+        content_offset=4,
+        content_size=40,
+        has_stats=False,
+    )
+
+
+def equality(name: str, partition: tuple[object, ...] = (), *, sequence: int = 2) -> MadeFile:
+    return MadeFile(
+        f"file:///t/{name}.parquet",
+        partition,
+        record_count=1,
+        content=2,
+        sequence_number=sequence,
+        equality_ids=(1,),
+        has_stats=False,
+    )
+
+
+def planned(folder: Path, *manifests: MadeManifest, version: int = 2, **said: object) -> dict[str, Task]:
+    table = MadeTable(folder, [PLAIN, BY_NAME, BY_BUCKET], format_version=version)
+    table.add_snapshot(manifests)
+    return {task.path.removeprefix("file:///t/"): task for task in plan(folder, table.write(), **said)}
+
+
+def names(task: Task) -> set[str]:
+    return {path.removeprefix("file:///t/").partition(".")[0] for path in task.deletes}
+
+
+def test_a_position_delete_counts_for_files_up_to_its_own_commit(tmp_path: Path) -> None:
+    files = [data("older", sequence=1), data("same", sequence=2), data("newer", sequence=3)]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [position("d")], content=1))
+
+    assert {name: names(task) for name, task in tasks.items()} == {
+        "older.parquet": {"d"},
+        "same.parquet": {"d"},
+        "newer.parquet": set(),
+    }
+
+
+def test_an_equality_delete_counts_only_for_files_before_its_own_commit(tmp_path: Path) -> None:
+    files = [data("older", sequence=1), data("same", sequence=2)]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [equality("d")], content=1))
+
+    assert names(tasks["older.parquet"]) == {"d"}
+    assert names(tasks["same.parquet"]) == set()
+
+
+def test_a_delete_without_a_number_of_its_own_has_that_of_its_manifest(tmp_path: Path) -> None:
+    delete = MadeFile("file:///t/d.parquet", (), record_count=1, content=1, has_stats=False)
+
+    tasks = planned(
+        tmp_path,
+        MadeManifest(PLAIN, [data("a")], sequence_number=5),
+        MadeManifest(PLAIN, [data("b")], sequence_number=7),
+        MadeManifest(PLAIN, [delete], sequence_number=6, content=1),
+    )
+
+    assert names(tasks["a.parquet"]) == {"d"}
+    assert names(tasks["b.parquet"]) == set()
+
+
+def test_a_delete_of_a_partition_counts_there_and_one_without_partition_everywhere_if_by_equality(
+    tmp_path: Path,
+) -> None:
+    tasks = planned(
+        tmp_path,
+        MadeManifest(BY_NAME, [data("is", ("IS",), sequence=1), data("dk", ("DK",), sequence=1)]),
+        MadeManifest(PLAIN, [data("plain", sequence=1)]),
+        MadeManifest(BY_NAME, [position("p", ("IS",)), equality("e", ("DK",))], content=1),
+        MadeManifest(PLAIN, [position("pp"), equality("ee")], content=1),
+    )
+
+    assert names(tasks["is.parquet"]) == {"p", "ee"}
+    assert names(tasks["dk.parquet"]) == {"e", "ee"}
+    assert names(tasks["plain.parquet"]) == {"pp", "ee"}
+
+
+def test_a_delete_about_one_file_counts_for_no_other(tmp_path: Path) -> None:
+    files = [data("a", sequence=1), data("b", sequence=1)]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [position("d", about="a")], content=1))
+
+    assert names(tasks["a.parquet"]) == {"d"}
+    assert names(tasks["b.parquet"]) == set()
+
+
+def test_a_deletion_vector_replaces_position_deletes_and_tells_where_it_lies(tmp_path: Path) -> None:
+    files = [data("a", sequence=1), data("b", sequence=1)]
+    deletes = [vector("v", "a", sequence=3), position("p"), equality("e")]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, deletes, content=1), version=3)
+
+    assert names(tasks["a.parquet"]) == {"v", "e"}
+    assert names(tasks["b.parquet"]) == {"p", "e"}
+
+
+def test_deletes_of_pruned_partitions_are_not_told(tmp_path: Path) -> None:
+    tasks = planned(
+        tmp_path,
+        MadeManifest(BY_NAME, [data("is", ("IS",), sequence=1), data("dk", ("DK",), sequence=1)]),
+        MadeManifest(BY_NAME, [position("p", ("IS",)), position("q", ("DK",))], content=1),
+        filter={"type": "eq", "term": "name", "value": "DK"},
+    )
+
+    assert list(tasks) == ["dk.parquet"]
+    assert names(tasks["dk.parquet"]) == {"q"}
+
+
+def test_files_of_every_spec_are_told_with_their_own_partition_and_residual(tmp_path: Path) -> None:
+    tasks = planned(
+        tmp_path,
+        MadeManifest(PLAIN, [data("plain")]),
+        MadeManifest(BY_NAME, [data("is", ("IS",)), data("none", (None,))]),
+        filter={
+            "type": "or",
+            "left": {"type": "eq", "term": "name", "value": "IS"},
+            "right": {"type": "in", "term": "name", "values": ["x", "y"]},
+        },
+    )
+
+    assert {name: (task.file["spec-id"], task.file["partition"]) for name, task in tasks.items()} == {
+        "plain.parquet": (0, []),
+        "is.parquet": (1, ["IS"]),
+    }
+    assert tasks["is.parquet"].residual is True
+    assert tasks["plain.parquet"].residual["type"] == "or"
+
+
+def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
+    gone = MadeFile("file:///t/gone.parquet", (), [{"id": 1}], status=2)
+    empty = MadeFile("file:///t/empty.parquet", (), record_count=0, has_stats=False)
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, [data("a"), gone, empty]))
+
+    assert list(tasks) == ["a.parquet"]
+
+
+def test_rows_of_version_3_are_numbered_through_their_manifest(tmp_path: Path) -> None:
+    files = [
+        MadeFile(f"file:///t/{name}.parquet", (), record_count=count, has_stats=False)
+        for name, count in (("a", 10), ("b", 5), ("c", 1))
+    ]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files, first_row_id=100), version=3)
+
+    assert [task.file["first-row-id"] for task in tasks.values()] == [100, 110, 115]
+
+
+def test_statistics_are_told_of_the_columns_that_were_asked_for(tmp_path: Path) -> None:
+    (task,) = planned(tmp_path, MadeManifest(PLAIN, [data("a", first=7)]), stats_fields=["id", "s"]).values()
+
+    assert task.file["lower-bounds"] == {"keys": [1], "values": ["0700000000000000"]}
+    assert task.file["value-counts"] == {"keys": [1, 12], "values": [1, 1]}
+
+
+def test_without_being_asked_for_no_statistics_are_told(tmp_path: Path) -> None:
+    (task,) = planned(tmp_path, MadeManifest(PLAIN, [data("a", first=7)])).values()
+
+    assert not [name for name in task.file if "bounds" in name or "counts" in name]
+
+
+@pytest.mark.parametrize("limits", [INLINE, INLINE._replace(inline_files_max=1, entries_per_task=2)])
+def test_a_range_holds_what_was_appended_in_it_even_if_manifests_were_merged(tmp_path: Path, limits: Limits) -> None:
+    table = MadeTable(tmp_path, [PLAIN])
+    table.add_snapshot([MadeManifest(PLAIN, [data("one")], snapshot_id=1)])
+    second = MadeManifest(PLAIN, [data("two")], snapshot_id=2, sequence_number=2)
+    table.add_snapshot([MadeManifest(PLAIN, [data("one")], snapshot_id=1), second])
+    merged = [
+        MadeFile("file:///t/one.parquet", (), [{"id": 1}], status=0, snapshot_id=1, sequence_number=1),
+        MadeFile("file:///t/two.parquet", (), [{"id": 2}], status=0, snapshot_id=2, sequence_number=2),
+        MadeFile("file:///t/three.parquet", (), [{"id": 3}]),
+    ]
+    table.add_snapshot([MadeManifest(PLAIN, merged, snapshot_id=3, sequence_number=3)])
+    overwrite = MadeManifest(PLAIN, [data("four")], snapshot_id=4, sequence_number=4)
+    table.add_snapshot([overwrite], summary={"operation": "overwrite"})
+    path = table.write()
+
+    groups = plan_through_tasks(tmp_path, path, limits, start_snapshot_id=1, end_snapshot_id=4)
+
+    found = [task.path.rpartition("/")[2] for group in groups for task in group]
+    assert sorted(found) == ["three.parquet", "two.parquet"]
+
+
+def test_a_range_of_snapshots_that_are_no_line_is_refused(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [PLAIN])
+    for number in range(3):
+        table.add_snapshot([MadeManifest(PLAIN, [data(str(number))])])
+    path = table.write()
+
+    with pytest.raises(BadRequest, match="not an ancestor"):
+        plan(tmp_path, path, start_snapshot_id=3, end_snapshot_id=1)
+
+
+def test_an_older_snapshot_is_read_with_the_schema_of_its_time_when_that_is_asked_for(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [PLAIN])
+    table.add_snapshot([MadeManifest(PLAIN, [data("a")])])
+    table.write()
+    metadata = table.metadata
+    renamed = {**metadata["schemas"][0], "schema-id": 1}
+    renamed["fields"] = [
+        {**field, "name": "title"} if field["name"] == "name" else field for field in renamed["fields"]
+    ]
+    metadata |= {"schemas": [metadata["schemas"][0], renamed], "current-schema-id": 1}
+    path = tmp_path / "metadata" / "v2.metadata.json"
+    path.write_text(json.dumps(metadata))
+    by_name = {"type": "not-null", "term": "name"}
+
+    assert len(plan(tmp_path, str(path), filter={"type": "not-null", "term": "title"})) == 1
+    assert len(plan(tmp_path, str(path), filter=by_name, snapshot_id=1, use_snapshot_schema=True)) == 1
+    with pytest.raises(BadRequest, match="Cannot find field 'name'"):
+        plan(tmp_path, str(path), filter=by_name, snapshot_id=1)
+
+
+def test_a_snapshot_of_old_that_names_its_manifests_itself_is_read(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [PLAIN, BY_NAME], format_version=1)
+    table.add_snapshot([MadeManifest(BY_NAME, [data("is", ("IS",)), data("dk", ("DK",))])])
+    del table.snapshots[0]["manifest-list"]
+    table.snapshots[0]["manifests"] = [f"file://{tmp_path}/metadata/m1-0.avro"]
+
+    tasks = plan(tmp_path, table.write(), filter={"type": "eq", "term": "name", "value": "IS"})
+
+    assert [task.path for task in tasks] == ["file:///t/is.parquet"]
+    assert tasks[0].residual is True

@@ -1,0 +1,40 @@
+"""Spark reads the same rows whether it plans by itself or lets the server plan."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.planning.spark_scans import FILTERS, TABLES
+from tests.server.process import server_process
+
+SECONDS_MAX = 400
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed, and Spark needs it")
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("inline_files_max", [1_000, 3], ids=["in the answer", "behind tasks"])
+def test_spark_reads_the_same_rows_from_either_planner(tmp_path: Path, inline_files_max: int) -> None:
+    limits = {"plan_inline_files_max": str(inline_files_max), "plan_task_files": "4"}
+    with server_process(tmp_path, fsync="never", **limits) as server:
+        command = [sys.executable, "-m", "tests.planning.spark_scans", server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        plans = planned(server.url)
+
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"table"')]
+    assert len(answers) == len(TABLES) * len(FILTERS), done.stderr[-3_000:]
+    assert [answer for answer in answers if not answer["same"]] == []
+    assert sum(answer["rows"] for answer in answers) > 0
+    assert plans >= len(answers)
+
+
+def planned(url: str) -> int:
+    """How many plans the server was asked for."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    counts = [line for line in lines if "sandur_request_seconds_count" in line and 'operation="planTableScan"' in line]
+    return round(sum(float(line.rpartition(" ")[2]) for line in counts))
