@@ -8,7 +8,7 @@ from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_
 from sandur.operations.names import settle
 from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Held
+from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
 
@@ -17,24 +17,28 @@ _GONE = ("free", "moved")
 
 
 async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    found = await workspace.pointer(workspace.layout.read_pointer(listed.key)).read()
+    return await visit_cell(workspace, workspace.pointer(workspace.layout.read_pointer(listed.key)), listed)
+
+
+async def visit_cell(workspace: Workspace, cell: Cell[Pointer], listed: Listed) -> Outcome:
+    """A pointer of whatever format."""
+    found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
     match found.value.state:
         case "live":
             return "kept"
         case "unbound" | "condemned":
-            return await _orphan(workspace, listed, found)
+            return await _orphan(workspace, cell, listed, found)
         case "dropped" | "killed":
-            return await _dead(workspace, listed, found)
+            return await _dead(workspace, cell, listed, found)
 
 
-async def _orphan(workspace: Workspace, listed: Listed, found: Held[Pointer]) -> Outcome:
+async def _orphan(workspace: Workspace, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
     """GC2: mark, look at the name it was made for, act. A creator that comes late sees the mark, or is seen (N5)."""
     made_for = found.value.made_for
     if made_for is None or not is_older(workspace, listed, _orphan_age_ms(workspace.settings)):
         return "kept"
-    cell = workspace.pointer(found.value.uuid)
     condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
     name = await workspace.name(made_for).read()
     if name and name.value.uuid == found.value.uuid and name.value.state in _SHOWS:
@@ -44,7 +48,7 @@ async def _orphan(workspace: Workspace, listed: Listed, found: Held[Pointer]) ->
     return "settled"
 
 
-async def _dead(workspace: Workspace, listed: Listed, found: Held[Pointer]) -> Outcome:
+async def _dead(workspace: Workspace, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
     """GC3: kept as long as a replay may ask for it, while its files wait to be deleted, and while its name is there."""
     pointer = found.value
     if not is_older(workspace, listed, key_age_ms(workspace.settings)):
@@ -58,7 +62,7 @@ async def _dead(workspace: Workspace, listed: Listed, found: Held[Pointer]) -> O
         if pointer.head:
             # C5: what was committed is recognised by its receipt from now on. What was killed never was.
             await workspace.receipts.ensure(pointer.table_uuid, pointer.head)
-    await workspace.pointer(pointer.uuid).empty(expected=found.version)
+    await cell.empty(expected=found.version)
     return "removed"
 
 
@@ -76,8 +80,8 @@ def _orphan_age_ms(settings: Settings) -> int:
     return seconds_of(settings.orphan_retention) * 1_000
 
 
-def _age_ms(settings: Settings) -> int:
+def age_ms(settings: Settings) -> int:
     return min(_orphan_age_ms(settings), key_age_ms(settings))
 
 
-POINTERS = Janitor("pointers", Layout.pointers_folder, _age_ms, visit)
+POINTERS = Janitor("pointers", Layout.pointers_folder, age_ms, visit)

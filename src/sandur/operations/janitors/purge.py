@@ -8,11 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.locations import is_within, normalized
-from sandur.catalog.records import Pointer, PurgeOrder
+from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.documents import TABLES, VIEWS, load_document
+from sandur.operations.janitors.delta import delete_folder
 from sandur.operations.janitors.files import Budget, Enough, Purge, homes_of
 from sandur.operations.janitors.sweeping import DAY_MS, Swept, Tell, is_older
 from sandur.operations.names import settle
@@ -96,7 +97,9 @@ class _Queue:
         return None
 
     async def _target(self, order: Held[PurgeOrder]) -> Target | None:
-        pointer = await self._workspace.pointer(order.value.uuid).read()
+        pointer = await self._workspace.pointer(order.value.uuid, order.value.format).read()
+        if pointer and isinstance(pointer.value, DeltaTable):
+            return Target(order, pointer.value, (normalized(pointer.value.location),))
         try:
             metadata = await _metadata(self._workspace, pointer.value) if pointer else None
         except BadRequest as error:
@@ -161,6 +164,9 @@ async def _metadata(workspace: Workspace, pointer: Pointer) -> TableMetadata | V
 
 
 async def _delete_files(purge: Purge, pointer: Pointer) -> None:
+    if isinstance(pointer, DeltaTable):
+        purge.removed += await delete_folder(purge.workspace, pointer.location, purge.budget)
+        return
     metadata = await _metadata(purge.workspace, pointer)
     if pointer.head is None or metadata is None:
         return

@@ -11,6 +11,7 @@ from sandur.errors import SandurError
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
 from sandur.operations.janitors import purge
 from sandur.operations.janitors.claims import CLAIMS, COMMIT_CLAIMS
+from sandur.operations.janitors.delta import DELTA_STAGES, DELTA_TABLES
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.marks import MARKS
 from sandur.operations.janitors.names import NAMES, NAMESPACES
@@ -30,7 +31,20 @@ CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
 # What others lean on comes first: transactions before names, names before pointers, pointers before claims.
-JANITORS: Final = (STAGES, TRANSACTIONS, NAMES, NAMESPACES, POINTERS, COMMIT_CLAIMS, CLAIMS, MARKS, SEGMENTS, REPORTS)
+JANITORS: Final = (
+    STAGES,
+    TRANSACTIONS,
+    NAMES,
+    NAMESPACES,
+    POINTERS,
+    DELTA_STAGES,
+    DELTA_TABLES,
+    COMMIT_CLAIMS,
+    CLAIMS,
+    MARKS,
+    SEGMENTS,
+    REPORTS,
+)
 PURGE: Final = "purge"
 
 Counts = Mapping[str, int]

@@ -1,0 +1,76 @@
+"""A store with a Delta table, and what must hold for every Delta table whatever dies and whenever."""
+
+from dataclasses import dataclass, field
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaTable
+from sandur.operations.delta.publishing import published_location
+from sandur.operations.delta.staging import stage_table
+from sandur.operations.names import look
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ObjectStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import called, copied, furnish
+from tests.operations.delta_asking import D, add, create_managed, publish
+from tests.operations.making import make_workspace
+
+NEW, TARGET = called("new"), called("target")
+NAMES = (D, NEW, TARGET)
+
+
+@dataclass
+class DeltaWorld:
+    """The table `d` with three commits, of which the first is published, and a staged place."""
+
+    store: MemoryStore
+    clock: FixedClock
+    uuids: dict[str, str] = field(default_factory=dict)
+    staged_at: str = ""
+
+    def server(self, store: ObjectStore | None = None) -> Workspace:
+        """A server that has just started: it remembers nothing."""
+        return make_workspace(store or self.store, self.clock)
+
+    def copy(self) -> "DeltaWorld":
+        return DeltaWorld(*copied(self.store, self.clock), self.uuids, self.staged_at)
+
+    async def table(self, identifier: Identifier = D) -> DeltaTable | None:
+        found = await look(self.server(), identifier)
+        return found.pointer.value if found and isinstance(found.pointer.value, DeltaTable) else None
+
+
+async def make_delta_world(seed: int | None = None) -> DeltaWorld:
+    clock = FixedClock()
+    world = DeltaWorld(MemoryStore(seed=seed, clock=clock), clock)
+    server = world.server()
+    await furnish(server)
+    table = await create_managed(server)
+    world.uuids["d"] = table.uuid
+    for version in (1, 2, 3):
+        await add(server, table, version)
+    await publish(server, table, 1)
+    stage = await stage_table(server, NEW)
+    world.uuids["new"], world.staged_at = stage.uuid, stage.location
+    await server.background.drain()
+    clock.advance(1_000)
+    return world
+
+
+async def judge_delta(world: DeltaWorld) -> None:
+    """No version of any table is lost, none is there twice, and no table has two names."""
+    server = world.server()
+    shown: list[str] = []
+    for identifier in NAMES:
+        table = await world.table(identifier)
+        if table is None:
+            continue
+        shown.append(table.uuid)
+        tracked = [row.version for row in table.commits]
+        assert tracked == list(range(table.last_version - len(tracked) + 1, table.last_version + 1))
+        assert not table.last_version or tracked, "the newest commit is forgotten"
+        for version in range(1, tracked[0] if tracked else 1):
+            is_published = await server.locations.exists(published_location(table, version))
+            assert is_published, f"version {version} is neither tracked nor published"
+        assert table.published <= table.last_version
+    assert len(shown) == len(set(shown)), "a table has two names"

@@ -1,0 +1,196 @@
+"""A server dies at any storage call of any change to a Delta table; a retry finds all of it or nothing, and says so."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pytest
+
+from sandur.catalog.sources import Request
+from sandur.delta.requests import Change, Comment
+from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.tables import create_from_staging, drop_table, rename_table
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import ObjectStore
+from tests.crash.aftermaths import OK, answer
+from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
+from tests.crash.straggling_store import StragglingStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.spy_store import SpyStore
+from tests.operations.asking import request
+from tests.operations.delta_asking import D, commit_file, wanted
+
+Death = Literal["before", "after", "alone"]
+RETRIES_MAX = 5
+UNDECIDED = ("Busy", "OutcomeUnknown")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A request. `is_recognised`: sent again after it was applied, it is answered as if for the first time."""
+
+    name: str
+    send: Callable[[DeltaWorld, Workspace, Request], Awaitable[object]]
+    applied: Callable[[DeltaWorld], Awaitable[bool]]
+    is_recognised: bool
+
+    async def ask(self, world: DeltaWorld, server: Workspace) -> object:
+        return await self.send(world, server, request(self.name))
+
+
+async def _finalize(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+    return await create_from_staging(server, wanted(world.staged_at, world.uuids["new"], NEW), request=sent)
+
+
+async def _commit(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+    change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), published=3)
+    return await update_table(server, D, change, sent)
+
+
+async def _commit_metadata(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+    change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), comment=Comment("ours"))
+    return await update_table(server, D, change, sent)
+
+
+async def _comment(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+    return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], comment=Comment("ours")), sent)
+
+
+async def _report(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+    return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], published=3), sent)
+
+
+async def _drop(world: DeltaWorld, server: Workspace, sent: Request) -> None:
+    del world
+    await drop_table(server, D, request=sent)
+
+
+async def _rename(world: DeltaWorld, server: Workspace, sent: Request) -> None:
+    del world
+    await rename_table(server, D, TARGET.name, request=sent)
+
+
+async def _is_created(world: DeltaWorld) -> bool:
+    table = await world.table(NEW)
+    return table is not None and table.uuid == world.uuids["new"]
+
+
+async def _is_committed(world: DeltaWorld) -> bool:
+    table = await world.table()
+    return table is not None and any(row.file_name == "ours.json" for row in table.commits)
+
+
+async def _is_committed_whole(world: DeltaWorld) -> bool:
+    table = await world.table()
+    is_made = await _is_committed(world)
+    assert is_made == (table is not None and table.comment == "ours"), "half of a commit"
+    return is_made
+
+
+async def _is_commented(world: DeltaWorld) -> bool:
+    table = await world.table()
+    return table is not None and table.comment == "ours"
+
+
+async def _is_reported(world: DeltaWorld) -> bool:
+    table = await world.table()
+    return table is not None and table.published == 1
+
+
+async def _is_dropped(world: DeltaWorld) -> bool:
+    return await world.table() is None
+
+
+async def _is_renamed(world: DeltaWorld) -> bool:
+    table = await world.table(TARGET)
+    assert (table is None) != (await world.table() is None), "under both names, or none"
+    return table is not None
+
+
+MUTATIONS = (
+    Mutation("finalize", _finalize, _is_created, is_recognised=True),
+    Mutation("commit", _commit, _is_committed, is_recognised=True),
+    Mutation("commit with metadata", _commit_metadata, _is_committed_whole, is_recognised=True),
+    Mutation("comment", _comment, _is_commented, is_recognised=True),
+    Mutation("report", _report, _is_reported, is_recognised=True),
+    Mutation("drop", _drop, _is_dropped, is_recognised=False),
+    Mutation("rename", _rename, _is_renamed, is_recognised=False),
+)
+
+
+@pytest.fixture(scope="module")
+def origin() -> DeltaWorld:
+    return asyncio.run(make_delta_world())
+
+
+async def _calls(mutation: Mutation, origin: DeltaWorld) -> int:
+    world = origin.copy()
+    spy = SpyStore(world.store)
+    server = world.server(spy)
+    await mutation.ask(world, server)
+    await server.background.drain()
+    return len(spy.calls)
+
+
+async def _killed(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death: Death) -> tuple[DeltaWorld, bool]:
+    """What a death leaves, and whether it came after the answer."""
+    world = origin.copy()
+    store: ObjectStore
+    if death == "alone":
+        store = StragglingStore(world.store, loses_at=dies_at)
+    else:
+        store = DyingStore(world.store, dies_at=dies_at, after=death == "after")
+    server = world.server(store)
+    is_answered = False
+    with contextlib.suppress(Died):
+        await mutation.ask(world, server)
+        is_answered = True
+    await server.background.drain()
+    for _ in range(10):  # Calls that were made beside the one that died end as well.
+        await asyncio.sleep(0)
+    return world, is_answered
+
+
+async def _definite_answer(mutation: Mutation, world: DeltaWorld) -> str:
+    said = ""
+    for _ in range(RETRIES_MAX):
+        server = world.server()
+        said = await answer(mutation.ask(world, server))
+        await server.background.drain()
+        if said not in UNDECIDED:
+            return said
+        world.clock.advance(3_600_000)
+    raise AssertionError(f"{mutation.name}: stuck at {said}")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+async def test_a_killed_change_is_all_or_nothing_and_a_retry_tells_which(
+    mutation: Mutation, origin: DeltaWorld
+) -> None:
+    for dies_at in range(1, await _calls(mutation, origin) + 1):
+        for death in get_args(Death):
+            world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
+            await judge_delta(world)
+            before = await mutation.applied(world)
+            assert before or not is_answered, "acknowledged and not applied"
+
+            said = await _definite_answer(mutation, world)
+
+            await judge_delta(world)
+            after = await mutation.applied(world)
+            assert after or not before, "what had happened was undone"
+            if mutation.is_recognised:
+                assert (said, after) == (OK, True)
+
+
+async def test_a_creation_whose_file_was_never_confirmed_can_be_made_again_and_swept(origin: DeltaWorld) -> None:
+    """Staging abandoned: nothing is seen of it, however far the creation came."""
+    mutation = MUTATIONS[0]
+    for dies_at in range(1, await _calls(mutation, origin) + 1):
+        world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death="before")
+        if is_answered:
+            continue
+        is_shown = await mutation.applied(world)
+        assert (await world.table(NEW) is not None) == is_shown

@@ -1,0 +1,174 @@
+"""Many servers and writers at one Delta table: every version is somebody's, and nothing acknowledged is lost."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from sandur.catalog.records import DeltaTable
+from sandur.delta.requests import Change
+from sandur.errors import Busy, Exhausted, NotFound, SandurError, SwapLost, VersionTaken
+from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.publishing import published_location, shown_commits, staged_location
+from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
+from sandur.operations.workspace import Workspace
+from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
+from tests.operations.asking import called, request
+from tests.operations.delta_asking import D, commit_file, wanted, write_staged
+
+WRITERS = 8
+COMMITS = 4
+SEEDS = range(6)
+
+
+async def write(world: DeltaWorld, writer: int, *, publishes: bool = False) -> list[tuple[int, str]]:
+    """Commit so many times, each to the version that is next; what was acknowledged."""
+    server = world.server()
+    made: list[tuple[int, str]] = []
+    tries = 0
+    while len(made) < COMMITS and tries < 500:
+        tries += 1
+        table = await load_delta_table(server, D)
+        version, name = table.last_version + 1, f"{writer}-{tries}.json"
+        await write_staged(server, table, name, name.encode())
+        if publishes:
+            await publish_all(server, table)
+        reported = table.last_version if publishes else None
+        change = Change(asserted_uuid=table.uuid, commit=commit_file(version, name), published=reported)
+        try:
+            await update_table(server, D, change, request(name))
+        except (VersionTaken, Busy):
+            continue
+        except Exhausted:
+            await publish_all(server, table)
+            continue
+        made.append((version, name))
+    await server.background.drain()
+    return made
+
+
+async def publish_all(server: Workspace, table: DeltaTable) -> None:
+    """Copy what is staged to where it is published, as clients do; whoever comes second finds it done."""
+    for row in table.commits:
+        content = await server.locations.read(staged_location(table, row.file_name)) or b"{}"
+        with contextlib.suppress(SandurError, SwapLost):
+            await server.locations.create(published_location(table, row.version), content)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_eight_writers_each_get_their_versions_and_lose_none(seed: int) -> None:
+    world = await make_delta_world(seed)
+
+    made = await asyncio.gather(*(write(world, writer, publishes=True) for writer in range(WRITERS)))
+
+    await judge_delta(world)
+    acknowledged = [one for some in made for one in some]
+    versions = [version for version, _ in acknowledged]
+    assert len(acknowledged) == WRITERS * COMMITS
+    assert len(set(versions)) == len(versions), "a version was given to two"
+    table = await world.table()
+    assert table is not None
+    assert sorted(versions) == list(range(4, table.last_version + 1))
+    kept = {row.version: row.file_name for row in table.commits}
+    assert all(kept[version] == name for version, name in acknowledged if version in kept)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_reports_true_and_false_lose_no_version_beside_commits(seed: int) -> None:
+    world = await make_delta_world(seed)
+
+    async def lie() -> None:
+        for _ in range(10):
+            server = world.server()
+            table = await load_delta_table(server, D)
+            change = Change(asserted_uuid=table.uuid, published=table.last_version)
+            try:
+                await update_table(server, D, change, request("lie"))
+            except Busy:
+                continue
+
+    await asyncio.gather(*(write(world, writer, publishes=writer == 0) for writer in range(3)), lie(), lie())
+
+    await judge_delta(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_no_commit_is_acknowledged_after_a_drop_and_none_before_is_undone(seed: int) -> None:
+    world = await make_delta_world(seed)
+    is_dropped = asyncio.Event()
+    late: list[int] = []
+
+    async def commit_until_gone(writer: int) -> None:
+        server = world.server()
+        for number in range(40):
+            try:
+                table = await load_by_id(server, world.uuids["d"])
+                began_after = is_dropped.is_set()
+                change = Change(
+                    asserted_uuid=table.uuid, commit=commit_file(table.last_version + 1, f"{writer}-{number}.json")
+                )
+                after = await update_table(server, D, change, request("c"))
+                if began_after:
+                    late.append(after.last_version)
+            except (VersionTaken, Busy, Exhausted):
+                continue
+            except NotFound:
+                return
+
+    async def drop() -> None:
+        server = world.server()
+        await drop_table(server, D, request=request("drop"))
+        is_dropped.set()
+
+    await asyncio.gather(*(commit_until_gone(writer) for writer in range(4)), drop())
+
+    assert late == []
+    assert await world.table() is None
+    with pytest.raises(NotFound):
+        await load_by_id(world.server(), world.uuids["d"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_of_many_finalizations_of_one_place_all_are_told_the_same(seed: int) -> None:
+    world = await make_delta_world(seed)
+    asked = wanted(world.staged_at, world.uuids["new"], NEW)
+
+    async def finalize(label: str, identifier_name: str = "new") -> str:
+        wish = wanted(world.staged_at, world.uuids["new"], called(identifier_name))
+        try:
+            made = await create_from_staging(
+                world.server(), asked if identifier_name == "new" else wish, request=request(label)
+            )
+        except SandurError as error:
+            return type(error).__name__
+        return made.uuid
+
+    said = await asyncio.gather(*(finalize("same") for _ in range(4)), finalize("other", "target"))
+
+    await judge_delta(world)
+    shown = [await world.table(name) for name in (NEW, TARGET)]
+    assert sum(table is not None for table in shown) == 1
+    if shown[0] is not None:
+        assert set(said[:4]) <= {world.uuids["new"], "Busy"}
+        assert world.uuids["new"] in said[:4]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_rename_beside_commits_loses_nothing(seed: int) -> None:
+    world = await make_delta_world(seed)
+
+    async def commit(version: int) -> None:
+        change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(version, f"{version}-r.json"))
+        for identifier in (D, TARGET, D, TARGET):
+            try:
+                await update_table(world.server(), identifier, change, request("c"))
+            except (NotFound, Busy):
+                continue
+            return
+
+    await asyncio.gather(commit(4), rename_table(world.server(), D, TARGET.name, request=request("rename")))
+
+    await judge_delta(world)
+    table = await world.table(TARGET)
+    assert table is not None
+    assert next(row.version for row in shown_commits(world.server(), table)) in {3, 4}
