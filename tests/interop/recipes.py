@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import duckdb
+
+from demo.duckdb_sessions import EXTENSIONS, extension_file
 from tests.interop.matrix import PAGE
 
 # The only thing that is replaced: where a server listens when nothing else was said.
@@ -95,6 +98,16 @@ def _bash(recipe: Recipe, folder: Path) -> str:
     return run_command(["bash", "-euo", "pipefail", _written(recipe, folder, "recipe.sh")], folder)
 
 
+def _duckdb(recipe: Recipe, folder: Path) -> str:
+    """In a DuckDB that has its extensions from packages: INSTALL then finds them there and downloads nothing."""
+    with duckdb.connect(config={"extension_directory": str(folder)}) as opened:
+        for name in EXTENSIONS:
+            opened.execute(f"INSTALL '{extension_file(name)}'")
+        for statement in opened.extract_statements(recipe.text):
+            opened.execute(statement)
+        return str(opened.fetchall())
+
+
 def _written(recipe: Recipe, folder: Path, name: str) -> str:
     path = folder / name
     path.write_text(recipe.text, encoding="utf-8")
@@ -109,4 +122,4 @@ def _contributed(package: str) -> dict[str, Runner]:
 
 
 _BY_LANGUAGE: Final[dict[str, Runner]] = {"python": _python, "bash": _bash}
-RUNNERS: Final[dict[str, Runner]] = {}
+RUNNERS: Final[dict[str, Runner]] = {"duckdb": _duckdb}
