@@ -4,13 +4,22 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 
-def answer_lines(answer: Callable[[dict[str, Any]], object]) -> None:
+def taken_output() -> TextIO:
+    """The standard output, for answers alone; whatever else is printed from now on goes to the errors.
+
+    Called before the engine starts, as processes that it starts print as well.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def answer_lines(answers: TextIO, answer: Callable[[dict[str, Any]], object]) -> None:
     """Answer every line of the standard input until it ends; a failure is an answer, too."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)  # What an engine prints must not look like an answer.
+    with answers:
         for line in sys.stdin:
             answers.write(json.dumps(_answered(answer, line), default=str) + "\n")
             answers.flush()

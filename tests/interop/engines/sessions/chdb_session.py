@@ -6,13 +6,14 @@ from typing import Any
 
 from chdb.session import Session  # type: ignore[import-not-found]  # it is in its own environment
 
-from tests.interop.engines.answering import answer_lines
+from tests.interop.engines.answering import answer_lines, taken_output
 
 # The first two are what ClickHouse calls an experiment still; without the last, nobody else finds the files it writes.
 SETTINGS = ("allow_database_iceberg", "allow_insert_into_iceberg", "write_full_path_in_iceberg_metadata")
 
 
 def main(told: dict[str, Any]) -> None:
+    answers = taken_output()
     session = Session()
     for name in SETTINGS:
         session.query(f"SET {name} = 1")
@@ -22,7 +23,7 @@ def main(told: dict[str, Any]) -> None:
         text = str(session.query(request["sql"], "JSONCompactEachRow"))
         return [json.loads(line) for line in text.splitlines() if line]
 
-    answer_lines(answer)
+    answer_lines(answers, answer)
 
 
 def attachment(told: dict[str, Any]) -> str:

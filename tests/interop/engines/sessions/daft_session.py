@@ -9,7 +9,7 @@ import daft  # type: ignore[import-not-found]  # it is in its own environment
 from daft import Catalog, DataFrame, Session
 from pyiceberg.catalog import load_catalog
 
-from tests.interop.engines.answering import answer_lines
+from tests.interop.engines.answering import answer_lines, taken_output
 
 COLUMNS: Final = ("id", "name", "amount")
 
@@ -67,13 +67,14 @@ def _frame(rows: list[list[Any]]) -> DataFrame:
 
 
 def main(told: dict[str, Any]) -> None:
+    answers = taken_output()
     verbs = Verbs(told)
 
     def answer(request: dict[str, Any]) -> object:
         verb: Callable[..., object] = getattr(verbs, request.pop("do", "sql"))
         return verb(**request)
 
-    answer_lines(answer)
+    answer_lines(answers, answer)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from datafusion import SessionContext  # type: ignore[import-not-found]  # it is
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
-from tests.interop.engines.answering import answer_lines
+from tests.interop.engines.answering import answer_lines, taken_output
 
 
 def main(told: dict[str, Any]) -> None:
+    answers = taken_output()
     properties = told["properties"]
     catalog = load_catalog("sandur", type="rest", uri=told["uri"], warehouse="main", **properties)
 
@@ -27,7 +28,7 @@ def main(told: dict[str, Any]) -> None:
             catalog.create_table_if_not_exists(into, found.schema).append(found)
         return [list(row.values()) for row in found.to_pylist()]
 
-    answer_lines(answer)
+    answer_lines(answers, answer)
 
 
 if __name__ == "__main__":

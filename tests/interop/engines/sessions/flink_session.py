@@ -6,10 +6,11 @@ from typing import Any
 
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]  # it is in its own environment
 
-from tests.interop.engines.answering import answer_lines
+from tests.interop.engines.answering import answer_lines, taken_output
 
 
 def main(told: dict[str, Any]) -> None:
+    answers = taken_output()
     environment = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
     environment.get_config().set("parallelism.default", "1")
     options = {"type": "iceberg", "catalog-type": "rest", "uri": told["uri"], "warehouse": "main"}
@@ -21,12 +22,14 @@ def main(told: dict[str, Any]) -> None:
     environment.execute_sql("USE CATALOG sandur")
 
     def answer(request: dict[str, Any]) -> list[list[Any]]:
-        for key, value in request.get("set", {}).items():
-            environment.get_config().set(key, value)
-        with environment.execute_sql(request["sql"]).collect() as rows:
-            return [list(row) for row in rows]
+        result = environment.execute_sql(request["sql"])
+        if request["sql"].startswith(("SELECT", "SHOW")):
+            with result.collect() as rows:
+                return [list(row) for row in rows]
+        result.wait()
+        return []
 
-    answer_lines(answer)
+    answer_lines(answers, answer)
 
 
 if __name__ == "__main__":

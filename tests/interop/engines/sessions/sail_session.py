@@ -5,10 +5,11 @@ import os
 import sys
 from typing import Any
 
-from tests.interop.engines.answering import answer_lines
+from tests.interop.engines.answering import answer_lines, taken_output
 
 
 def main(told: dict[str, Any]) -> None:
+    answers = taken_output()
     os.environ |= settings(told)
     # Both are in an environment of their own; the settings are read when they are loaded.
     from pysail.spark import SparkConnectServer  # type: ignore[import-not-found] # noqa: PLC0415 - see above
@@ -22,7 +23,7 @@ def main(told: dict[str, Any]) -> None:
     def answer(request: dict[str, Any]) -> list[list[Any]]:
         return [list(row) for row in spark.sql(request["sql"]).collect()]
 
-    answer_lines(answer)
+    answer_lines(answers, answer)
     spark.stop()
     server.stop()
 
