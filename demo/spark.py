@@ -2,9 +2,14 @@
 
 import sys
 
-from pyspark.sql import SparkSession
+import sandur.spark
 
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+OPTIONS = {
+    "spark.master": "local[2]",
+    "spark.app.name": "sandur-demo",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 STATEMENTS = (
     """MERGE INTO sandur.sales.orders t
            USING (SELECT 2L id, 'DK' country, 99.0D amount UNION ALL SELECT 5L, 'NO', 1.0D) s ON t.id = s.id
@@ -16,26 +21,8 @@ STATEMENTS = (
 )
 
 
-def session(url: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("sandur-demo")
-    options = {
-        "spark.jars.packages": PACKAGES,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.sandur": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.sandur.type": "rest",
-        "spark.sql.catalog.sandur.uri": url,
-        "spark.sql.catalog.sandur.warehouse": "main",
-    }
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def main(url: str) -> None:
-    spark = session(url)
+    spark = sandur.spark.session(url, options=OPTIONS)
     spark.sparkContext.setLogLevel("ERROR")
     for statement in STATEMENTS:
         print(f"spark-sql> {statement}", flush=True)

@@ -1,0 +1,58 @@
+"""The Sparks that are tried: which Spark, which Iceberg, on which store, and how their tests are marked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.interop.matrix import FOLDER, S3, operation
+
+_SECONDS_MAX: Final = 900
+# The first run builds Spark 3.5 from its source distribution.
+_INSTALL_SECONDS_MAX: Final = 2_700
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """One Spark: its column of the matrix, its versions, and where the tables lie."""
+
+    engine: str
+    spark: str
+    iceberg: str
+    store: str
+
+    def __str__(self) -> str:
+        return f"spark-{self.spark}-iceberg-{self.iceberg}-{self.store}"
+
+
+LATEST: Final = Flavour("Spark", "4.1", "1.11.0", FOLDER)
+ON_S3: Final = Flavour("Spark", "4.1", "1.11.0", S3)
+NEXT: Final = Flavour("Spark", "4.1", "1.12.0", FOLDER)
+OLDEST: Final = Flavour("Spark 3.5", "3.5", "1.5.2", FOLDER)
+
+EVERY: Final = (LATEST, ON_S3, NEXT, OLDEST)
+
+
+def shows(*operations: str, by: Sequence[Flavour] = (LATEST,), always: bool = False) -> pytest.MarkDecorator:
+    """The mark of a test that shows these Sparks doing something; it gives the fixtures `spark` and `sql` a flavour.
+
+    With `always` the first of them runs with the tests of every day, too.
+    """
+    return pytest.mark.parametrize(
+        "spark",
+        [
+            pytest.param(flavour, id=str(flavour), marks=_marks(flavour, operations, is_daily=always and not place))
+            for place, flavour in enumerate(by)
+        ],
+        indirect=True,
+        scope="session",
+    )
+
+
+def _marks(flavour: Flavour, operations: Sequence[str], *, is_daily: bool) -> list[pytest.MarkDecorator]:
+    marks = [operation(flavour.engine, name, store=flavour.store) for name in operations]
+    if not is_daily:
+        marks.append(pytest.mark.interop)
+    marks.append(pytest.mark.timeout(_INSTALL_SECONDS_MAX if flavour == OLDEST else _SECONDS_MAX))
+    return marks

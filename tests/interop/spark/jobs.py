@@ -1,0 +1,82 @@
+"""What statements cannot say: streams, and several sessions at once. It runs in the process that has the session."""
+
+import threading
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def write_parquet(spark: SparkSession, *, query: str, folder: str) -> None:
+    """Files that are no table."""
+    spark.sql(query).write.mode("append").parquet(folder)
+
+
+def stream_files(spark: SparkSession, *, folder: str, schema: str, table: str, checkpoint: str) -> None:
+    """Append what is new in a folder of CSV files."""
+    source = spark.readStream.schema(schema).csv(folder)
+    _run(source.writeStream, table, checkpoint)
+
+
+def stream_table(spark: SparkSession, *, source: str, table: str, checkpoint: str, options: dict[str, str]) -> None:
+    """Append what is new in a table to another."""
+    _run(spark.readStream.options(**options).table(source).writeStream, table, checkpoint)
+
+
+def stream_counts(spark: SparkSession, *, source: str, table: str, checkpoint: str) -> None:
+    """Keep the counts of a table's words in another, which is written anew each time."""
+    counts = spark.readStream.table(source).groupBy("word").count()
+    _run(counts.writeStream.outputMode("complete"), table, checkpoint)
+
+
+def _run(stream: DataStreamWriter, table: str, checkpoint: str) -> None:
+    query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).toTable(table)
+    query.awaitTermination()
+
+
+def run_at_once(spark: SparkSession, *, sessions: list[list[str]]) -> list[str]:
+    """Run lists of statements at the same time, a session each; returns what failed, in the engine's words.
+
+    Each session has a catalog of its own: what one wrote, another learns from the server alone.
+    """
+    failures: list[str] = []
+    barrier = threading.Barrier(len(sessions))
+
+    def run(statements: list[str]) -> None:
+        own = spark.newSession()
+        barrier.wait()
+        for statement in statements:
+            try:
+                own.sql(statement).collect()
+            except Exception as error:  # noqa: BLE001 - the test judges what went wrong
+                failures.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=run, args=(statements,)) for statements in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def options_of(spark: SparkSession, *, prefix: str) -> dict[str, Any]:
+    """The options that the session was given, by the beginning of their names."""
+    return {key: value for key, value in spark.sparkContext.getConf().getAll() if key.startswith(prefix)}
+
+
+def migrate_plain_table(spark: SparkSession, *, catalog: str, folder: str, query: str) -> tuple[int, list[int]]:
+    """Make a table of Spark's own in the folder and migrate it; how many files that were, and what it then holds.
+
+    A session of its own has the catalog in the place of Spark's, as only that can be migrated in.
+    """
+    own = spark.newSession()
+    session_catalog = "spark.sql.catalog.spark_catalog"
+    for key, value in options_of(spark, prefix=f"spark.sql.catalog.{catalog}.").items():
+        own.conf.set(key.replace(f"spark.sql.catalog.{catalog}", session_catalog), value)
+    own.conf.set(session_catalog, "org.apache.iceberg.spark.SparkSessionCatalog")
+    # Spark's own catalog keeps the namespaces of such a session, and has this one.
+    own.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.default")
+    own.sql(f"CREATE TABLE default.migrated USING parquet LOCATION '{folder}' AS {query}")
+    migrated = own.sql("CALL spark_catalog.system.migrate('default.migrated')").collect()[0][0]
+    rows = [row[0] for row in own.sql("SELECT * FROM default.migrated").collect()]
+    return migrated, rows

@@ -1,0 +1,132 @@
+"""Sparks that run: a process each, with a session on a server, and statements in a namespace of their own."""
+
+import atexit
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop.engines.conversation import Conversation, conversation
+from tests.interop.engines.installing import ROOT, NotInstalled, java_home, python_environment
+from tests.interop.serving import Served
+from tests.interop.spark.flavours import OLDEST, Flavour
+
+JAVA: Final = 17
+
+
+class Sparks:
+    """The Spark that runs, at most one at a time: who asks for another ends it."""
+
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
+        self._conversation: Conversation | None = None
+        self._key: tuple[Flavour, str] | None = None
+        self._not_installed: dict[Flavour, NotInstalled] = {}
+
+    def on(self, flavour: Flavour, served: Served) -> Conversation:
+        """The Spark on the server, started if it is not the one that runs; NotInstalled when it cannot be had."""
+        if flavour in self._not_installed:
+            raise self._not_installed[flavour]
+        if self._conversation is None or self._key != (flavour, served.url):
+            self.end()
+            self._conversation = self._started(flavour, served)
+            self._key = (flavour, served.url)
+        return self._conversation
+
+    def end(self) -> None:
+        self._conversation = None
+        self._running.close()
+
+    def _started(self, flavour: Flavour, served: Served) -> Conversation:
+        folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="sandur-spark-")))
+        try:
+            return self._running.enter_context(running_spark(flavour, folder, [catalog_of(served)]))
+        except NotInstalled as reason:
+            self._not_installed[flavour] = reason
+            raise
+
+
+SPARKS: Final = Sparks()
+atexit.register(SPARKS.end)
+
+
+class Sql:
+    """Statements and jobs of one Spark; `{here}` in a text is the namespace of the test, which is the current one."""
+
+    def __init__(self, spark: Conversation, here: str) -> None:
+        self.here = here
+        self._spark = spark
+
+    def __call__(self, statement: str, **values: object) -> list[list[Any]]:
+        """The rows of a statement, with the values in their places."""
+        return self._spark.sql(self.filled(statement, **values))
+
+    def filled(self, text: str, **values: object) -> str:
+        """The text with the values in their places."""
+        for name, value in (values | {"here": self.here}).items():
+            text = text.replace(f"{{{name}}}", str(value))
+        return text
+
+    def job(self, function: str, **arguments: object) -> Any:
+        """What a function of `jobs.py` returns."""
+        return self._spark.ask(job=function, arguments=arguments)
+
+    def at_once(self, *sessions: Sequence[str]) -> list[str]:
+        """Run lists of statements at the same time, a session each; returns what failed, in the engine's words."""
+        filled = [[self.filled(statement) for statement in statements] for statements in sessions]
+        failures: list[str] = self.job("run_at_once", sessions=filled)
+        return failures
+
+    def column(self, statement: str, **values: object) -> list[Any]:
+        """The first column of what a statement returns."""
+        return [row[0] for row in self(statement, **values)]
+
+    def snapshots(self, table: str = "t") -> list[int]:
+        """The ids of a table's snapshots, the oldest first."""
+        return self.column("SELECT snapshot_id FROM {here}.{table}.snapshots ORDER BY committed_at", table=table)
+
+
+def catalog_of(served: Served, **more: object) -> dict[str, object]:
+    """A connection to the server, as `spark_session.py` is told it."""
+    told: dict[str, object] = {"uri": served.url, **more}
+    if served.s3 is not None:
+        told["s3"] = {
+            "endpoint": served.s3.endpoint,
+            "region": served.s3.region,
+            "access_key_id": served.s3.access_key_id,
+            "secret_access_key": served.s3.secret_access_key,
+        }
+    return told
+
+
+@contextlib.contextmanager
+def running_spark(
+    flavour: Flavour, folder: Path, catalogs: Sequence[Mapping[str, object]], **options: str
+) -> Iterator[Conversation]:
+    """The Spark, from its start to the end of the block; NotInstalled when it cannot be had."""
+    told = {
+        "catalogs": list(catalogs),
+        "versions": {"spark": flavour.spark, "iceberg": flavour.iceberg},
+        "options": _options(folder) | options,
+    }
+    interpreter = python_environment("spark-3.5") if flavour.spark == OLDEST.spark else Path(sys.executable)
+    command: list[str | Path] = [interpreter, "-m", "tests.interop.spark.spark_session", json.dumps(told)]
+    environment = {"JAVA_HOME": str(java_home(JAVA)), "PYTHONPATH": str(ROOT / "src")}
+    with conversation(command, folder, environment=environment) as spark:
+        yield spark
+
+
+def _options(folder: Path) -> dict[str, str]:
+    return {
+        "spark.master": "local[2]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+    }

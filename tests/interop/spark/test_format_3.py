@@ -1,0 +1,117 @@
+"""Tables of format version 3: row lineage, deletion vectors, variants and default values."""
+
+import json
+import urllib.request
+
+import pytest
+
+from tests.interop.engines.conversation import EngineError
+from tests.interop.spark.flavours import LATEST, NEXT, ON_S3, shows
+from tests.interop.spark.running import Sql
+from tests.server.process import ServerProcess
+
+LINEAGE = "SELECT id, _row_id, _last_updated_sequence_number FROM t ORDER BY id"
+
+
+@shows("v3: row lineage", by=(LATEST, ON_S3, NEXT))
+def test_rows_keep_their_identity_through_updates_and_compaction(sql: Sql) -> None:
+    sql("CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('format-version' = '3')")
+    sql("INSERT INTO t SELECT id, 'a' FROM range(0, 3, 1, 1)")
+    sql("INSERT INTO t VALUES (3, 'a')")
+    assert sql(LINEAGE) == [[0, 0, 1], [1, 1, 1], [2, 2, 1], [3, 3, 2]]
+
+    sql("UPDATE t SET v = 'b' WHERE id = 1")
+    assert sql(LINEAGE) == [[0, 0, 1], [1, 1, 3], [2, 2, 1], [3, 3, 2]]
+    sql("CALL sandur.system.rewrite_data_files(table => '{here}.t', options => map('rewrite-all', 'true'))")
+
+    assert sql(LINEAGE) == [[0, 0, 1], [1, 1, 3], [2, 2, 1], [3, 3, 2]]
+
+
+@shows("v3: row lineage")
+def test_a_table_that_is_upgraded_gives_its_rows_an_identity(sql: Sql) -> None:
+    sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2')")
+    sql("INSERT INTO t VALUES (1)")
+
+    sql("ALTER TABLE t SET TBLPROPERTIES ('format-version' = '3')")
+    sql("INSERT INTO t VALUES (2)")
+
+    assert len(set(sql.column("SELECT _row_id FROM t"))) == 2
+    with pytest.raises(EngineError, match=r"(?i)downgrade"):
+        sql("ALTER TABLE t SET TBLPROPERTIES ('format-version' = '2')")
+
+
+@shows("v3: deletion vectors", by=(LATEST, ON_S3, NEXT))
+def test_deletes_are_vectors_one_for_each_file(sql: Sql) -> None:
+    sql(
+        """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read',
+           'write.update.mode' = 'merge-on-read')"""
+    )
+    sql("INSERT INTO t SELECT id FROM range(0, 10, 1, 1)")
+
+    sql("DELETE FROM t WHERE id = 1")
+    sql("DELETE FROM t WHERE id IN (2, 3)")
+
+    assert sql("SELECT file_format, record_count FROM {here}.t.delete_files") == [["PUFFIN", 3]]
+    assert sql.column("SELECT id FROM t ORDER BY id") == [0, *range(4, 10)]
+    with_vectors = "SELECT count(*) FROM {here}.t.snapshots WHERE summary['added-dvs'] = '1'"
+    assert sql.column(with_vectors) == [2]
+
+
+@shows("v3: variant", by=(LATEST, ON_S3, NEXT))
+def test_variants_are_written_read_and_looked_into(sql: Sql) -> None:
+    sql("CREATE TABLE t (id BIGINT, v VARIANT) TBLPROPERTIES ('format-version' = '3')")
+
+    sql("""INSERT INTO t SELECT 1, parse_json('{"a": {"b": 7}, "c": [1, "x"]}')""")
+    sql("INSERT INTO t SELECT 2, parse_json('true')")
+
+    assert sql("SELECT id, variant_get(v, '$.a.b', 'int'), to_json(v) FROM t ORDER BY id") == [
+        [1, 7, '{"a":{"b":7},"c":[1,"x"]}'],
+        [2, None, "true"],
+    ]
+
+
+@shows("v3: variant")
+def test_a_variant_is_refused_before_format_version_3(sql: Sql) -> None:
+    with pytest.raises(EngineError, match="variant is not supported until v3"):
+        sql("CREATE TABLE t (v VARIANT) TBLPROPERTIES ('format-version' = '2')")
+
+    assert sql("SHOW TABLES IN {here}") == []
+
+
+@shows("v3: default values", by=(LATEST, NEXT))
+def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql, folder_server: ServerProcess) -> None:
+    """Spark cannot add one by itself; a commit over the protocol does, and Spark reads what it says."""
+    sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
+    sql("INSERT INTO t VALUES (1)")
+
+    _add_column_with_default(folder_server.url, sql.here.removeprefix("sandur."))
+    sql("REFRESH TABLE t")
+
+    assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"]]
+    sql("INSERT INTO t VALUES (2, 'given')")
+    assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"], [2, "given"]]
+
+
+def _add_column_with_default(url: str, namespace: str) -> None:
+    fields = [
+        {"id": 1, "name": "id", "type": "long", "required": False},
+        {
+            "id": 2,
+            "name": "word",
+            "type": "string",
+            "required": False,
+            "initial-default": "then",
+            "write-default": "now",
+        },
+    ]
+    updates = [
+        {"action": "add-schema", "schema": {"type": "struct", "fields": fields}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    request = urllib.request.Request(  # noqa: S310 - our own server on loopback
+        f"{url}/v1/namespaces/{namespace}/tables/t",
+        data=json.dumps({"requirements": [], "updates": updates}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server on loopback
+        assert answer.status == 200

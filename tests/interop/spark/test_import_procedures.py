@@ -1,0 +1,89 @@
+"""Procedures that bring in what lies elsewhere: files, other tables, and tables of other catalogs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.engines.conversation import EngineError
+from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.running import Sql
+from tests.interop.spark.test_maintenance_procedures import folder_of
+
+METADATA = "SELECT file FROM {here}.{table}.metadata_log_entries ORDER BY timestamp DESC LIMIT 1"
+
+
+@shows("add files")
+def test_files_become_part_of_a_table_where_they_lie(sql: Sql, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    sql.job("write_parquet", query="SELECT id, 'IS' country FROM range(3)", folder=f"{files}/country=IS")
+    sql.job("write_parquet", query="SELECT id + 3 id, 'DK' country FROM range(2)", folder=f"{files}/country=DK")
+    sql("CREATE TABLE t (id BIGINT, country STRING) PARTITIONED BY (country)")
+
+    added = sql("CALL sandur.system.add_files(table => '{here}.t', source_table => '`parquet`.`{files}`')", files=files)
+    assert added[0][0] >= 2
+    assert sql.column("SELECT id FROM t WHERE country = 'DK' ORDER BY id") == [3, 4]
+    with pytest.raises(EngineError, match=r"(?i)already"):
+        sql("CALL sandur.system.add_files(table => '{here}.t', source_table => '`parquet`.`{files}`')", files=files)
+
+    assert sql.column("SELECT count(*) FROM t") == [5]
+
+
+@shows("register", by=(LATEST, ON_S3))
+def test_a_table_is_registered_by_its_metadata(sql: Sql) -> None:
+    sql("CREATE TABLE t AS SELECT id FROM range(3)")
+    (metadata,) = sql.column(METADATA, table="t")
+    sql("DROP TABLE t")
+
+    registered = sql("CALL sandur.system.register_table('{here}.u', '{metadata}')", metadata=metadata)
+
+    assert registered[0][1:] == [3, 1] or registered[0][1] == 3
+    sql("INSERT INTO u VALUES (3)")
+    assert sql.column("SELECT id FROM u ORDER BY id") == [0, 1, 2, 3]
+    with pytest.raises(EngineError, match=r"(?i)already exists"):
+        sql("CALL sandur.system.register_table('{here}.u', '{metadata}')", metadata=metadata)
+
+
+@shows("snapshot and migrate")
+def test_a_table_of_spark_is_tried_out_and_stays_as_it_is(sql: Sql) -> None:
+    sql("CREATE TABLE spark_catalog.default.plain USING parquet AS SELECT id FROM range(3)")
+
+    assert sql("CALL sandur.system.snapshot('spark_catalog.default.plain', '{here}.t')")[0][0] >= 1
+
+    sql("DELETE FROM t WHERE id = 1")
+    sql("INSERT INTO t VALUES (9)")
+    assert sql.column("SELECT id FROM t ORDER BY id") == [0, 2, 9]
+    assert sql.column("SELECT id FROM spark_catalog.default.plain ORDER BY id") == [0, 1, 2]
+    sql("DROP TABLE spark_catalog.default.plain")
+
+
+@shows("snapshot and migrate")
+def test_a_table_of_spark_is_migrated_where_it_lies(sql: Sql) -> None:
+    """Its place must be one that the server allows: here, below the root of the catalog."""
+    sql("CREATE TABLE neighbour (id BIGINT)")
+    place = folder_of(sql, "neighbour").parent / "migrated"
+
+    migrated, rows = sql.job(
+        "migrate_plain_table", catalog="sandur", folder=str(place), query="SELECT id FROM range(4)"
+    )
+
+    assert migrated >= 1
+    assert sorted(rows) == [0, 1, 2, 3]
+
+
+@shows("rewrite table path")
+def test_a_table_is_prepared_for_another_place(sql: Sql, tmp_path: Path) -> None:
+    """Hadoop writes `file:/`, and the procedure compares texts: the table says its place in the same way."""
+    sql("CREATE TABLE neighbour (id BIGINT)")
+    place = folder_of(sql, "neighbour").parent / "leaving"
+    sql("CREATE TABLE t LOCATION 'file:{place}' AS SELECT id FROM range(3)", place=place)
+
+    prepared = sql(
+        """CALL sandur.system.rewrite_table_path(table => '{here}.t', source_prefix => 'file:{place}',
+           target_prefix => 'file:/elsewhere/t', staging_location => 'file:{staging}')""",
+        place=place,
+        staging=tmp_path,
+    )
+
+    assert prepared[0][0].endswith(".metadata.json")
+    assert any(tmp_path.rglob("*.metadata.json"))
+    assert sql.column("SELECT id FROM t ORDER BY id") == [0, 1, 2]

@@ -1,0 +1,71 @@
+"""Write, audit, publish: what is written aside is seen by nobody until it is let in."""
+
+import pytest
+
+from tests.interop.engines.conversation import EngineError
+from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.running import Sql
+
+
+def make_audited(sql: Sql) -> None:
+    sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    sql("INSERT INTO t VALUES (1)")
+
+
+@shows("write-audit-publish", by=(LATEST, ON_S3))
+def test_a_staged_write_is_seen_once_it_is_published(sql: Sql) -> None:
+    make_audited(sql)
+    sql("SET spark.wap.id = audit_1")
+    sql("INSERT INTO t VALUES (2)")
+    sql("RESET spark.wap.id")
+    assert sql.column("SELECT id FROM t") == [1]
+    staged = sql.column("SELECT snapshot_id FROM {here}.t.snapshots WHERE summary['wap.id'] = 'audit_1'")
+    assert sql.column("SELECT id FROM t VERSION AS OF {id} ORDER BY id", id=staged[0]) == [1, 2]
+
+    published = sql("CALL sandur.system.publish_changes('{here}.t', 'audit_1')")
+
+    assert published[0][0] == staged[0]
+    assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
+    with pytest.raises(EngineError, match=r"(?i)duplicate|already"):
+        sql("CALL sandur.system.publish_changes('{here}.t', 'audit_1')")
+
+
+@shows("write-audit-publish")
+def test_a_staged_write_is_published_on_top_of_what_came_meanwhile(sql: Sql) -> None:
+    make_audited(sql)
+    sql("SET spark.wap.id = audit_2")
+    sql("INSERT INTO t VALUES (2)")
+    sql("RESET spark.wap.id")
+    sql("INSERT INTO t VALUES (3)")
+
+    sql("CALL sandur.system.publish_changes('{here}.t', 'audit_2')")
+
+    assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2, 3]
+
+
+@shows("write-audit-publish", by=(LATEST, ON_S3))
+def test_a_branch_is_written_audited_and_published(sql: Sql) -> None:
+    make_audited(sql)
+    sql("ALTER TABLE t CREATE BRANCH audit")
+    sql("SET spark.wap.branch = audit")
+    sql("INSERT INTO t VALUES (2)")
+    assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
+    sql("RESET spark.wap.branch")
+    assert sql.column("SELECT id FROM t") == [1]
+
+    sql("CALL sandur.system.fast_forward('{here}.t', 'main', 'audit')")
+
+    assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
+
+
+@shows("write-audit-publish")
+def test_a_snapshot_is_picked_from_the_side(sql: Sql) -> None:
+    make_audited(sql)
+    sql("SET spark.wap.id = audit_3")
+    sql("INSERT INTO t VALUES (2)")
+    sql("RESET spark.wap.id")
+    staged = sql.column("SELECT snapshot_id FROM {here}.t.snapshots WHERE summary['wap.id'] = 'audit_3'")[0]
+
+    sql("CALL sandur.system.cherrypick_snapshot('{here}.t', {staged})", staged=staged)
+
+    assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
