@@ -48,6 +48,12 @@ class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sas_token: str = ""
 
 
+class UnityCatalogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the Unity Catalog API is served. Without the index every list reads what it lists: slow, and always right."""
+
+    preview_index_enabled: bool = True
+
+
 class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often and how patiently a storage call is tried again."""
 
@@ -105,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gcs: GcsSettings = GcsSettings()
     azure: AzureSettings = AzureSettings()
     retry: RetrySettings = RetrySettings()
+    unity_catalog: UnityCatalogSettings = UnityCatalogSettings()
 
 
 def load_settings(

@@ -18,6 +18,9 @@ app = typer.Typer(
 catalogs = typer.Typer(no_args_is_help=True, help="Make and list catalogs, straight on the store.")
 app.add_typer(catalogs, name="catalog")
 
+indexes = typer.Typer(no_args_is_help=True, help="The indexes that lists are served from.")
+app.add_typer(indexes, name="index")
+
 delta_tables = typer.Typer(no_args_is_help=True, help="Make Delta tables, straight on the store, without an engine.")
 app.add_typer(delta_tables, name="delta")
 
@@ -143,6 +146,20 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
         if_not_exists=if_not_exists,
     )
     make(asked, store=store, config=config, as_json=as_json)
+
+
+@indexes.command("rebuild")
+def rebuild_index(
+    catalog: Annotated[str | None, typer.Argument(help="Only the lists of this catalog")] = None,
+    *,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the indexes that lists are served from anew, from what they list. Servers may go on meanwhile."""
+    from sandur.cli.rebuild_index import rebuild_indexes  # noqa: PLC0415 - starts fast
+
+    rebuild_indexes(catalog, store=store, config=config, as_json=as_json)
 
 
 @app.command()

@@ -129,7 +129,9 @@ def _page(entries: Sequence[Entry], wish: _Wish, bound: str | None) -> EntriesPa
 async def _from_index(
     workspace: Workspace, scope: Scope, last: str | None, wish: _Wish, seen: Glance | None
 ) -> _Examined | None:
-    """What the index says; None when it cannot be used."""
+    """What the index says; None when it cannot be used, or is not to be."""
+    if not workspace.settings.unity_catalog.preview_index_enabled:
+        return None
     for _ in range(TRIES_MAX):
         found = seen or await glance(workspace, scope, last=last, wanted=wish.wanted)
         seen = None
@@ -206,7 +208,8 @@ async def _read_one_by_one(workspace: Workspace, scope: Scope, ids: Sequence[str
 async def _without_index(workspace: Workspace, scope: Scope, last: str | None, wish: _Wish) -> EntriesPage:
     """The same page, in the same order, from the things themselves; the index is made anew behind the answer."""
     workspace.counters.add(LIST_FALLBACKS, scope.collection)
-    if workspace.index_memory.may_rebuild(scope, workspace.clock.now_ms()):
+    is_used = workspace.settings.unity_catalog.preview_index_enabled
+    if is_used and workspace.index_memory.may_rebuild(scope, workspace.clock.now_ms()):
         await workspace.background.run("rebuild index", rebuild(workspace, scope))
     names = await written_names(workspace, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]

@@ -153,8 +153,11 @@ class Layout(NamedTuple):
         (uuid,) = self._parts(key, self.securables_folder(), _JSON, count=1)
         return decoded(uuid)
 
+    def all_model_versions_folder(self) -> str:
+        return f"{self.root}model_versions/"
+
     def model_versions_folder(self, model_uuid: str) -> str:
-        return f"{self.root}model_versions/{encoded(model_uuid)}/"
+        return f"{self.all_model_versions_folder()}{encoded(model_uuid)}/"
 
     def model_version(self, model_uuid: str, version: int) -> str:
         """Spelled so that the order of keys is that of the versions."""

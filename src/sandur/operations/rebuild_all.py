@@ -1,0 +1,29 @@
+"""Making the list indexes of a whole workspace anew: an explicit repair, beside what servers do by themselves."""
+
+from collections.abc import AsyncIterator
+
+from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.errors import SandurError
+from sandur.operations.index_rebuild import rebuild
+from sandur.operations.index_truth import keys_below, written_names
+from sandur.operations.workspace import Workspace
+
+
+async def rebuild_all(
+    workspace: Workspace, catalog: str | None = None
+) -> AsyncIterator[tuple[Scope, SandurError | None]]:
+    """Every index of a catalog, or of all catalogs, one by one: its scope, and why it could not be made anew, if so."""
+    catalogs = [catalog] if catalog else list(await written_names(workspace, CATALOGS))
+    scopes = [] if catalog else [CATALOGS]
+    for name in catalogs:
+        scopes.append(children_of(name, None))
+        folder = workspace.layout.namespaces_folder(name)
+        namespaces = [workspace.layout.read_namespace(key) async for key in keys_below(workspace, folder)]
+        scopes += [scope for namespace in namespaces for scope in (children_of(name, namespace), names_of(namespace))]
+    for scope in scopes:
+        try:
+            await rebuild(workspace, scope)
+        except SandurError as error:
+            yield scope, error
+        else:
+            yield scope, None
