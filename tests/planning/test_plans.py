@@ -11,7 +11,9 @@ from sandur.operations.planning.planning import Cancelled, Completed, Failed, Su
 from sandur.operations.planning.tokens import Run, encoded_task
 from sandur.operations.register import register_table
 from sandur.storage.local import LocalStore
+from sandur.storage.object_store import Stored
 from tests.fakes.spy_store import SpyStore
+from tests.fakes.wrapping_store import WrappingStore
 from tests.operations.asking import NAMESPACE, request
 from tests.planning.planners import tasks_in
 from tests.planning.serving import (
@@ -145,16 +147,26 @@ async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_pa
     assert caught.value.subject == "plan task"
 
 
+class StuckStore(WrappingStore):
+    """Never answers when it is asked for a manifest."""
+
+    async def get(self, key: str) -> Stored | None:
+        if "/m1-" in key:
+            await asyncio.Event().wait()
+        return await super().get(key)
+
+
 async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, plan_wait="PT0S")
+    fleet = Fleet(tmp_path, store=StuckStore(LocalStore(tmp_path, fsync="never")), plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
     result = await asked(server)
     assert isinstance(result, Submitted)
+    (work,) = server.plans._tasks.values()
 
     await cancelled(server, result.plan_id)
-    await asyncio.sleep(0)
 
-    assert all(task.done() for task in server.plans._tasks.values())
+    await asyncio.wait([work])
+    assert work.cancelled()
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 

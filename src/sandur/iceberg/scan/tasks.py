@@ -1,7 +1,10 @@
-"""File scan tasks as clients get them: JSON with everything that reading a file takes."""
+"""File scan tasks as clients get them: JSON with everything that reading a file takes, written column by column."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sandur.iceberg.expressions.values import Json, Value, from_bytes, spelled
 from sandur.iceberg.raw_json import encode
@@ -13,6 +16,8 @@ from sandur.iceberg.types import Primitive
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
 _NUMBERS: Final = ("sort_order_id", "content_offset", "content_size_in_bytes")
+_LISTS: Final = ("split_offsets", "equality_ids")
+_NEEDS_ESCAPES: Final = r'["\\\x00-\x1f]'
 
 
 class Tasks:
@@ -23,18 +28,32 @@ class Tasks:
         self._tasks: list[bytes] = []
         self._deletes: list[bytes] = []
         self._places: dict[tuple[int, int], int] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self._tasks)
+        self.count = 0
 
     def add(self, entries: Entries, rows: Sequence[int], residuals: Residuals, deletes: DeleteIndex) -> None:
-        files = file_objects(entries, rows, self._stats_ids)
-        applied = deletes.of(entries, rows)
-        for row, file, found in zip(rows, files, applied, strict=True):
-            residual = residuals.spelled[int(residuals.kinds[row])]
-            references = b"" if not found else b',"delete-file-references":' + encode(self._referred(found))
-            self._tasks.append(b'{"data-file":' + file + references + b',"residual-filter":' + residual + b"}")
+        """The tasks of these files; none of them twice in one answer."""
+        if not rows:
+            return
+        spelled_residuals = pa.array([text.decode() for text in residuals.spelled], type=pa.string())
+        self._tasks.append(
+            _as_one_text(
+                _joined(
+                    '{"data-file":',
+                    file_texts(entries, rows, self._stats_ids),
+                    self._references(entries, rows, deletes),
+                    ',"residual-filter":',
+                    spelled_residuals.take(pa.array(residuals.kinds[list(rows)])),
+                    "},",
+                )
+            )
+        )
+        self.count += len(rows)
+
+    def _references(self, entries: Entries, rows: Sequence[int], deletes: DeleteIndex) -> "pa.Array | str":
+        if not deletes.count:
+            return ""
+        found = [b"" if not files else _reference(self._referred(files)) for files in deletes.of(entries, rows)]
+        return pa.array([text.decode() for text in found], type=pa.string())
 
     def _referred(self, found: Sequence[DeleteFile]) -> list[int]:
         return [self._place(file) for file in found]
@@ -50,74 +69,108 @@ class Tasks:
     def fields(self) -> bytes:
         """The two lists as fields of a JSON object, without its braces. Delete files only where tasks refer to some."""
         deletes = b',"delete-files":[' + b",".join(self._deletes) + b"]" if self._deletes else b""
-        return b'"file-scan-tasks":[' + b",".join(self._tasks) + b"]" + deletes
+        return b'"file-scan-tasks":[' + b"".join(self._tasks).removesuffix(b",") + b"]" + deletes
+
+
+def _reference(places: Sequence[int]) -> bytes:
+    return b',"delete-file-references":' + encode(places)
+
+
+def _joined(*parts: "pa.Array | str") -> pa.Array:
+    """The parts of every row, one after the other; a text is the same in all of them."""
+    texts = [part if isinstance(part, pa.Array) else pa.scalar(part, type=pa.string()) for part in parts]
+    return pc.binary_join_element_wise(*texts, "")
+
+
+def _as_one_text(column: pa.Array) -> bytes:
+    """All rows, one right behind the other."""
+    _, offsets, content = column.buffers()
+    places = memoryview(offsets).cast("i")
+    return bytes(memoryview(content)[places[column.offset] : places[column.offset + len(column)]])
 
 
 def file_objects(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> list[bytes]:
     """Each of the files as a JSON object."""
-    if not rows:
-        return []
-    columns = entries.columns
-    taken = columns.batch.take(rows)
-    plain = ManifestColumns(taken)
-    partitions = partition_rows(entries, plain)
-    paths = plain.column("file_path").to_pylist()
-    formats = plain.column("file_format").to_pylist()
-    contents = plain.column("content").to_pylist()
-    sizes = plain.column("file_size_in_bytes").to_pylist()
-    counts = plain.column("record_count").to_pylist()
-    optional = _optional(entries, plain, rows)
-    stats = [_statistics(plain, row, stats_ids) for row in range(len(rows))] if stats_ids else None
-    found = []
-    for row, path in enumerate(paths):
-        file: dict[str, Json] = {
-            "spec-id": entries.spec.spec_id or 0,
-            "content": _CONTENTS[contents[row]],
-            "file-path": path,
-            "file-format": formats[row].lower(),
-            "partition": partitions[row],
-            "file-size-in-bytes": sizes[row],
-            "record-count": counts[row],
-        }
-        for name, values in optional.items():
-            if values[row] is not None:
-                file[name] = values[row]
-        if stats is not None:
-            file |= stats[row]
-        found.append(encode(file))
-    return found
+    return [text.encode() for text in file_texts(entries, rows, stats_ids).to_pylist()]
 
 
-def _optional(entries: Entries, plain: ManifestColumns, rows: Sequence[int]) -> dict[str, list[Json]]:
-    """What a file may have beside the rest, by its name in JSON; columns that are empty are left out."""
-    found: dict[str, list[Json]] = {}
-    for name in ("split_offsets", "sort_order_id", "equality_ids", "referenced_data_file", *_NUMBERS[1:]):
+def file_texts(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> pa.Array:
+    """Each of the files as a JSON object, in a column of texts."""
+    plain = ManifestColumns(entries.columns.batch.take(pa.array(rows, type=pa.int64())))
+    contents = pa.array(_CONTENTS, type=pa.string())
+    statistics = _statistics(plain, stats_ids) if stats_ids else ""
+    return _joined(
+        f'{{"spec-id":{entries.spec.spec_id or 0},"content":"',
+        contents.take(plain.column("content")),
+        '","file-path":',
+        _quoted(plain.column("file_path")),
+        ',"file-format":"',
+        pc.utf8_lower(plain.column("file_format")),
+        '","partition":[',
+        *_partition(entries, plain),
+        '],"file-size-in-bytes":',
+        plain.column("file_size_in_bytes").cast(pa.string()),
+        ',"record-count":',
+        plain.column("record_count").cast(pa.string()),
+        *_optional(entries, plain, rows),
+        statistics,
+        "}",
+    )
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Texts as JSON. Hardly any has something in it that has to be escaped."""
+    if pc.any(pc.match_substring_regex(texts, _NEEDS_ESCAPES)).as_py():
+        return pa.array([encode(text).decode() for text in texts.to_pylist()], type=pa.string())
+    return _joined('"', texts, '"')
+
+
+def _optional(entries: Entries, plain: ManifestColumns, rows: Sequence[int]) -> list[pa.Array]:
+    """What a file may have beside the rest; columns that are empty are left out."""
+    found: list[tuple[str, pa.Array]] = []
+    for name in (*_NUMBERS, *_LISTS, "referenced_data_file", "key_metadata"):
         column = plain.column(name)
-        if column.null_count < len(column):
-            found[name.replace("_", "-")] = column.to_pylist()
-    keys = plain.column("key_metadata")
-    if keys.null_count < len(keys):
-        found["key-metadata"] = [None if key is None else key.hex().upper() for key in keys.to_pylist()]
+        if column.null_count == len(column):
+            continue
+        if name in _NUMBERS:
+            found.append((name, column.cast(pa.string())))
+        elif name in _LISTS:
+            joined = pc.binary_join(column.cast(pa.list_(pa.string())), ",")
+            found.append((name, _joined("[", joined, "]")))
+        elif name == "key_metadata":
+            keys = [None if key is None else encode(key.hex().upper()).decode() for key in column.to_pylist()]
+            found.append((name, pa.array(keys, type=pa.string())))
+        else:
+            known = [None if text is None else encode(text).decode() for text in column.to_pylist()]
+            found.append((name, pa.array(known, type=pa.string())))
     first = entries.first_row_ids
     if first.valid.any():
-        found["first-row-id"] = [int(first.values[row]) if first.valid[row] else None for row in rows]
+        chosen = list(rows)
+        numbers = pa.array(first.values[chosen], mask=~first.valid[chosen])
+        found.append(("first_row_id", numbers.cast(pa.string())))
+    empty = pa.scalar("", type=pa.string())
+    return [pc.coalesce(_joined(f',"{name.replace("_", "-")}":', column), empty) for name, column in found]
+
+
+def _partition(entries: Entries, plain: ManifestColumns) -> "list[pa.Array | str]":
+    """The partition values in the order of the spec's fields, with commas between them."""
+    found: list[pa.Array | str] = []
+    for field in entries.spec.fields:
+        field_id = field.field_id or 0
+        name = f"partition.{field_id}"
+        if found:
+            found.append(",")
+        found.append(_partition_texts(plain.column(name), entries.types.get(field_id)) if plain.has(name) else "null")
     return found
 
 
-def partition_rows(entries: Entries, plain: ManifestColumns) -> list[list[Json]]:
-    """The partition of every row as JSON values, in the order of the spec's fields."""
-    fields = [field.field_id or 0 for field in entries.spec.fields]
-    if not fields:
-        return [[] for _ in range(plain.count)]
-    columns = [_partition_column(plain, field_id, entries.types.get(field_id)) for field_id in fields]
-    return [list(values) for values in zip(*columns, strict=True)]
-
-
-def _partition_column(plain: ManifestColumns, field_id: int, kind: Primitive | None) -> list[Json]:
-    name = f"partition.{field_id}"
-    if not plain.has(name):
-        return [None] * plain.count
-    return [None if value is None else _partition_value(kind, value) for value in plain.column(name).to_pylist()]
+def _partition_texts(column: pa.Array, kind: Primitive | None) -> pa.Array:
+    """Every value is spelled once, however many files have it."""
+    encoded = column.dictionary_encode()
+    texts = pa.array(
+        [encode(_partition_value(kind, value)).decode() for value in encoded.dictionary.to_pylist()], type=pa.string()
+    )
+    return pc.coalesce(texts.take(encoded.indices), pa.scalar("null", type=pa.string()))
 
 
 def _partition_value(kind: Primitive | None, value: Value) -> Json:
@@ -129,19 +182,16 @@ def _partition_value(kind: Primitive | None, value: Value) -> Json:
     return value if kind is None else spelled(kind, value)
 
 
-def _statistics(plain: ManifestColumns, row: int, stats_ids: frozenset[int]) -> Mapping[str, Json]:
+def _statistics(plain: ManifestColumns, stats_ids: frozenset[int]) -> pa.Array:
     """Counts, and bounds as the hex of their binary form, which is what clients read."""
-    found: dict[str, Json] = {}
+    rows: list[dict[str, dict[str, list[Json]]]] = [{} for _ in range(plain.count)]
     for which in (*COUNTS, *BOUNDS):
-        keys: list[Json] = []
-        values: list[Json] = []
         for field_id in plain.ids_of(which):
             if field_id not in stats_ids:
                 continue
-            value = plain.column(f"{which}.{field_id}")[row].as_py()
-            if value is not None:
-                keys.append(field_id)
-                values.append(value.hex().upper() if isinstance(value, bytes) else value)
-        if keys:
-            found[which.replace("_", "-")] = {"keys": keys, "values": values}
-    return found
+            for row, value in zip(rows, plain.column(f"{which}.{field_id}").to_pylist(), strict=True):
+                if value is not None:
+                    pairs = row.setdefault(which.replace("_", "-"), {"keys": [], "values": []})
+                    pairs["keys"].append(field_id)
+                    pairs["values"].append(value.hex().upper() if isinstance(value, bytes) else value)
+    return pa.array(["," + encode(row).decode()[1:-1] if row else "" for row in rows], type=pa.string())
