@@ -21,6 +21,7 @@ from sandur.operations.janitors.segments import SEGMENTS
 from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
 from sandur.operations.janitors.transactions import TRANSACTIONS
+from sandur.operations.janitors.unity import UNITY
 from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import BEFORE_TENANTS, Layout, layout_of
@@ -39,6 +40,7 @@ JANITORS: Final = (
     POINTERS,
     DELTA_STAGES,
     DELTA_TABLES,
+    *UNITY,
     COMMIT_CLAIMS,
     CLAIMS,
     MARKS,

@@ -1,0 +1,90 @@
+"""What only Unity Catalog's API makes, once it is over: taken away a day later, and nothing that is needed."""
+
+import asyncio
+import contextlib
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.model_versions import ModelVersion
+from sandur.catalog.users import Email, UserResource
+from sandur.operations.catalogs import create_catalog
+from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.unity import model_versions, securables, users
+from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import list_all
+from tests.fakes.dying_store import Died, DyingStore
+from tests.operations.asking import NAMESPACE, keyed, request
+from tests.operations.janitoring import LONG_MS, Shore
+
+VOLUME = Identifier(*NAMESPACE, "v")
+MODEL = Identifier(*NAMESPACE, "m")
+
+
+async def make_volume(server: Workspace, label: str = "volume") -> object:
+    return await securables.create_volume(
+        server, VOLUME, volume_type="MANAGED", location=None, comment=None, request=keyed(label)
+    )
+
+
+async def keys(shore: Shore, folder: str) -> list[str]:
+    return [listed.key for listed in await list_all(shore.store, folder)]
+
+
+async def test_a_volume_that_never_got_its_name_is_swept_and_one_that_lives_is_not() -> None:
+    shore = await Shore.furnished()
+    folder = shore.server().layout.securables_folder()
+    for dies_at in range(1, 40):
+        server = shore.server(DyingStore(shore.store, dies_at=dies_at, after=True))
+        with contextlib.suppress(Died):
+            await make_volume(server, f"volume {dies_at}")
+        await server.background.drain()
+        await asyncio.sleep(0)
+        if await keys(shore, folder):
+            break
+    assert len(await keys(shore, folder)) == 1
+
+    for _ in range(4):
+        shore.clock.advance(LONG_MS)
+        await shore.sweep()
+
+    assert await keys(shore, folder) == []
+    living = shore.server()
+    await make_volume(living, "again")
+    await living.background.drain()
+    shore.clock.advance(LONG_MS)
+    await shore.sweep()
+    assert (await securables.load_securable(shore.server(), VOLUME, "volume")).uuid
+    assert not shore.trouble
+
+
+async def test_what_was_dropped_leaves_nothing_behind() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    await create_catalog(server, "gone", root=None, properties={}, request=request("gone"))
+    await drop_catalog(server, "gone", force=False, request=keyed("drop gone"))
+    await make_volume(server)
+    await securables.drop_securable(server, VOLUME, "volume", keyed("drop v"))
+    user = await users.create_user(server, UserResource(emails=(Email("me@x.org"),)), request("user"))
+    await users.drop_user(server, user.id, keyed("drop user"))
+    await securables.create_model(server, MODEL, comment=None, request=request("model"))
+    for number in range(2):
+        wanted = model_versions.NewVersion("source", None, None)
+        await model_versions.create_version(server, MODEL, wanted, request(f"version {number}"))
+    await model_versions.drop_version(server, MODEL, 1, keyed("drop version"))
+    await server.background.drain()
+    layout = server.layout
+
+    for _ in range(5):
+        shore.clock.advance(LONG_MS)
+        await shore.sweep()
+
+    fresh = shore.server()
+    assert await keys(shore, layout.catalogs_folder()) == [layout.catalog("main")]
+    assert await keys(shore, layout.users_folder()) == []
+    model = await securables.load_securable(fresh, MODEL, "model")
+    assert await keys(shore, layout.securables_folder()) == [layout.securable(model.uuid)]
+    assert await keys(shore, layout.model_versions_folder(model.uuid)) == [layout.model_version(model.uuid, 2)]
+    third: ModelVersion = await model_versions.create_version(
+        fresh, MODEL, model_versions.NewVersion("source", None, None), request("third")
+    )
+    assert third.version == 3
+    assert not shore.trouble
