@@ -1,151 +1,144 @@
-"""`make demo`: a fresh folder, a server, PyIceberg and Spark on the same tables, and what came out of it."""
+"""`make demo`: a fresh folder, a server, PyIceberg, DuckDB and Spark on the same tables, and what came out of it."""
 
-import itertools
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
 from pathlib import Path
-from typing import Any
 
+import duckdb
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from rich.console import Console
-from rich.rule import Rule
-from rich.table import Table
-from rich.tree import Tree
 
+from demo.duckdb_sessions import session
 from demo.racer import FIRST_ID
 from demo.server import running_server
+from demo.showing import (
+    goodbye,
+    said_by,
+    say,
+    show_folder,
+    show_history,
+    show_readings,
+    show_rows,
+    show_statement,
+    step,
+)
 
 ORDERS = pa.table({"id": [1, 2, 3], "country": ["IS", "DK", "IS"], "amount": [10.5, 20.0, 7.25]})
 MORE_ORDERS = pa.table({"id": [4], "country": ["FO"], "amount": [120.0]})
-SPARK_SECONDS_MAX = 600
-
-console = Console(width=110, highlight=False)
+DUCKDB_STATEMENTS = (
+    "BEGIN",
+    "CREATE TABLE sandur.sales.countries AS SELECT * FROM (VALUES ('IS', 'Iceland'), ('DK', 'Denmark')) c (code, name)",
+    "INSERT INTO sandur.sales.orders VALUES (6, 'DK', 42.0)",
+    "COMMIT",
+)
+RACERS = 4
+SECONDS_MAX = 600
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sandur-demo-") as folder:
         store = Path(folder) / "store"
-        step("1. A server on a fresh folder. No database, no lock service: the folder is all there is.")
         with running_server(store) as url:
-            console.print(f"   serving {store} at {url}")
-            catalog = load_catalog("sandur", type="rest", uri=url, warehouse="main")
+            with step(1, "A server on a fresh folder. No database, no lock service: the folder is all there is."):
+                say(f"serving {store} at {url}")
+                catalog = load_catalog("sandur", type="rest", uri=url, warehouse="main")
             write_with_pyiceberg(catalog)
+            duck = session(url)
+            write_with_duckdb(duck)
             write_with_spark(url)
-            read_with_pyiceberg(catalog)
-            race(url)
-        show_receipts(store)
-        show_folder(store)
+            read_with_all(catalog, duck)
+            race(catalog, url)
+            show_the_past(catalog, duck, store)
+        with step(8, "What lies in the folder: plain files, changed only by compare-and-swap."):
+            show_folder(store)
     goodbye()
     return 0
 
 
-def step(text: str) -> None:
-    console.print()
-    console.print(Rule(text, align="left", style="cyan"))
-
-
 def write_with_pyiceberg(catalog: Catalog) -> None:
-    step("2. PyIceberg creates a table and appends to it.")
-    catalog.create_namespace("sales")
-    table = catalog.create_table("sales.orders", schema=ORDERS.schema)
-    table.append(ORDERS)
-    table.append(MORE_ORDERS)
-    show_rows("sales.orders", catalog.load_table("sales.orders").scan().to_arrow())
+    with step(2, "PyIceberg creates a table and appends to it."):
+        catalog.create_namespace("sales")
+        table = catalog.create_table("sales.orders", schema=ORDERS.schema)
+        table.append(ORDERS)
+        table.append(MORE_ORDERS)
+        show_rows("sales.orders", table.scan().to_arrow())
+
+
+def write_with_duckdb(duck: duckdb.DuckDBPyConnection) -> None:
+    with step(3, "DuckDB reads it, and changes two tables in one transaction."):
+        totals = "SELECT country, sum(amount) AS total FROM sandur.sales.orders GROUP BY country"
+        show_statement("duckdb", totals)
+        show_rows("by country", duck.execute(totals).to_arrow_table())
+        for statement in DUCKDB_STATEMENTS:
+            show_statement("duckdb", statement)
+            duck.execute(statement)
 
 
 def write_with_spark(url: str) -> None:
-    step("3. Spark merges, deletes, makes a table of a query, and a view. (It starts a JVM; that takes a while.)")
-    if shutil.which("java") is None:
-        console.print("   [yellow]skipped: Java is not installed[/]")
-        return
-    command = [sys.executable, "-m", "demo.spark", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SPARK_SECONDS_MAX, check=False)
-    if done.returncode:
-        console.print(done.stderr[-3_000:], markup=False)
-        raise SystemExit("demo: Spark failed")
-    console.print(done.stdout.rstrip(), markup=False)
+    with step(4, "Spark merges, deletes, makes a table of a query, and a view.", waiting="starting a JVM …"):
+        if shutil.which("java") is None:
+            say("[yellow]skipped: Java is not installed[/]")
+            return
+        process = subprocess.Popen(
+            [sys.executable, "-m", "demo.spark", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        errors: list[str] = []
+        # Both are read as they come: a pipe that nobody reads stops who writes to it.
+        reader = threading.Thread(target=lambda: errors.extend(process.stderr or ()), daemon=True)
+        watchdog = threading.Timer(SECONDS_MAX, process.kill)
+        reader.start()
+        watchdog.start()
+        for line in process.stdout or ():
+            said_by(line)
+        failed = process.wait()
+        watchdog.cancel()
+        reader.join()
+        if failed:
+            said_by("".join(errors)[-3_000:])
+            raise SystemExit("demo: Spark failed")
 
 
-def read_with_pyiceberg(catalog: Catalog) -> None:
-    step("4. PyIceberg reads what Spark left, and its history.")
-    for name in sorted(identifier[-1] for identifier in catalog.list_tables("sales")):
-        show_rows(f"sales.{name}", catalog.load_table(f"sales.{name}").scan().to_arrow())
-    table = Table("snapshot", "operation", "rows", title="Snapshots of sales.orders", title_justify="left")
-    for snapshot in catalog.load_table("sales.orders").metadata.snapshots:
-        summary: Any = snapshot.summary
-        table.add_row(str(snapshot.snapshot_id), summary.operation.value, summary["total-records"])
-    console.print(table)
+def read_with_all(catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
+    """Spark said above what it sees; the others must agree about what it left."""
+    with step(5, "Everybody reads what the others wrote."):
+        names = sorted(identifier[-1] for identifier in catalog.list_tables("sales"))
+        readings: dict[str, dict[str, object]] = {"PyIceberg": {}, "DuckDB": {}}
+        for name in names:
+            scanned = catalog.load_table(f"sales.{name}").scan().to_arrow()
+            readings["PyIceberg"][name] = f"{scanned.num_rows} rows"
+            readings["DuckDB"][name] = f"{duck.table(f'sandur.sales.{name}').count('*').fetchall()[0][0]} rows"
+        show_readings(readings)
+        show_rows("sales.orders", catalog.load_table("sales.orders").scan().to_arrow())
+        if readings["PyIceberg"] != readings["DuckDB"]:
+            raise SystemExit("demo: the engines do not agree")
 
 
-def race(url: str) -> None:
-    step("5. Four writers append to one table at the same time.")
-    command = [sys.executable, "-m", "demo.racer", url]
-    racers = [subprocess.Popen([*command, str(number)]) for number in range(4)]
-    if any(racer.wait(timeout=SPARK_SECONDS_MAX) for racer in racers):
-        raise SystemExit("demo: a writer failed")
-    table = load_catalog("sandur", type="rest", uri=url, warehouse="main").load_table("sales.orders")
-    written = [row for row in table.scan().to_arrow().to_pylist() if row["id"] >= FIRST_ID]
-    console.print(f"   20 appends by 4 processes; rows found: {len(written)}, none lost, none doubled")
+def race(catalog: Catalog, url: str) -> None:
+    with step(6, "Four writers append to one table at the same time.", waiting="racing …"):
+        command = [sys.executable, "-m", "demo.racer", url]
+        racers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE, text=True) for n in range(RACERS)]
+        ended = [(racer.communicate(timeout=SECONDS_MAX)[1], racer.returncode) for racer in racers]
+        if failures := [errors for errors, code in ended if code]:
+            said_by(failures[0])
+            raise SystemExit("demo: a writer failed")
+        say(
+            f"{sum(errors.count('retrying') for errors, _ in ended)} times somebody was faster, and the writer tried again"
+        )
+        found = catalog.load_table("sales.orders").scan(row_filter=f"id >= {FIRST_ID}").to_arrow()
+        say(f"20 appends by 4 processes; rows found: {found.num_rows}, none lost, none doubled")
 
 
-def show_receipts(store: Path) -> None:
-    step("6. Every commit left a receipt; those of one table form a chain.")
-    receipts = [json.loads(path.read_bytes()) for path in sorted(store.rglob("events/*/iceberg/committed/*.json"))]
-    table = Table(
-        "version", "operation", "snapshot", "by", "file", title="Receipts of sales.orders", title_justify="left"
-    )
-    uuid = min(receipts, key=lambda receipt: receipt["committed_at_ms"])["table_uuid"]
-    chain = sorted((r for r in receipts if r["table_uuid"] == uuid), key=lambda r: r["metadata_version"])
-    for receipt in [*chain[:6], *chain[-2:]]:
-        client = receipt["source"].get("client", "").partition(" ")[0]
-        file_name = receipt["metadata_location"].rpartition("/")[2][:24] + "…"
-        row = (receipt["metadata_version"], receipt["operation"], receipt["snapshot_id"], client, file_name)
-        table.add_row(*("" if value is None else str(value) for value in row))
-    console.print(table)
-    links = itertools.pairwise(chain)
-    whole = all(later["previous_metadata_location"] == earlier["metadata_location"] for earlier, later in links)
-    console.print(f"   {len(chain)} receipts, {'one unbroken chain' if whole else 'WITH A HOLE'}")
-
-
-def show_folder(store: Path) -> None:
-    step("7. What lies in the folder: plain files, changed only by compare-and-swap.")
-    tree = Tree("store/")
-    for path, count in sorted(_folders(store).items()):
-        tree.add(f"{path}/  [dim]{count} files[/]")
-    console.print(tree)
-
-
-def _folders(store: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for path in store.rglob("*"):
-        parts = path.relative_to(store).parts
-        if path.is_file() and parts[0] != ".sandur":
-            key = "/".join(parts[: min(len(parts) - 1, 4)])
-            counts[key] = counts.get(key, 0) + 1
-    return counts
-
-
-def show_rows(title: str, rows: pa.Table) -> None:
-    table = Table(*rows.column_names, title=title, title_justify="left")
-    for row in sorted(rows.to_pylist(), key=lambda row: str(next(iter(row.values())))):
-        table.add_row(*(str(value) for value in row.values()))
-    console.print(table)
-
-
-def goodbye(lines: Sequence[str] = ()) -> None:
-    step("Go on")
-    for line in lines or (
-        "make serve              a server on ./sandur-data, with lines to paste into Spark, PyIceberg and others",
-        "sandur probe --store s3://bucket/prefix    whether a bucket keeps what Sandur rests on",
-        "docs/architecture.md    how it is built",
-        "docs/protocol.md        why it stays right when something dies",
-    ):
-        console.print(f"   {line}")
+def show_the_past(catalog: Catalog, duck: duckdb.DuckDBPyConnection, store: Path) -> None:
+    with step(7, "The past: every commit left a receipt that says who made it; those of a table form a chain."):
+        table = catalog.load_table("sales.orders")
+        show_history(store, str(table.metadata.table_uuid))
+        first = table.history()[0].snapshot_id
+        travel = f"SELECT count(*) FROM sandur.sales.orders AT (VERSION => {first})"  # noqa: S608 - a number we read
+        show_statement("duckdb", travel)
+        say(f"{duck.execute(travel).fetchall()[0][0]} rows, as PyIceberg wrote them first")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""What the demonstration shows: steps with the time they took, rows, history, and what lies in the folder."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+console = Console(width=110, highlight=False)
+
+_STEPS = 8
+_FOLDER_DEPTH = 4
+_FIRST_COMMITS = 8
+_LAST_COMMITS = 2
+
+
+@contextlib.contextmanager
+def step(number: int, text: str, *, waiting: str = "") -> Iterator[None]:
+    """Announce a step, turn a spinner while it waits, and say how long it took."""
+    console.print()
+    console.print(Rule(f"{number}/{_STEPS}  {text}", align="left", style="cyan"))
+    began = time.monotonic()
+    with console.status(waiting) if waiting else contextlib.nullcontext():
+        yield
+    say(f"[dim]{time.monotonic() - began:.1f} s[/]")
+
+
+def say(text: str) -> None:
+    console.print(f"   {text}")
+
+
+def said_by(line: str) -> None:
+    """What another process printed, as it is."""
+    console.print(Text(f"   {line.rstrip()}"), soft_wrap=True)
+
+
+def show_statement(engine: str, statement: str) -> None:
+    console.print(Text(f"   {engine}> ", style="dim"), Text(statement), sep="", soft_wrap=True)
+
+
+def show_rows(title: str, rows: pa.Table) -> None:
+    table = Table(*rows.column_names, title=title, title_justify="left")
+    for row in sorted(rows.to_pylist(), key=lambda row: str(next(iter(row.values())))):
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
+
+
+def show_readings(readings: dict[str, dict[str, object]]) -> None:
+    """What each engine found in each table."""
+    names = list(next(iter(readings.values())))
+    table = Table("", *(f"sales.{name}" for name in names))
+    for engine, found in readings.items():
+        table.add_row(engine, *(str(found[name]) for name in names))
+    console.print(table)
+
+
+def show_history(store: Path, table_uuid: str) -> None:
+    """The receipts of one table, and whether each says what came before it."""
+    receipts = [json.loads(path.read_bytes()) for path in store.rglob("events/*/iceberg/committed/*.json")]
+    chain = sorted(
+        (one for one in receipts if one["table_uuid"] == table_uuid), key=lambda one: one["metadata_version"]
+    )
+    table = Table("version", "operation", "snapshot", "by", title="Commits to sales.orders", title_justify="left")
+    for receipt in [*chain[:_FIRST_COMMITS], *chain[_FIRST_COMMITS:][-_LAST_COMMITS:]]:
+        client = receipt["source"].get("client", "").partition(" ")[0]
+        if client.startswith("Apache-HttpClient"):  # All that Iceberg's Java library says of itself.
+            client = f"Spark ({client})"
+        row = (receipt["metadata_version"], receipt["operation"], receipt["snapshot_id"], client)
+        table.add_row(*("" if value is None else str(value) for value in row))
+    console.print(table)
+    links = pairwise(chain)
+    whole = all(later["previous_metadata_location"] == earlier["metadata_location"] for earlier, later in links)
+    say(f"{len(chain)} receipts, {'one unbroken chain' if whole else 'WITH A HOLE'}")
+
+
+def show_folder(store: Path) -> None:
+    tree = Tree("store/")
+    for path, count in sorted(_folders(store).items()):
+        tree.add(f"{path}/  [dim]{count} files[/]")
+    console.print(tree)
+
+
+def _folders(store: Path) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for path in store.rglob("*"):
+        parts = path.relative_to(store).parts
+        if path.is_file() and parts[0] != ".sandur":
+            key = "/".join(parts[: min(len(parts) - 1, _FOLDER_DEPTH)])
+            counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def goodbye() -> None:
+    console.print()
+    console.print(Rule("Go on", align="left", style="cyan"))
+    for line in (
+        "make serve              a server on ./sandur-data, with lines to paste into every engine",
+        "docs/engines.md         recipes for each engine, and what each was seen to do",
+        "sandur spark-config     the options of a Spark session; in Python: sandur.spark.session()",
+        "sandur probe --store s3://bucket/prefix    whether a bucket keeps what Sandur rests on",
+        "docs/architecture.md    how it is built",
+        "docs/protocol.md        why it stays right when something dies",
+    ):
+        say(line)
