@@ -55,8 +55,11 @@ bench: $(READY) ## Measure, beside raw calls and peers, as ratios; results go to
 crash: $(READY) ## Run the full crash matrix
 	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/statemachine
 
-interop: $(READY) ## Run real engines against a running server
-	@$(BIN)/python -m pytest -m '' tests/interop
+# Engines that need an environment of their own install it when first asked for, below .tools. One engine alone:
+# .venv/bin/python -m pytest -m '' tests/interop/test_duckdb.py && .venv/bin/python -m tests.interop.matrix
+interop: $(READY) ## Run real engines against a running server, and tell what each can do
+	@$(BIN)/python -m tests.interop.matrix fresh
+	@$(BIN)/python -m pytest -m '' tests/interop; tests=$$?; $(BIN)/python -m tests.interop.matrix; exit $$tests
 
 rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.rck

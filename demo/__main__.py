@@ -124,9 +124,8 @@ def race(catalog: Catalog, url: str) -> None:
         if failures := [errors for errors, code in ended if code]:
             said_by(failures[0])
             raise SystemExit("demo: a writer failed")
-        say(
-            f"{sum(errors.count('retrying') for errors, _ in ended)} times somebody was faster, and the writer tried again"
-        )
+        retries = sum(errors.count("retrying") for errors, _ in ended)
+        say(f"{retries} times somebody was faster, and the writer tried again")
         found = catalog.load_table("sales.orders").scan(row_filter=f"id >= {FIRST_ID}").to_arrow()
         say(f"20 appends by 4 processes; rows found: {found.num_rows}, none lost, none doubled")
 
