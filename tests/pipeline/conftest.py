@@ -15,6 +15,9 @@ from tests.pipeline.world import World
 OPTIONS = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
+    # A few rows are not worth compiling queries for.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",

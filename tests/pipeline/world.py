@@ -20,7 +20,7 @@ from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed, ObjectStore, list_all
+from sandur.storage.object_store import ABSENT, Listed, ObjectStore, list_all
 from tests.operations.asking import commit, request, table
 
 T = TypeVar("T")
@@ -101,6 +101,9 @@ class World:
             assert stored
             found[listed.key] = stored.data
         return found
+
+    def put(self, key: str, data: bytes) -> None:
+        self.wait(self.store.put(key, data, expected=ABSENT))
 
     def remove(self, key: str) -> None:
         listed = self.wait(self.store.head(key))

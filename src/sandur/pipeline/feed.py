@@ -27,14 +27,13 @@ LISTED_AT_ONCE: Final = 50_000
 DATES_REMEMBERED_MAX: Final = 4
 STATE: Final = "state"
 _KIND: Final = "feed"
-_JSON: Final = ".json"
 _DIGEST_BITS: Final = 128
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the feed: the receipts that were found, the first of them at `first_position`. It never changes.
 
-    `receipts` are the keys below the folder of events, without their ending.
+    `receipts` are keys below the folder of events.
     """
 
     sequence: int
@@ -235,7 +234,7 @@ async def dates_listed(store: ObjectStore, layout: Layout) -> AsyncIterator[tupl
     folder = layout.events_folder()
     date, receipts = "", list[str]()
     async for listed in _listed(store, folder):
-        receipt = listed.key[len(folder) :].removesuffix(_JSON)
+        receipt = listed.key[len(folder) :]
         if date_of(receipt) != date:
             if receipts:
                 yield date, receipts
@@ -264,4 +263,4 @@ def _is_pending(receipt: str) -> bool:
 
 def key_of_receipt(layout: Layout, receipt: str) -> str:
     """The key of the object that an entry names."""
-    return f"{layout.events_folder()}{receipt}{_JSON}"
+    return f"{layout.events_folder()}{receipt}"

@@ -6,6 +6,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from sandur.catalog.records import DeltaTable
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.schema import Column, Schema
 from sandur.iceberg.snapshots import Snapshot
@@ -81,6 +82,47 @@ def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
         TABLES.name: [about],
         COLUMNS.name: _column_rows(uuid, current),
         SCHEMAS.name: [_schema_row(uuid, schema, schema_id) for schema in metadata.schemas],
+    }
+
+
+class _DeltaColumn(msgspec.Struct):
+    """A column of a Delta table as the catalog keeps it."""
+
+    name: str = ""
+    type_text: str = ""
+    position: int = 0
+    nullable: bool = True
+    comment: str | None = None
+
+
+def delta_rows(uuid: str, table: DeltaTable) -> Rows:
+    """What the catalog knows of a Delta table; its columns have no field ids, and are told by their positions."""
+    columns = msgspec.json.decode(table.columns, type=list[_DeltaColumn])
+    about: Row = {
+        "uuid": uuid,
+        "location": table.location,
+        "last_sequence_number": table.last_version,
+        "last_updated_at": clamped_ms(table.last_commit_ms or table.changed_ms or table.created_ms),
+        "column_count": len(columns),
+        "properties_json": _json(table.properties),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: [
+            {
+                "id": column_id(uuid, column.position),
+                "uuid": uuid,
+                "field_id": column.position,
+                "ordinal": column.position,
+                "path": column.name,
+                "column_name": column.name,
+                "type": column.type_text[:TEXT_MAX],
+                "is_required": not column.nullable,
+                "is_identifier": False,
+                "doc": column.comment,
+            }
+            for column in columns
+        ],
     }
 
 

@@ -27,7 +27,7 @@ from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
 MANIFEST: Final = "manifest.json"
-ROWS_PER_FILE_MAX: Final = 500_000
+ROWS_PER_FILE_MAX: Final = 200_000
 SWAPS_MAX: Final = 8
 _WRITTEN: Final = "key string, rows long, size_bytes long, sha256 string"
 

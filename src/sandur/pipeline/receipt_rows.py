@@ -6,8 +6,12 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.records import Tried
+from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
+from sandur.events.delta_receipts import DeltaReceipt
+from sandur.events.delta_receipts import commit_key as delta_commit_key
+from sandur.events.delta_receipts import receipt_key as delta_receipt_key
 from sandur.events.receipts import Receipt, commit_key, receipt_key
 from sandur.storage.layout import Layout
 
@@ -78,7 +82,6 @@ def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
     if any(number not in _INT64 for number in (*numbers, receipt.committed_at_ms)):
         raise _Wrong(CORRUPT, "a number has more than 64 bits")
     _check_place(layout, key, receipt)
-    source = receipt.source
     return {
         "format": "iceberg",
         "commit_key": receipt.commit_key,
@@ -93,6 +96,46 @@ def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
         "last_sequence_number": receipt.last_sequence_number,
         "committed_at": receipt.committed_at_ms,
         "committed_at_ms": receipt.committed_at_ms,
+        **_of_source(receipt.source),
+    }
+
+
+def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
+    """A version of a Delta table: its metadata file is the file in its log that became the version."""
+    try:
+        receipt = msgspec.json.decode(data, type=DeltaReceipt)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _Wrong(CORRUPT, f"not a receipt: {error}") from error
+    if receipt.version not in _INT64 or receipt.committed_at_ms not in _INT64:
+        raise _Wrong(CORRUPT, "a number has more than 64 bits")
+    if receipt.commit_key != delta_commit_key(receipt.table_uuid, receipt.version, receipt.file_name):
+        raise _Wrong(MISPLACED, "its key is not the hash of its table, version and file")
+    if receipt.event_id != _event_id(receipt) or key != delta_receipt_key(layout, receipt):
+        raise _Wrong(MISPLACED, "it lies where its content does not say")
+    return {
+        "format": "delta",
+        "commit_key": receipt.commit_key,
+        "event_id": receipt.event_id,
+        "table_uuid": receipt.table_uuid,
+        "metadata_location": delta_file(receipt.table_location, receipt.version, receipt.file_name),
+        "previous_commit_key": receipt.previous_commit_key,
+        "operation": "" if receipt.version else "create",
+        "metadata_version": receipt.version,
+        "last_sequence_number": receipt.version,
+        "committed_at": receipt.committed_at_ms,
+        "committed_at_ms": receipt.committed_at_ms,
+        **_of_source(receipt.source),
+    }
+
+
+def delta_file(location: str, version: int, staged_name: str = "") -> str:
+    """The file of a version in a Delta log: the staged one while a commit names it, otherwise the published one."""
+    folder = f"{location.rstrip('/')}/_delta_log"
+    return f"{folder}/_staged_commits/{staged_name}" if staged_name else f"{folder}/{version:020d}.json"
+
+
+def _of_source(source: Source) -> Row:
+    return {
         "source": source.kind,
         "principal": source.principal,
         "client": source.client,
@@ -115,7 +158,7 @@ def _is_hash(text: str) -> bool:
     return len(text) == len(commit_key("")) and all(character in "0123456789abcdef" for character in text)
 
 
-def _event_id(receipt: Receipt) -> str:
+def _event_id(receipt: Receipt | DeltaReceipt) -> str:
     return uuid_v7(receipt.committed_at_ms, int(receipt.commit_key, 16))
 
 
@@ -135,5 +178,6 @@ def receipt_of_row(row: Mapping[str, object]) -> Receipt:
 
 _KNOWN: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {
     ("iceberg", "iceberg_commit_committed", 1): _iceberg_commit,
+    ("delta", "delta_commit_committed", 1): _delta_commit,
 }
 """What is understood, by the folder it lies in, its type and its version; anything else is kept aside, and counted."""

@@ -13,6 +13,9 @@ from msgspec.structs import replace
 from sandur.catalog.records import Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SandurError
+from sandur.events.delta_receipts import first_commit
+from sandur.events.delta_receipts import receipt_key as delta_receipt_key
+from sandur.events.delta_receipts import receipt_of as delta_receipt_of
 from sandur.events.receipts import Receipt, commit_key, commit_key_of, receipt_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations import transactions_met
@@ -27,7 +30,7 @@ Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited",
 
 
 class Finding(NamedTuple):
-    """What was found out about one receipt of a table; `receipt` is what it should be, as far as can be told.
+    """What was found out about one receipt of a table; `receipt` is what it should be at `key`, as far as can be told.
 
     `is_exact`: those are the very bytes that the commit writes, as its head is known.
     """
@@ -35,7 +38,7 @@ class Finding(NamedTuple):
     status: Status
     table_uuid: str
     commit_key: str = ""
-    committed_at_ms: int = 0
+    key: str = ""
     receipt: bytes = b""
     is_exact: bool = False
     detail: str = ""
@@ -67,6 +70,24 @@ async def walked(workspace: Workspace, uuid: str, *, depth_max: int) -> AsyncIte
         yield finding
     if step is not None:
         yield Finding("depth_limited", pointer.table_uuid, detail=f"more than {depth_max} receipts")
+
+
+async def delta_walked(workspace: Workspace, uuid: str) -> AsyncIterator[Finding]:
+    """What there is to say about the receipts of a Delta table: of its first version and those its record holds.
+
+    The record keeps all that their receipts say, so that each is told to the last bit.
+    """
+    held = await workspace.delta_table(uuid).read()
+    if held is None or held.value.state not in {"live", "dropped"} or held.value.data_source_format != "DELTA":
+        return
+    table = held.value
+    first = [] if any(not commit.version for commit in table.commits) else [first_commit(table)]
+    for commit in (*reversed(table.commits), *first):
+        receipt = delta_receipt_of(table, commit)
+        key = delta_receipt_key(workspace.layout, receipt)
+        is_there = await workspace.store.head(key) is not None
+        data = b"" if is_there else msgspec.json.encode(receipt)
+        yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
 
 
 async def _counts(workspace: Workspace, pointer: Pointer) -> bool:
@@ -103,7 +124,7 @@ class _Walk:
             _, previous = await self._missing(step, time_ms)
             return Finding("damaged", self._pointer.table_uuid, step.commit_key, detail=f"{key}: {problem}"), previous
         receipt = msgspec.json.decode(stored.data, type=Receipt)
-        found = Finding("present", receipt.table_uuid, step.commit_key, time_ms)
+        found = Finding("present", receipt.table_uuid, step.commit_key, key)
         if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
             return found, None
         return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
@@ -116,10 +137,10 @@ class _Walk:
             metadata = await self._file(step.location)
             if metadata is None or not self._is_placed(step):
                 detail = f"{step.location}: nothing is left that says what its receipt said"
-                return Finding("unreadable", self._pointer.table_uuid, step.commit_key, time_ms, detail=detail), None
+                return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
             receipt, is_exact = await self._derived(step, metadata, time_ms), False
-        data = msgspec.json.encode(receipt)
-        found = Finding("missing", receipt.table_uuid, step.commit_key, time_ms, data, is_exact)
+        key = key_of(self._workspace.layout, step.commit_key, time_ms)
+        found = Finding("missing", receipt.table_uuid, step.commit_key, key, msgspec.json.encode(receipt), is_exact)
         if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
             return found, None
         return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)

@@ -116,7 +116,7 @@ class _Projection:
 
     def _opened(self, fresh: DataFrame) -> DataFrame:
         tasks = min(self.counts["metadata_files_read"] // FILES_PER_TASK + 1, TASKS_MAX)
-        files = fresh.select("uuid", "kind", "metadata_location").repartition(tasks, "uuid")
+        files = fresh.select("uuid", "kind", "format", "metadata_location").repartition(tasks, "uuid")
         return self._keep(files.mapInArrow(file_opener(self._context.source_options), OPENED))
 
     def _warn(self, rows: DataFrame) -> None:

@@ -9,15 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.errors import SandurError, SwapLost
-from sandur.events.receipts import Receipt
 from sandur.operations.together import together
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
 from sandur.pipeline.receipt_rows import key_of, receipt_of_row
-from sandur.pipeline.reconciling import Finding, walked
+from sandur.pipeline.reconciling import Finding, delta_walked, walked
 from sandur.pipeline.sources.files import FILES, FilesReader
 from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.ranges import KeyRange, hex_ranges, listed_in
+from sandur.pipeline.sources.ranges import KeyRange, hashed_ranges, listed_in
 from sandur.pipeline.sources.reading import each, portions
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of, one_task_each
@@ -30,7 +29,8 @@ TABLES_AT_ONCE: Final = 16
 WARNINGS_MAX: Final = 10
 _DAY_MS: Final = 86_400_000
 _FOUND: Final = (
-    "uuid string, status string, table_uuid string, commit_key string, receipt string, is_exact boolean, detail string"
+    "uuid string, status string, table_uuid string, commit_key string, key string, receipt string, "
+    "is_exact boolean, detail string"
 )
 _WRITTEN: Final = "outcome string"
 
@@ -57,7 +57,9 @@ def run(context: JobContext) -> JobReport:
 
 
 def _found(context: JobContext) -> DataFrame:
-    ranges = hex_ranges(context.layout.pointers_folder())
+    store, layout = context.open_store.store, context.layout
+    folders = (layout.pointers_folder(), layout.delta_tables_folder())
+    ranges = [keys for folder in folders for keys in context.wait(hashed_ranges(store, folder))]
     walk = _walker(dict(context.source_options), context.limits.log_depth_max)
     return one_task_each(context.spark, ranges, walk, _FOUND)
 
@@ -90,36 +92,40 @@ def _walker(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], 
     def walk(keys: KeyRange) -> Iterator[Any]:
         with open_store_of(options) as open_store:
             for page in each(open_store, listed_in(open_store.store, keys)):
-                uuids = [open_store.layout.read_pointer(listed.key) for listed in page]
-                for some in portions(uuids, TABLES_AT_ONCE):
+                for some in portions([listed.key for listed in page], TABLES_AT_ONCE):
                     yield _batch(open_store.wait(_walked_all(open_store, some, depth_max)))
 
     return walk
 
 
-async def _walked_all(open_store: OpenStore, uuids: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
-    found = await together(_walked(open_store, uuid, depth_max) for uuid in uuids)
+async def _walked_all(open_store: OpenStore, keys: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
+    found = await together(_walked(open_store, key, depth_max) for key in keys)
     return [row for rows in found for row in rows]
 
 
-async def _walked(open_store: OpenStore, uuid: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
+async def _walked(open_store: OpenStore, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
+    """What there is to say about the table of a pointer, or of a Delta table's record."""
+    layout, workspace = open_store.layout, open_store.workspace
     rows: list[tuple[Any, ...]] = []
+    is_delta = key.startswith(layout.delta_tables_folder())
+    uuid = layout.read_delta_table(key) if is_delta else layout.read_pointer(key)
+    findings = delta_walked(workspace, uuid) if is_delta else walked(workspace, uuid, depth_max=depth_max)
     try:
-        findings = walked(open_store.workspace, uuid, depth_max=depth_max)
         rows.extend([_row(uuid, finding) async for finding in findings])
     except SandurError as error:
-        rows.append((uuid, "failed", None, None, None, None, str(error)))
+        rows.append((uuid, "failed", None, None, None, None, None, str(error)))
     return rows
 
 
 def _row(uuid: str, finding: Finding) -> tuple[Any, ...]:
     receipt = finding.receipt.decode() or None
-    return (uuid, finding.status, finding.table_uuid, finding.commit_key, receipt, finding.is_exact, finding.detail)
+    told = (finding.table_uuid, finding.commit_key, finding.key, receipt, finding.is_exact, finding.detail)
+    return (uuid, finding.status, *told)
 
 
 def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    kinds = [pa.string()] * 5 + [pa.bool_(), pa.string()]
-    names = ["uuid", "status", "table_uuid", "commit_key", "receipt", "is_exact", "detail"]
+    kinds = [pa.string()] * 6 + [pa.bool_(), pa.string()]
+    names = ["uuid", "status", "table_uuid", "commit_key", "key", "receipt", "is_exact", "detail"]
     columns = [[row[number] for row in rows] for number in range(len(names))]
     arrays = [pa.array(column, type=kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=names)
@@ -137,10 +143,11 @@ def _restorer(options: Mapping[str, str]) -> Callable[[Iterable[Any]], Iterator[
 
 async def _restore(open_store: OpenStore, row: Mapping[str, Any]) -> str:
     """Write a receipt where none is: as its head or `commits` has it, otherwise as files tell it."""
-    is_published = row["published"] is not None and not row["is_exact"]
-    data = msgspec.json.encode(receipt_of_row(row["published"])) if is_published else row["receipt"].encode()
-    receipt = msgspec.json.decode(data, type=Receipt)
-    key = key_of(open_store.layout, receipt.commit_key, receipt.committed_at_ms)
+    if row["published"] is None or row["is_exact"]:
+        key, data = row["key"], row["receipt"].encode()
+    else:
+        receipt = receipt_of_row(row["published"])
+        key, data = key_of(open_store.layout, receipt.commit_key, receipt.committed_at_ms), msgspec.json.encode(receipt)
     try:
         await open_store.store.put(key, data, expected=ABSENT)
     except SwapLost:

@@ -1,6 +1,7 @@
 """Data sources for Spark over the catalog's store: `spark.read.format("sandur_events").option("store", …).load()`."""
 
 from typing import Final
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
@@ -23,7 +24,13 @@ SOURCES: Final = (
 )
 
 
+_registered: Final[WeakSet[SparkSession]] = WeakSet()
+
+
 def register_sources(spark: SparkSession) -> None:
-    """Make the sources known to a session; doing so again changes nothing."""
+    """Make the sources known to a session; doing so again does nothing."""
+    if spark in _registered:
+        return
     for source in SOURCES:
         spark.dataSource.register(source)
+    _registered.add(spark)

@@ -10,15 +10,14 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaTable
 from sandur.errors import BadRequest, SandurError
 from sandur.operations.documents import TABLES as TABLE_FILES
 from sandur.operations.documents import VIEWS as VIEW_FILES
 from sandur.operations.documents import load_document
-from sandur.operations.load_table import effective_head
-from sandur.operations.names import look
 from sandur.operations.workspace import Workspace
-from sandur.pipeline.metadata_rows import Rows, table_rows, view_rows
-from sandur.pipeline.sources.names import at_once
+from sandur.pipeline.metadata_rows import Rows, delta_rows, table_rows, view_rows
+from sandur.pipeline.sources.names import at_once, name_row
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource, portions
@@ -70,23 +69,10 @@ class MetadataReader(RangeReader):
         return [row for rows in found for row in rows]
 
     async def _rows_of(self, workspace: Workspace, key: str) -> Sequence[Row]:
-        identifier = workspace.layout.read_name(key)
-        found = await look(workspace, identifier)
-        if found is None or found.name.value.format != "iceberg":
+        about = await name_row(workspace, key)
+        if not about or not about["is_shown"] or not about.get("metadata_location"):
             return []
-        head = await effective_head(workspace, found)
-        rows = await rows_of_file(workspace, found.uuid, found.name.value.kind, head.metadata_location)
-        about: Row = {
-            "catalog": identifier.catalog,
-            "namespace": str(identifier.namespace),
-            "name": identifier.name,
-            "table_uuid": found.pointer.value.table_uuid,
-            "kind": found.name.value.kind,
-            "format": found.name.value.format,
-            "metadata_location": head.metadata_location,
-            "metadata_version": head.metadata_version,
-            "snapshot_id": head.snapshot_id,
-        }
+        rows = await rows_of_table(workspace, about)
         return [{**about, **row} for row in rows.get(self.shape.name, ())]
 
     def _wanted(self) -> Identifier:
@@ -103,9 +89,13 @@ def part_of(options: Mapping[str, str]) -> Shape:
     return PARTS[name]
 
 
-async def rows_of_file(workspace: Workspace, uuid: str, kind: str, location: str) -> Rows:
-    """All that a metadata file says."""
-    if kind == "view":
+async def rows_of_table(workspace: Workspace, table: Mapping[str, Any]) -> Rows:
+    """All that the metadata file of a table or view says; of a Delta table, what the catalog knows of it."""
+    uuid, location = table["uuid"], table["metadata_location"]
+    if table["format"] == "delta":
+        held = await workspace.pointer(uuid, "delta").read()
+        return delta_rows(uuid, held.value) if held and isinstance(held.value, DeltaTable) else {}
+    if table["kind"] == "view":
         return view_rows(uuid, (await load_document(workspace, VIEW_FILES, location)).metadata)
     return table_rows(uuid, (await load_document(workspace, TABLE_FILES, location)).metadata)
 
@@ -117,7 +107,7 @@ OPENED: Final = "uuid string, part string, row_json string"
 
 
 def file_opener(options: Mapping[str, str]) -> Any:  # noqa: ANN401 - a function for mapInArrow
-    """What each task does with rows `uuid, kind, metadata_location`: it opens the files up.
+    """What each task does with rows `uuid, kind, format, metadata_location`: it opens the files up.
 
     A file that cannot be read makes one row of the part `problem`.
     """
@@ -139,7 +129,7 @@ async def _opened(workspace: Workspace, tables: Sequence[Mapping[str, str]]) -> 
 async def _opened_one(workspace: Workspace, table: Mapping[str, str]) -> Sequence[OpenedRow]:
     uuid = table["uuid"]
     try:
-        rows = await rows_of_file(workspace, uuid, table["kind"], table["metadata_location"])
+        rows = await rows_of_table(workspace, table)
     except SandurError as error:
         return [(uuid, "problem", msgspec.json.encode({"uuid": uuid, "problem": str(error)}).decode())]
     return [(uuid, part, msgspec.json.encode(row).decode()) for part, some in rows.items() for row in some]

@@ -8,23 +8,22 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, NameRecord, Pointer
+from sandur.catalog.records import DeltaTable, Head, Pointer
 from sandur.errors import SandurError
 from sandur.events.receipts import commit_key_of
 from sandur.operations import transactions_met
 from sandur.operations.names import look
 from sandur.operations.workspace import Workspace
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hex_ranges
+from sandur.pipeline.receipt_rows import delta_file
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import NAMES, POINTERS
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.cell import Held
 from sandur.storage.object_store import Listed
 
 T = TypeVar("T")
 
 LOOKS_AT_ONCE: Final = 64
-_SHOWN_WITHOUT_POINTER: Final = ("active", "new")
 
 
 class SandurNames(ShapedSource):
@@ -52,7 +51,7 @@ class NamesReader(RangeReader):
         return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await at_once(listed, lambda one: _name_row(open_store.workspace, one.key)) if row]
+        return [row for row in await at_once(listed, lambda one: name_row(open_store.workspace, one.key)) if row]
 
 
 class SandurPointers(ShapedSource):
@@ -73,7 +72,7 @@ class PointersReader(RangeReader):
     shape = POINTERS
 
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
-        return hex_ranges(open_store.layout.pointers_folder())
+        return await hashed_ranges(open_store.store, open_store.layout.pointers_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
         return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
@@ -89,7 +88,7 @@ async def at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitabl
     return await asyncio.gather(*(one(found) for found in listed))
 
 
-async def _name_row(workspace: Workspace, key: str) -> Row | None:
+async def name_row(workspace: Workspace, key: str) -> Row | None:
     """None when the name is gone by now."""
     identifier = workspace.layout.read_name(key)
     told: dict[str, object] = {**_spelled(identifier), "kind": "", "format": "", "uuid": "", "state": ""}
@@ -103,22 +102,32 @@ async def _name_row(workspace: Workspace, key: str) -> Row | None:
             "uuid": record.value.uuid,
             "state": record.value.state,
         }
-        return {**told, **await _found(workspace, identifier, record)}
+        return {**told, **await _found(workspace, identifier)}
     except SandurError as error:
         return {**told, "is_shown": False, "problem": str(error)}
 
 
-async def _found(workspace: Workspace, identifier: Identifier, record: Held[NameRecord]) -> Row:
-    if record.value.format != "iceberg":
-        is_shown = record.value.state in _SHOWN_WITHOUT_POINTER
-        return {"is_shown": is_shown, "table_uuid": record.value.uuid}
+async def _found(workspace: Workspace, identifier: Identifier) -> Row:
     found = await look(workspace, identifier)
     if found is None:
         return {"is_shown": False}
+    if isinstance(found.pointer.value, DeltaTable):
+        return {"is_shown": True, **_delta(found.pointer.value)}
     pointer = (await transactions_met.effective(workspace, found.pointer)).value
     if pointer.head is None:
-        return {"is_shown": False, "problem": "its pointer has no head"}
+        return {"is_shown": True, "table_uuid": pointer.table_uuid}
     return {"is_shown": True, "table_uuid": pointer.table_uuid, **_head(pointer.head)}
+
+
+def _delta(table: DeltaTable) -> Row:
+    """What is current of a Delta table: the newest version of its log."""
+    is_delta = table.data_source_format == "DELTA"
+    return {
+        "table_uuid": table.table_uuid,
+        "metadata_location": delta_file(table.location, table.last_version) if is_delta else None,
+        "committed_at": table.last_commit_ms or table.created_ms,
+        "metadata_version": table.last_version,
+    }
 
 
 async def _pointer_row(workspace: Workspace, key: str) -> Row | None:

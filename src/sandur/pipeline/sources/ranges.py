@@ -7,6 +7,8 @@ from sandur.storage.object_store import Listed, ObjectStore
 
 RANGES_MAX: Final = 256
 LEVELS_MAX: Final = 16
+SMALL: Final = 1_000
+"""A folder with fewer objects than this is read by one task."""
 LISTED_AT_ONCE: Final = 20_000
 _HEX: Final = "0123456789abcdef"
 # In the order of bytes, `0` is what follows `/`: it comes behind everything in a folder.
@@ -27,11 +29,23 @@ def hex_ranges(folder: str) -> Sequence[KeyRange]:
     return [KeyRange(folder, after, until) for after, until in zip([None, *bounds], [*bounds, None], strict=True)]
 
 
+async def hashed_ranges(store: ObjectStore, folder: str) -> Sequence[KeyRange]:
+    """As `hex_ranges`, but one range while there is little in the folder."""
+    return [KeyRange(folder)] if await _is_small(store, folder) else hex_ranges(folder)
+
+
+async def _is_small(store: ObjectStore, prefix: str) -> bool:
+    return len(await store.list(prefix, limit=SMALL)) < SMALL
+
+
 async def folder_ranges(store: ObjectStore, prefix: str, *, ranges_max: int = RANGES_MAX) -> Sequence[KeyRange]:
     """A folder by the folders in it, one listing of one object for each; a folder with one folder in it by that one's.
 
-    Beyond `ranges_max` folders the last range holds the rest. A folder without folders is one range.
+    Beyond `ranges_max` folders the last range holds the rest. A folder without folders, or with little in it, is one
+    range.
     """
+    if await _is_small(store, prefix):
+        return [KeyRange(prefix)]
     folders: Sequence[str] = ()
     for _ in range(LEVELS_MAX):
         folders = await _folders(store, prefix, ranges_max)

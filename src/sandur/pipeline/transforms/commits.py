@@ -98,6 +98,8 @@ def activity(rows: DataFrame, before: DataFrame) -> DataFrame:
 
 def timeline(rows: DataFrame) -> DataFrame:
     """Every version a table ever had, which of them is current, and whether the one before it is known."""
+    whole_table = Window.partitionBy("table_uuid").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    newest = F.max("metadata_version").over(whole_table)
     keys = rows.select(F.col("commit_key").alias("previous_commit_key"), _true().alias("has_previous"))
     followed = rows.where(F.col("previous_commit_key").isNotNull()).select(
         F.col("previous_commit_key").alias("commit_key"), _true().alias("is_followed")
@@ -106,7 +108,7 @@ def timeline(rows: DataFrame) -> DataFrame:
         rows.join(followed.distinct(), on="commit_key", how="left")
         .join(keys.distinct(), on="previous_commit_key", how="left")
         .withColumn("version", F.col("metadata_version"))
-        .withColumn("is_current", F.col("is_followed").isNull())
+        .withColumn("is_current", F.col("is_followed").isNull() & (F.col("metadata_version") == newest))
         .withColumn("is_linked", F.col("previous_commit_key").isNull() | F.col("has_previous").isNotNull())
         .select(*TIMELINE.column_names)
     )

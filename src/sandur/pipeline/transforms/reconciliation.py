@@ -18,12 +18,14 @@ def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame,
     what was never published.
     """
     is_kept = F.col("committed_at_ms") >= F.lit(keep_from_ms)
+    commits = commits.where(F.col("format") == "iceberg")  # Rows of other formats say less than their receipts.
     known = commits.where(is_kept).select("commit_key", F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
     expired = commits.where(~is_kept).select("commit_key")
     taken = known.join(keys, on="commit_key", how="left_anti")
     found = missing.join(expired, on="commit_key", how="left_anti").dropDuplicates(["commit_key"])
     walked_only = found.join(taken.select("commit_key"), on="commit_key", how="left_anti")
     told = walked_only.join(known, on="commit_key", how="left")
-    untold = taken.withColumn("receipt", F.lit(None).cast("string")).withColumn("is_exact", F.lit(None).cast("boolean"))
-    columns = ("commit_key", "receipt", "is_exact", _AS_PUBLISHED)
+    nothing = {"key": "string", "receipt": "string", "is_exact": "boolean"}
+    untold = taken.withColumns({name: F.lit(None).cast(kind) for name, kind in nothing.items()})
+    columns = ("commit_key", *nothing, _AS_PUBLISHED)
     return told.select(*columns).unionByName(untold.select(*columns))
