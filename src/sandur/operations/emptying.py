@@ -9,6 +9,7 @@ from typing import Final
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.sources import Request, Source
 from sandur.errors import NotEmpty, NotFound
+from sandur.operations.delta.tables import drop_table
 from sandur.operations.drop_namespace import NamespaceDrop
 from sandur.operations.drop_table import drop_name
 from sandur.operations.index_truth import keys_below
@@ -66,7 +67,11 @@ async def _drop_names(workspace: Workspace, namespace: Namespace, source: Source
 async def _drop_name(workspace: Workspace, key: str, source: Source) -> None:
     identifier = workspace.layout.read_name(key)
     live = (await settle(workspace, identifier)).live
-    if live:
-        with contextlib.suppress(NotFound):  # Somebody else was faster.
-            record, request = live.name.value, Request(hash="", source=source)
+    if live is None:
+        return
+    record, request = live.name.value, Request(hash="", source=source)
+    with contextlib.suppress(NotFound):  # Somebody else was faster.
+        if record.kind in {"table", "view"}:
+            await drop_table(workspace, identifier, request=request)
+        else:
             await drop_name(workspace, identifier, kind=record.kind, request=request, formats=(record.format,))

@@ -86,7 +86,8 @@ class App:
         clock: Clock,
         measures: RequestMeasures,
     ) -> None:
-        self.dialects = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
+        mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
+        self.dialects = sorted(mounted, key=lambda one: -len(one[0]))  # One mount may lie below another.
         self.beside = beside
         self.lifetime = lifetime
         self.settings = settings

@@ -308,6 +308,25 @@ async def test_a_managed_table_is_made_of_what_was_staged(unity: Unity) -> None:
     assert await listed(unity) == []
 
 
+async def test_a_schema_dropped_by_force_takes_tables_of_every_format_along(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
+    await made_by_iceberg(client, "i")
+    staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
+    table = {**WHERE, "data_source_format": "DELTA", "columns": [COLUMN]}
+    managed = {"storage_location": staged["staging_location"], "properties": {"io.unitycatalog.tableId": staged["id"]}}
+    await unity.made("/tables", {**table, **managed, "name": "m", "table_type": "MANAGED"})
+    where = {"storage_location": f"{await root_of(unity)}/x"}
+    await unity.made("/tables", {**table, **where, "name": "e", "table_type": "EXTERNAL"})
+
+    assert (await unity.delete("/schemas/main.s", force="true")).status_code == 200
+
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    assert await listed(unity) == []
+    for name in ("i", "m", "e"):
+        assert code(await unity.get(f"/tables/main.s.{name}")) == (404, "TABLE_NOT_FOUND")
+
+
 async def test_a_view_is_made_and_listed(unity: Unity) -> None:
     body = {
         **WHERE,

@@ -37,17 +37,17 @@ class RoutedCall(NamedTuple):
 
 
 class IcebergRest:
-    """Iceberg REST over a catalog, at `/v1` and `/iceberg/v1`."""
+    """Iceberg REST over a catalog, at `/v1` and `/iceberg/v1`, and where Unity Catalog's servers have it."""
 
     name: Final = "iceberg"
-    mounts: Final = (b"/v1/", b"/iceberg/v1/")
+    mounts: Final = (b"/v1/", b"/iceberg/v1/", b"/api/2.1/unity-catalog/iceberg/v1/")
 
     def __init__(self, sandur: Sandur, settings: Settings) -> None:
         endpoints = [route.endpoint for route in ROUTES if route.is_advertised]
         self._service = Service(sandur, settings, endpoints)
 
     def routed(self, method: str, path: bytes) -> RoutedCall:
-        tail = path[4:] if path.startswith(b"/v1/") else path[12:]
+        tail = path.partition(b"/v1/")[2]
         found = ROUTER.find(tail.split(b"/"))
         if found is None:
             shown = path[:_SHOWN_BYTES_MAX].decode("latin-1")
