@@ -71,8 +71,13 @@ async def merge_segments(workspace: Workspace, scope: Scope) -> bool:
 
 
 async def _content(workspace: Workspace, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
-    """The entries of an index and the number of its segments; None when it is missing, damaged or changing."""
+    """The entries of an index and the number of its segments; None when it is damaged or changing.
+
+    An index that is not there says that there is nothing: most namespaces have none below them, and no list of them.
+    """
     manifest = await read_manifest(workspace, scope)
+    if manifest is None:
+        return (), 0
     if not isinstance(manifest, Held):
         return None, 0
     if not manifest.value.segments:

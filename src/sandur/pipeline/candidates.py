@@ -14,8 +14,10 @@ from sandur.catalog.records import Pointer
 from sandur.operations.catalogs import list_catalogs
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.publishing import CorePointer, Publication
+from sandur.pipeline.sources.files import FILES, FilesReader
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import COMMITS
+from sandur.pipeline.tasks import frame_of
 from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KILLED, NOBODYS, PUBLISHED, SWEPT
 from sandur.settings import seconds_of
 from sandur.storage.cell import Cell
@@ -144,8 +146,8 @@ class Candidates:
         page = self._page(prefix)
         if page is not None:
             return self._context.spark.createDataFrame(list(page), _LISTED)
-        reader = self._context.spark.read.format("sandur_files").options(**self._context.source_options)
-        files = reader.option("prefix", prefix).load()
+        reader = FilesReader({**self._context.source_options, "prefix": prefix})
+        files = frame_of(self._context.spark, reader, FILES.spark_schema)
         return files.select("key", "version", "size_bytes", F.unix_millis("modified_at").alias("modified_ms"))
 
     def _of_kind(self, kind: str, files: DataFrame) -> DataFrame:

@@ -356,10 +356,41 @@ REFS: Final = shape(
     key="catalog namespace name ref",
 )
 
+TABLE_METRICS: Final = shape(
+    "table_metrics",
+    """
+    table_uuid string!
+    day string!
+    catalog string!
+    namespace string!
+    name string!
+    scans long!
+    scan_planning_ms long!
+    scan_planning_max_ms long!
+    scanned_files long!
+    skipped_files long!
+    scanned_bytes long!
+    scanned_manifests long!
+    skipped_manifests long!
+    commits long!
+    commit_ms long!
+    commit_attempts long!
+    added_files long!
+    added_records long!
+    removed_files long!
+    removed_records long!
+    other_reports long!
+    last_reported_at timestamptz!
+    """,
+    key="table_uuid day",
+)
+"""What engines reported of their scans and commits, by table and day."""
+
 OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS)
 """What is made of the metadata files of tables and views."""
 
 SHAPES: Final = {
-    one.name: one for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE, CATALOGS, NAMESPACES, *OF_METADATA)
+    one.name: one
+    for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE, CATALOGS, NAMESPACES, *OF_METADATA, TABLE_METRICS)
 }
 """Everything that is published, by its name."""

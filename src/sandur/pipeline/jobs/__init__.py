@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandur.pipeline.job import Job
+from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
+from sandur.pipeline.jobs.import_tables import IMPORT
+from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
+from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
+from sandur.pipeline.jobs.reconcile import RECONCILE
 
-JOBS: Final[Mapping[str, Job]] = {job.name: job for job in (COMPACT, PROJECT)}
+_ALL: Final = (RECONCILE, COMPACT, PROJECT, METRICS, REBUILD_INDEX, COLLECT_GARBAGE, IMPORT)
+
+JOBS: Final[Mapping[str, Job]] = {job.name: job for job in _ALL}

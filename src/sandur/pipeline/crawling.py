@@ -1,0 +1,169 @@
+"""Finding tables below a location: every folder with Iceberg metadata or a Delta log, and what its newest file says."""
+
+import gzip
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+
+from sandur.delta.columns import column_of, encoded, partitioned
+from sandur.errors import Invalid, NotFound, SandurError
+from sandur.iceberg.validation import decode_foreign_table_metadata
+from sandur.operations.documents import version_in
+from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, listed_in
+from sandur.pipeline.sources.reading import each
+from sandur.pipeline.tasks import one_task_each
+from sandur.pipeline.waiting import OpenStore
+
+FILE_BYTES_MAX: Final = 512 << 20
+LOG_FILES_MAX: Final = 10_000
+
+_ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]+\.metadata\.json\.gz)$")
+_DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
+_SEEN: Final = "format string, folder string, file string, number long, modified_ms long"
+_FOUND: Final = "format string, folder string, file string, uuid string, columns string, problem string"
+
+
+def newest_files(spark: SparkSession, options: Mapping[str, str], location: str) -> DataFrame:
+    """For every folder below the location that looks like a table: its format, and its newest file of metadata."""
+    with open_store_of(options) as open_store:
+        store, prefix = _at(open_store, location)
+        ranges = open_store.wait(folder_ranges(store, prefix))
+
+    def seen(keys: KeyRange) -> Iterator[Any]:
+        with open_store_of(options) as open_store:
+            store, prefix = _at(open_store, location)
+            for page in each(open_store, listed_in(store, keys)):
+                rows = [
+                    row
+                    for one in page
+                    if (row := _recognised(one.key.removeprefix(prefix), one.modified_ms)) is not None
+                ]
+                yield _batch(_SEEN, rows)
+
+    everything = one_task_each(spark, ranges, seen, _SEEN)
+    newest = F.max_by("file", F.struct("number", "modified_ms", "file")).alias("file")
+    return everything.groupBy("format", "folder").agg(newest)
+
+
+def _at(open_store: OpenStore, location: str) -> tuple[Any, str]:
+    store, key = open_store.workspace.locations.holder(f"{location.rstrip('/')}/x")
+    return store, key.removesuffix("x")
+
+
+def _recognised(path: str, modified_ms: int) -> tuple[object, ...] | None:
+    """What a file below the location shows: the folder of a table, relative to it; None for any other file."""
+    if match := _ICEBERG.match(path):
+        return "iceberg", match[1], match[2], version_in(match[2]), modified_ms
+    if match := _DELTA.match(path):
+        return "delta", match[1], match[2], int(match[2][:20]), modified_ms
+    return None
+
+
+def inspected(newest: DataFrame, options: Mapping[str, str], location: str) -> DataFrame:
+    """What each table's newest file says: its uuid, or its columns; `problem` when it cannot be read."""
+
+    def inspect(batches: Any) -> Iterator[Any]:  # noqa: ANN401 - Arrow has no types
+        with open_store_of(options) as open_store:
+            for batch in batches:
+                yield _batch(_FOUND, [_inspected(open_store, location, row) for row in batch.to_pylist()])
+
+    return newest.mapInArrow(inspect, _FOUND)
+
+
+def _inspected(open_store: OpenStore, location: str, row: Mapping[str, str]) -> tuple[object, ...]:
+    told = row["format"], row["folder"], row["file"]
+    look = _inspect_iceberg if row["format"] == "iceberg" else _inspect_delta
+    try:
+        return (*told, *look(open_store, place_of(location, row["folder"]), row["file"]), None)
+    except SandurError as error:
+        return (*told, None, None, str(error))
+
+
+def place_of(location: str, folder: str) -> str:
+    """The address of a table that lies in a folder below a location."""
+    return f"{location.rstrip('/')}/{folder}".rstrip("/")
+
+
+def _inspect_iceberg(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
+    location = f"{place}/metadata/{file}"
+    data = _read(open_store, location)
+    plain = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    metadata = decode_foreign_table_metadata(plain, metadata_location=location)
+    return metadata.table_uuid, None
+
+
+def _inspect_delta(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
+    """The columns that the newest description of the table in its log tells."""
+    for number in range(int(file[:20]), max(-1, int(file[:20]) - LOG_FILES_MAX), -1):
+        described = _described(open_store, f"{place}/_delta_log/{number:020d}")
+        if described is not None:
+            return described.get("id"), _columns(described)
+    raise Invalid(f"table {place}: its log does not say what columns it has")
+
+
+def _described(open_store: OpenStore, stem: str) -> dict[str, Any] | None:
+    """The `metaData` of one version, from its checkpoint or its commit; None when neither says anything."""
+    locations = open_store.workspace.locations
+    checkpoint = open_store.wait(locations.read(f"{stem}.checkpoint.parquet"))
+    if checkpoint is not None:
+        rows = pq.read_table(io.BytesIO(checkpoint), columns=["metaData"]).column("metaData").to_pylist()
+        return next((_plain(row) for row in rows if row), None)
+    commit = open_store.wait(locations.read(f"{stem}.json"))
+    if commit is None:
+        raise NotFound(f"file {stem}.json: is not there", subject="file")
+    try:
+        actions = [msgspec.json.decode(line, type=dict[str, Any]) for line in commit.splitlines() if line.strip()]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"file {stem}.json: is not a commit of Delta: {error}") from error
+    return next((action["metaData"] for action in actions if isinstance(action.get("metaData"), dict)), None)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _columns(described: Mapping[str, Any]) -> str:
+    try:
+        schema = msgspec.json.decode(described["schemaString"], type=dict[str, Any])
+        columns = tuple(column_of(field, position) for position, field in enumerate(schema["fields"]))
+        return bytes(encoded(partitioned(columns, described.get("partitionColumns") or ()))).decode()
+    except (KeyError, TypeError, msgspec.DecodeError) as error:
+        raise Invalid(f"metaData of a Delta table: it has no schema that can be read: {error}") from error
+
+
+def _read(open_store: OpenStore, location: str) -> bytes:
+    data = open_store.wait(open_store.workspace.locations.read(location))
+    if data is None:
+        raise NotFound(f"file {location}: is not there", subject="file")
+    if len(data) > FILE_BYTES_MAX:
+        raise Invalid(f"file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
+    return data
+
+
+def _batch(fields: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+    columns = [field.split() for field in fields.split(", ")]
+    kinds = {"string": pa.string(), "long": pa.int64()}
+    arrays = [pa.array([row[at] for row in rows], type=kinds[kind]) for at, (_, kind) in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
+
+
+Work = Callable[[OpenStore, Mapping[str, Any]], tuple[object, ...]]
+
+
+def done_in_tasks(rows: DataFrame, options: Mapping[str, str], work: Work, fields: str) -> DataFrame:
+    """A row for every row, made by the work in an executor."""
+
+    def run(batches: Any) -> Iterator[Any]:  # noqa: ANN401 - Arrow has no types
+        with open_store_of(options) as open_store:
+            for batch in batches:
+                yield _batch(fields, [work(open_store, row) for row in batch.to_pylist()])
+
+    return rows.mapInArrow(run, fields)

@@ -1,0 +1,228 @@
+"""`import`: a location is crawled, and the Iceberg and Delta tables in it get names in the catalog; files stay put."""
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
+from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.records import DeltaTable
+from sandur.catalog.sources import Request, Source
+from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError
+from sandur.operations.delta.tables import NewTable, create_external
+from sandur.operations.names import look
+from sandur.operations.namespaces import create_namespace
+from sandur.operations.placing import allowed_roots
+from sandur.operations.register import register_table
+from sandur.operations.workspace import Workspace
+from sandur.pipeline.crawling import done_in_tasks, inspected, newest_files, place_of
+from sandur.pipeline.job import Job, JobContext, JobReport
+from sandur.pipeline.sources.names import PointersReader
+from sandur.pipeline.tables import POINTERS
+from sandur.pipeline.tasks import frame_of
+from sandur.pipeline.waiting import OpenStore
+from sandur.storage.locations import address_of
+from sandur.storage.object_store import get_many, list_all
+
+NAME: Final = "import"
+WARNINGS_MAX: Final = 100
+TABLES_MAX: Final = 200_000
+DEFAULT_NAMESPACE: Final = "default"
+_HIVE: Final = ".db"
+_LIVING: Final = ("unbound", "condemned", "live")
+_WANTED: Final = (
+    "catalog string, namespace string, name string, format string, place string, file string, columns string"
+)
+_DONE: Final = "name string, outcome string, problem string"
+_SEPARATOR: Final = "\x1f"
+
+
+class Candidate(NamedTuple):
+    """A table that was found, and what it would be called."""
+
+    identifier: Identifier
+    format: str
+    place: str
+    file: str
+    uuid: str
+    columns: str
+
+
+def run(context: JobContext) -> JobReport:
+    """Find, compare with what is known, and register what is new; conflicts are told, and nothing is overwritten.
+
+    Arguments: `location`, where to look; `catalog`; `namespace`, into which all go: without it, folders above a table's
+    are its namespace.
+    """
+    work = _Import(context)
+    work.crawl()
+    work.compare()
+    if not context.dry_run:
+        context.check_fence()
+        work.register()
+    return JobReport(
+        job=NAME,
+        run_id=context.run_id,
+        dry_run=context.dry_run,
+        counts=dict(work.counts),
+        warnings=tuple(work.warnings[:WARNINGS_MAX]),
+    )
+
+
+class _Import:
+    """One run."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._options = dict(context.source_options)
+        told = context.arguments.get("location", "")
+        self._location = address_of(told) if told else ""  # As the catalog spells addresses: a folder has a scheme.
+        self._catalog = context.arguments.get("catalog") or context.settings.default_catalog
+        self._wanted: list[Candidate] = []
+        self.counts: Counter[str] = Counter(found_iceberg=0, found_delta=0, known=0, new=0, conflicts=0, unreadable=0)
+        self.warnings: list[str] = []
+        if not self._location:
+            raise BadRequest("import: --location is missing: where to look for tables")
+        roots = tuple(map(normalized, context.wait(allowed_roots(context.workspace, self._catalog))))
+        if normalized(self._location) not in roots:
+            checked_location(self._location, roots)
+
+    def crawl(self) -> None:
+        """Every table below the location, with a name for each."""
+        self._context.progress(f"look for tables below {self._location}")
+        newest = newest_files(self._context.spark, self._options, self._location)
+        rows = inspected(newest, self._options, self._location).orderBy("folder", "format").limit(TABLES_MAX).collect()
+        for row in rows:
+            self.counts[f"found_{row.format}"] += 1
+            place = place_of(self._location, row.folder)
+            if row.problem:
+                self._warn("unreadable", f"{place}: {row.problem}")
+                continue
+            try:
+                identifier = checked_identifier(self._called(row.folder))
+            except Invalid as error:
+                self._warn("unreadable", f"{place}: {error}")
+                continue
+            candidate = Candidate(identifier, row.format, place, row.file, row.uuid or "", row.columns or "")
+            self._wanted.append(candidate)
+
+    def compare(self) -> None:
+        """Leave out what the catalog knows already; two tables for one name, or a name that is taken, are conflicts."""
+        self._context.progress("compare with what is known")
+        uuids, places = self._known()
+        fresh = [one for one in self._wanted if one.uuid.lower() not in uuids and normalized(one.place) not in places]
+        self.counts["known"] = len(self._wanted) - len(fresh)
+        times = Counter(one.identifier for one in fresh)
+        self._wanted = []
+        for one in fresh:
+            if times[one.identifier] > 1:
+                self._warn("conflicts", f"{one.place}: {times[one.identifier]} tables would be called {one.identifier}")
+            elif self._context.wait(look(self._context.workspace, one.identifier)):
+                self._warn("conflicts", f"{one.place}: {one.identifier} exists")
+            else:
+                self._wanted.append(one)
+        self.counts["new"] = len(self._wanted)
+
+    def register(self) -> None:
+        """Give each its name, in executors; a name that was taken meanwhile is a conflict like any other."""
+        self.counts["registered"] = 0
+        if not self._wanted:
+            return
+        self._context.progress("register tables", 0, len(self._wanted))
+        self._context.wait(self._make_namespaces({one.identifier.namespace for one in self._wanted}))
+        rows = [
+            (
+                one.identifier.catalog,
+                _SEPARATOR.join(one.identifier.levels),
+                one.identifier.name,
+                one.format,
+                one.place,
+                one.file,
+                one.columns,
+            )
+            for one in self._wanted
+        ]
+        tasks = int(self._context.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(min(len(rows), tasks))
+        run_id = self._context.run_id
+
+        def one(open_store: OpenStore, row: Mapping[str, Any]) -> tuple[object, ...]:
+            return registered(open_store, row, run_id)
+
+        for row in done_in_tasks(frame, self._options, one, _DONE).collect():
+            if row.outcome == "registered":
+                self.counts["registered"] += 1
+            else:
+                self._warn(row.outcome, f"{row.name}: {row.problem}")
+
+    def _called(self, folder: str) -> Identifier:
+        """What a table in a folder would be called."""
+        whole = [part for part in normalized(place_of(self._location, folder)).split("/") if part]
+        given = self._context.arguments.get("namespace")
+        above = [part for part in folder.split("/") if part][:-1]
+        levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
+        return Identifier(self._catalog, tuple(levels), whole[-1])
+
+    def _known(self) -> tuple[set[str], set[str]]:
+        """The uuids of the Iceberg tables that live, and the places of the Delta tables."""
+        pointers = frame_of(self._context.spark, PointersReader(self._options), POINTERS.spark_schema)
+        living = pointers.where(pointers.state.isin(*_LIVING)).select("table_uuid").distinct().collect()
+        return {row.table_uuid.lower() for row in living}, self._context.wait(self._delta_places())
+
+    async def _delta_places(self) -> set[str]:
+        store = self._context.open_store.store
+        keys = [one.key for one in await list_all(store, self._context.layout.delta_tables_folder())]
+        places: set[str] = set()
+        for start in range(0, len(keys), 1_000):
+            for stored in await get_many(store, keys[start : start + 1_000]):
+                table = msgspec.json.decode(stored.data, type=DeltaTable) if stored else None
+                if table and table.state in _LIVING and table.location:
+                    places.add(normalized(table.location))
+        return places
+
+    async def _make_namespaces(self, namespaces: Iterable[Namespace]) -> None:
+        for namespace in sorted(namespaces):
+            for depth in range(1, len(namespace.levels) + 1):
+                above = Namespace(namespace.catalog, namespace.levels[:depth])
+                request = _request(f"import namespace {above}", self._context.run_id)
+                with contextlib.suppress(AlreadyExists):
+                    await create_namespace(self._context.workspace, above, {}, request)
+
+    def _warn(self, outcome: str, warning: str) -> None:
+        self.counts[outcome] += 1
+        self.warnings.append(warning)
+
+
+def registered(open_store: OpenStore, row: Mapping[str, Any], run_id: str) -> tuple[object, ...]:
+    """What each task does with a table: its name, `registered`, `conflicts` or `unreadable`, and why."""
+    identifier = Identifier(row["catalog"], tuple(row["namespace"].split(_SEPARATOR)), row["name"])
+    request = _request(f"import {identifier} {row['place']}", run_id)
+    try:
+        open_store.wait(_register(open_store.workspace, identifier, row, request))
+    except AlreadyExists as error:
+        return str(identifier), "conflicts", str(error)
+    except SandurError as error:
+        return str(identifier), "unreadable", f"{type(error).__name__}: {error}"
+    return str(identifier), "registered", None
+
+
+async def _register(workspace: Workspace, identifier: Identifier, row: Mapping[str, Any], request: Request) -> None:
+    if row["format"] == "iceberg":
+        location = f"{row['place']}/metadata/{row['file']}"
+        await register_table(workspace, identifier.namespace, identifier.name, location, request=request)
+        return
+    columns = msgspec.Raw(row["columns"].encode())
+    wanted = NewTable(identifier=identifier, table_type="EXTERNAL", location=row["place"], columns=columns)
+    await create_external(workspace, wanted, request=request)
+
+
+def _request(what: str, run_id: str) -> Request:
+    source = Source(kind="pipeline", client="sandur", run_id=run_id, task_id=NAME)
+    return Request(hash=hashlib.sha256(what.encode()).hexdigest(), source=source)
+
+
+IMPORT: Final = Job(NAME, "Tables that lie somewhere get names in the catalog; their files stay where they are.", run)

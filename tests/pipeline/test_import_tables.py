@@ -1,0 +1,126 @@
+"""Tables that others made get names in the catalog, wherever they lie, and nothing of theirs is touched."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from sandur.catalog.identifiers import Identifier
+from sandur.errors import BadRequest, Invalid
+from sandur.operations.delta.tables import load_delta_table
+from sandur.operations.load_table import current_document
+from sandur.operations.names import look
+from sandur.pipeline.jobs.import_tables import IMPORT
+from sandur.settings import Settings
+from tests.pipeline.world import World, called
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def others(lake: Path) -> Iterator[World]:
+    """Another catalog, whose tables lie in the lake."""
+    with World(Settings(store=str(lake), fsync="never")) as made:
+        yield made
+
+
+@pytest.fixture
+def ours(tmp_path: Path, lake: Path) -> Iterator[World]:
+    lake.mkdir(exist_ok=True)
+    with World(Settings(store=str(tmp_path / "store"), fsync="never", allowed_locations=(str(lake),))) as made:
+        yield made
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".sandur" not in path.parts
+    }
+
+
+def _delta(folder: Path) -> None:
+    rows = pa.table({"region": ["north", "south"], "amount": [1, 2]})
+    write_deltalake(str(folder), rows, partition_by=["region"])
+    write_deltalake(str(folder), rows, mode="append")
+
+
+def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
+    ours: World, others: World, lake: Path, spark: SparkSession
+) -> None:
+    made = others.make("orders")
+    others.commits("orders", 2)
+    _delta(lake / "finance.db" / "sums")
+    (lake / "broken" / "t" / "metadata").mkdir(parents=True)
+    (lake / "broken" / "t" / "metadata" / "v1.metadata.json").write_text("{")
+    before = _files(lake)
+    arguments = {"location": str(lake)}
+
+    dry = ours.run(spark, IMPORT, dry_run=True, arguments=arguments)
+    nothing = ours.wait(look(ours.workspace, Identifier("main", ("finance",), "sums")))
+    done = ours.run(spark, IMPORT, arguments=arguments)
+    again = ours.run(spark, IMPORT, arguments=arguments)
+
+    found = {"found_iceberg": 2, "found_delta": 1, "known": 0, "new": 2, "conflicts": 0, "unreadable": 1}
+    assert dry.counts == found
+    assert nothing is None
+    assert done.counts == {**found, "registered": 2}
+    assert again.counts == {**found, "known": 2, "new": 0, "registered": 0}
+    assert "broken/t" in done.warnings[0]
+    assert _files(lake) == before
+    sums = ours.wait(load_delta_table(ours.workspace, Identifier("main", ("finance",), "sums")))
+    assert b'"region"' in bytes(sums.columns)
+    folder = f"orders-{made.table_uuid}"
+    orders = Identifier("main", ("tables", "default", "default", "main", "sales"), folder)
+    document = ours.wait(current_document(ours.workspace, orders))
+    assert document.location == others.wait(current_document(others.workspace, called("orders"))).location
+
+
+@pytest.mark.slow
+def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
+    ours: World, lake: Path, spark: SparkSession
+) -> None:
+    _delta(lake / "a" / "t")
+    _delta(lake / "b" / "t")
+    _delta(lake / "kept")
+    ours.make("kept")
+    uuid = ours.make("other").table_uuid
+
+    report = ours.run(spark, IMPORT, arguments={"location": str(lake), "namespace": "sales"})
+
+    assert (report.counts["conflicts"], report.counts["registered"]) == (3, 0)
+    assert sorted(warning.partition(": ")[2] for warning in report.warnings) == [
+        "2 tables would be called sales.t",
+        "2 tables would be called sales.t",
+        "sales.kept exists",
+    ]
+    assert ours.wait(look(ours.workspace, called("t"))) is None
+    found = ours.wait(look(ours.workspace, called("other")))
+    assert found is not None
+    assert found.uuid == uuid
+
+
+@pytest.mark.slow
+def test_a_table_whose_first_commits_are_in_a_checkpoint_is_read_from_it(
+    ours: World, lake: Path, spark: SparkSession
+) -> None:
+    from deltalake import DeltaTable  # noqa: PLC0415 - only here
+
+    _delta(lake / "t")
+    DeltaTable(str(lake / "t")).create_checkpoint()
+    (lake / "t" / "_delta_log" / f"{0:020d}.json").unlink()
+
+    report = ours.run(spark, IMPORT, arguments={"location": str(lake)})
+
+    assert (report.counts["registered"], report.warnings) == (1, ())
+
+
+def test_a_location_that_is_missing_or_not_allowed_is_refused(ours: World, tmp_path: Path, spark: SparkSession) -> None:
+    with pytest.raises(BadRequest, match="--location is missing"):
+        ours.run(spark, IMPORT)
+    with pytest.raises(Invalid, match="is not below"):
+        ours.run(spark, IMPORT, arguments={"location": str(tmp_path / "elsewhere")})
