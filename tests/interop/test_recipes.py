@@ -13,7 +13,7 @@ QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars"})
 
 
 def _marked(recipe: Recipe) -> object:
-    marks = [] if recipe.name in QUICK else [pytest.mark.interop]
+    marks = [] if recipe.name in QUICK else [pytest.mark.interop, pytest.mark.timeout(3_000)]
     return pytest.param(recipe, id=recipe.name, marks=marks)
 
 

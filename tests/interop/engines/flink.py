@@ -19,9 +19,13 @@ def flink_session(folder: Path, served: Served) -> Iterator[Conversation]:
     """A cluster inside one process, with the catalog `sandur`."""
     interpreter = flink_interpreter()
     command: list[str | Path] = [interpreter, "-m", "tests.interop.engines.sessions.flink_session", told(served)]
-    environment = {"JAVA_HOME": str(java_home(JAVA_VERSION)), "FLINK_CONF_DIR": ""}
-    with conversation(command, folder, environment=environment) as opened:
+    with conversation(command, folder, environment=flink_environment()) as opened:
         yield opened
+
+
+def flink_environment() -> dict[str, str]:
+    """A Java that Flink knows, and little memory for it."""
+    return {"JAVA_HOME": str(java_home(JAVA_VERSION)), "JVM_ARGS": "-Xmx1g"}
 
 
 def flink_interpreter() -> Path:

@@ -64,6 +64,25 @@ def node_modules(name: str) -> Path:
     return installed(name, pins, install)
 
 
+def go_program(name: str) -> Path:
+    """The program that the Go module in the folder of this name makes."""
+
+    def install(home: Path) -> None:
+        go = _program("go")
+        run([go, "build", "-o", home / "program", "."], folder=_sources(name, home))
+
+    return installed(name, _files(name), install) / "program"
+
+
+def _files(name: str) -> list[Path]:
+    return sorted(path for path in (Path(__file__).parent / name).rglob("*") if path.is_file())
+
+
+def _sources(name: str, home: Path) -> Path:
+    """A copy to build in, so that nothing is left beside the sources."""
+    return Path(shutil.copytree(Path(__file__).parent / name, home / "sources"))
+
+
 def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None]) -> Path:
     """A folder that `install` has filled, now or earlier; what is pinned otherwise gets another folder."""
     told = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])

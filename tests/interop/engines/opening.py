@@ -1,4 +1,4 @@
-"""Engines that run: each is started when it is first asked for, once per server, and ended with the run."""
+"""Engines that run: each is started when it is first asked for, and ended with the run."""
 
 import atexit
 import contextlib
@@ -13,9 +13,10 @@ import pytest
 
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.flink import flink_session
-from tests.interop.engines.installing import NotInstalled, node_modules, python_environment
+from tests.interop.engines.installing import NotInstalled, go_program, node_modules, python_environment
 from tests.interop.engines.telling import told
 from tests.interop.engines.trino import trino_server
+from tests.interop.matrix import RECORDER
 from tests.interop.serving import Served
 
 
@@ -29,11 +30,9 @@ class Sql(Protocol):
 
 Opening = Callable[[Path, Served], AbstractContextManager[Any]]
 
-_running: Final = contextlib.ExitStack()
-_opened: Final[dict[tuple[str, str], Any]] = {}
+# What runs, with the address of the server it runs on and what ends it; and what cannot be had, with the reason.
+_opened: Final[dict[str, tuple[str, Any, contextlib.ExitStack]]] = {}
 _not_installed: Final[dict[str, str]] = {}
-
-atexit.register(_running.close)
 
 
 def python_session(name: str) -> Opening:
@@ -44,6 +43,17 @@ def python_session(name: str) -> Opening:
         interpreter = python_environment(name)
         command: list[str | Path] = [interpreter, "-m", f"tests.interop.engines.sessions.{name}_session", told(served)]
         with conversation(command, folder) as opened:
+            yield opened
+
+    return opening
+
+
+def program_session(build: Callable[[str], Path], name: str) -> Opening:
+    """How to build and start a program of ours."""
+
+    @contextlib.contextmanager
+    def opening(folder: Path, served: Served) -> Iterator[Conversation]:
+        with conversation([build(name), told(served)], folder) as opened:
             yield opened
 
     return opening
@@ -61,6 +71,16 @@ def iceberg_js(folder: Path, served: Served) -> Iterator[Conversation]:
         yield opened
 
 
+VERSIONS: Final = {
+    "chDB": "4.4.0",
+    "Daft": "0.7.26",
+    "DataFusion": "54.0.0",
+    "Sail": "0.7.2",
+    "Trino": "476",
+    "Flink": "2.1.3",
+    "iceberg-js": "0.8.1",
+    "iceberg-go": "0.7.0",
+}
 OPENINGS: Final[dict[str, Opening]] = {
     "chDB": python_session("chdb"),
     "Daft": python_session("daft"),
@@ -69,19 +89,37 @@ OPENINGS: Final[dict[str, Opening]] = {
     "Trino": trino_server,
     "Flink": flink_session,
     "iceberg-js": iceberg_js,
+    "iceberg-go": program_session(go_program, "iceberg_go"),
 }
 
 
 def opened(engine: str, served: Served) -> Any:
-    """The engine on the server, running; skips the test, with the reason, when it cannot be had."""
+    """The engine on the server, running; skips the test, with the reason, when it cannot be had.
+
+    An engine runs on one server at a time: some are heavy, and tests come server by server.
+    """
     if engine in _not_installed:
         pytest.skip(_not_installed[engine])
-    key = (engine, served.url)
-    if key not in _opened:
-        folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix=f"sandur-{engine.lower()}-")))
+    if engine in _opened and _opened[engine][0] != served.url:
+        _opened.pop(engine)[2].close()
+    if engine not in _opened:
+        _opened[engine] = (served.url, *_open(engine, served))
+    return _opened[engine][1]
+
+
+def _open(engine: str, served: Served) -> tuple[Any, contextlib.ExitStack]:
+    with contextlib.ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix=f"sandur-{engine.lower()}-")))
         try:
-            _opened[key] = _running.enter_context(OPENINGS[engine](folder, served))
+            running = ending.enter_context(OPENINGS[engine](folder, served))
         except NotInstalled as reason:
             _not_installed[engine] = f"{engine} cannot be installed: {reason}"
             pytest.skip(_not_installed[engine])
-    return _opened[key]
+        RECORDER.version(engine, VERSIONS[engine])
+        return running, ending.pop_all()
+
+
+@atexit.register
+def _close_all() -> None:
+    for _, _, ending in _opened.values():
+        ending.close()

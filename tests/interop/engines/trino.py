@@ -12,13 +12,21 @@ from typing import Any, Final
 
 import httpx
 
+from sandur.settings import S3Settings
 from tests.interop.engines.conversation import EngineError
 from tests.interop.engines.installing import PINS, fetch_maven_files, installed, java_home
+from tests.interop.engines.recipes import s3_recipe
 from tests.interop.serving import Served
 from tests.servers.processes import LOOPBACK, free_ports
 
 JAVA_VERSION: Final = 24
-USER: Final = {"X-Trino-User": "sandur"}
+# Without the second, times come back cut to milliseconds.
+HEADERS: Final = {"X-Trino-User": "sandur", "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME"}
+BOLD: Final = {
+    "iceberg.register-table-procedure.enabled": "true",
+    "iceberg.expire-snapshots.min-retention": "0s",
+    "iceberg.remove-orphan-files.min-retention": "0s",
+}
 
 _LOOKS_MAX: Final = 600
 _LOOK_SECONDS: Final = 1.0
@@ -33,7 +41,7 @@ class Trino:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client = httpx.Client(timeout=_ANSWER_SECONDS_MAX, headers=USER)
+        self._client = httpx.Client(timeout=_ANSWER_SECONDS_MAX, headers=HEADERS)
 
     def sql(self, statement: str) -> list[list[Any]]:
         """The rows of a statement; EngineError with Trino's own words."""
@@ -117,29 +125,23 @@ def _configure(etc: Path, data: Path, port: int, served: Served) -> None:
             "discovery.uri": f"http://{LOOPBACK}:{port}",
             "query.max-memory-per-node": "300MB",
         },
-        "catalog/sandur.properties": catalog_properties(served),
     }
     for name, properties in files.items():
         lines = "".join(f"{key}={value}\n" for key, value in properties.items())
         (etc / name).write_text(lines, encoding="utf-8")
+    (etc / "catalog" / "sandur.properties").write_text(catalog_properties(served), encoding="utf-8")
     (etc / "jvm.config").write_text("-Xmx1G\n-Djdk.attach.allowAttachSelf=true\n", encoding="utf-8")
 
 
-def catalog_properties(served: Served) -> dict[str, str]:
-    """`etc/catalog/sandur.properties`."""
+def catalog_properties(served: Served) -> str:
+    """`etc/catalog/sandur.properties`: what the page says, and what lets tests do what is rarely wanted."""
     assert served.s3 is not None, "Trino reads no local files"
-    return {
-        "connector.name": "iceberg",
-        "iceberg.catalog.type": "rest",
-        "iceberg.rest-catalog.uri": served.url,
-        "iceberg.rest-catalog.warehouse": "main",
-        "fs.native-s3.enabled": "true",
-        "s3.endpoint": served.s3.endpoint,
-        "s3.region": served.s3.region,
-        "s3.path-style-access": "true",
-        "s3.aws-access-key": served.s3.access_key_id,
-        "s3.aws-secret-key": served.s3.secret_access_key,
-    }
+    told = s3_recipe("trino-catalog", address=f"{LOOPBACK}:{served.server.port}", s3_address=_address(served.s3))
+    return told.text + "".join(f"{name}={value}\n" for name, value in BOLD.items())
+
+
+def _address(s3: S3Settings) -> str:
+    return s3.endpoint.removeprefix("http://")
 
 
 def _wait_for(client: Trino, process: "subprocess.Popen[bytes]", log: Path) -> None:
