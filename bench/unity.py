@@ -1,7 +1,7 @@
 """The Unity Catalog API under load: lists, loads and creations, with the server's CPU per operation, as schemas grow.
 
-The reference server, measured once on a machine like this, needs 96–470 ms of CPU for a page of 100 tables, 18–25 s for a
-list of 10,000, 14–18 ms for a creation and 8–27 ms for a load.
+The reference server, measured once on a machine like this, needs 96–470 ms of CPU for a page of 100 tables, 18–25 s
+for a list of 10,000, 14–18 ms for a creation and 8–27 ms for a load.
 """
 
 import argparse
