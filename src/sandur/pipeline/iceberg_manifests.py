@@ -142,7 +142,13 @@ def manifest_list_of(manifests: Sequence[Mapping[str, object]], ids: SnapshotIds
 def read_manifest_list(data: bytes) -> Sequence[Mapping[str, Any]]:
     """The manifests of a snapshot, as a list names them; Invalid when it is none of ours."""
     wanted = [str(field["name"]) for field in _fields(_LISTED)]
-    return [{name: record[name] for name in wanted} for record in _records(data)]
+    return [{name: _counted(record, name) for name in wanted} for record in _records(data)]
+
+
+def _counted(record: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - a value of a record
+    """A field of a manifest list; some writers call the counts of files by an older name, or leave them out."""
+    older = name.replace("_files_count", "_data_files_count")
+    return record.get(name, record.get(older, 0))
 
 
 def read_manifest(data: bytes) -> Sequence[DataFile]:

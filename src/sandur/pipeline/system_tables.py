@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
-from sandur.errors import AlreadyExists, NotFound, SwapLost
+from sandur.errors import AlreadyExists, NotFound, SandurError, SwapLost
 from sandur.iceberg.requests import CreateTable, TableCommit
 from sandur.iceberg.requirements import AssertCurrentSchemaId, AssertRefSnapshotId, AssertTableUuid
 from sandur.iceberg.schema import Schema
@@ -39,6 +39,7 @@ from sandur.pipeline.iceberg_manifests import (
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.publishing import CoreManifest, Dataset
 from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.system_history import forget
 from sandur.pipeline.tables import Shape
 from sandur.pipeline.tasks import one_task_each
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
@@ -81,6 +82,7 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
     for growth in growths:
         context.check_fence()
         context.wait(_commit(context, growth))
+        warnings += context.wait(_forget(context, growth.shape))
     return warnings
 
 
@@ -125,6 +127,17 @@ def _copy(context: JobContext, places: Sequence[tuple[str, str]]) -> None:
         yield pa.RecordBatch.from_arrays([pa.array([len(found.data)])], names=["copied"])
 
     one_task_each(context.spark, places, copy, "copied long").collect()
+
+
+async def _forget(context: JobContext, shape: Shape) -> Sequence[str]:
+    """Take old snapshots away; that this did not work keeps nobody from reading the table."""
+    identifier = _identifier(context, shape)
+    try:
+        metadata = (await current_document(context.workspace, identifier)).metadata
+        await forget(context.workspace, identifier, metadata, _request(context, f"forget {shape.name}"))
+    except SandurError as error:
+        return [f"table {NAMESPACE}.{shape.name}: old snapshots are still there: {error}"]
+    return ()
 
 
 async def _ensure_namespace(context: JobContext) -> None:
