@@ -1,0 +1,158 @@
+"""A catalog is dropped as a namespace is: what it holds keeps it, and who puts something into it calls the drop off."""
+
+import asyncio
+
+import pytest
+
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.sources import Request
+from sandur.errors import AlreadyExists, Busy, Invalid, NotEmpty, NotFound, SandurError
+from sandur.operations.catalogs import create_catalog, list_catalogs, load_catalog, update_catalog
+from sandur.operations.create_namespace import NamespaceCreation
+from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.namespaces import create_namespace, namespace_exists
+from sandur.operations.workspace import Workspace
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.asking import keyed, request
+from tests.operations.making import make_workspace
+
+NAMESPACE = Namespace("c", ("s",))
+
+
+async def make(server: Workspace, label: str = "make", *, asked: Request | None = None) -> str:
+    made = await create_catalog(server, "c", root=None, properties={}, request=asked or request(label))
+    return made.id
+
+
+async def drop(server: Workspace, label: str = "drop", *, force: bool = False) -> None:
+    await drop_catalog(server, "c", force=force, request=request(label))
+
+
+async def test_a_dropped_catalog_is_gone_and_can_be_made_again() -> None:
+    server = make_workspace()
+    first = await make(server)
+
+    await drop(server)
+
+    with pytest.raises(NotFound):
+        await load_catalog(server, "c")
+    with pytest.raises(NotFound):
+        await create_namespace(server, NAMESPACE, {}, request("namespace"))
+    assert await list_catalogs(server) == []
+    assert await make(server, "again") != first
+
+
+async def test_a_namespace_of_a_catalog_that_was_made_again_does_not_come_back() -> None:
+    server = make_workspace()
+    await make(server)
+    await create_namespace(server, NAMESPACE, {}, request("namespace"))
+
+    with pytest.raises(NotEmpty):
+        await drop(server)
+    await drop(server, "by force", force=True)
+    await make(server, "again")
+
+    assert not await namespace_exists(server, NAMESPACE)
+
+
+async def test_the_default_catalog_stays() -> None:
+    server = make_workspace()
+    await load_catalog(server, "main")
+
+    with pytest.raises(Invalid):
+        await drop_catalog(server, "main", force=True, request=request("drop main"))
+
+
+async def test_a_drop_under_a_key_takes_the_catalog_it_was_meant_for_and_no_other() -> None:
+    server = make_workspace()
+    await make(server)
+    asked = keyed("drop")
+    await drop_catalog(server, "c", force=False, request=asked)
+    await server.background.drain()
+    await make(server, "again")
+
+    await drop_catalog(server, "c", force=False, request=asked)
+
+    assert (await load_catalog(server, "c")).name == "c"
+
+
+async def test_a_creation_that_somebody_else_changed_and_dropped_is_known_to_its_retry() -> None:
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    asked = keyed("make")
+    first = await make(make_workspace(store, clock), asked=asked)
+    other = make_workspace(store, clock)
+    await update_catalog(other, "c", comment="x", properties=None, request=request("update"))
+    await drop(other)
+
+    again = await make(make_workspace(store, clock), asked=asked)
+
+    assert again == first
+    with pytest.raises(NotFound):
+        await load_catalog(make_workspace(store, clock), "c")
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["if empty", "by force"])
+@pytest.mark.parametrize("seed", range(60))
+async def test_a_namespace_made_while_its_catalog_is_dropped_keeps_it_or_does_not_come_to_be(
+    seed: int, *, force: bool
+) -> None:
+    clock = FixedClock(seed=seed)
+    store = MemoryStore(seed=seed, clock=clock)
+    one, other = make_workspace(store, clock), make_workspace(store, clock)
+    await make(one)
+    await one.background.drain()
+
+    made, dropped = await asyncio.gather(_made(one), _dropped(other, force=force))
+    await asyncio.gather(one.background.drain(), other.background.drain())
+
+    fresh = make_workspace(store, clock)
+    is_there = await _is_there(fresh)
+    assert isinstance(made, NotFound | Busy | type(None)), made
+    assert isinstance(dropped, NotEmpty | Busy | type(None)), dropped
+    if made is None and not force:
+        assert is_there
+    if dropped is None:
+        assert not is_there
+        assert not await namespace_exists(fresh, NAMESPACE)
+    if is_there and made is None and not force:
+        assert await namespace_exists(fresh, NAMESPACE)
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_of_several_who_make_one_catalog_one_does(seed: int) -> None:
+    clock = FixedClock(seed=seed)
+    store = MemoryStore(seed=seed, clock=clock)
+    servers = [make_workspace(store, clock) for _ in range(4)]
+
+    answers = await asyncio.gather(
+        *(make(server, f"make {number}") for number, server in enumerate(servers)), return_exceptions=True
+    )
+
+    assert len([answer for answer in answers if isinstance(answer, str)]) == 1
+    assert all(isinstance(answer, str | AlreadyExists) for answer in answers)
+
+
+async def _made(server: Workspace) -> SandurError | None:
+    try:
+        await NamespaceCreation(server, NAMESPACE, {}, request("namespace")).run()
+    except SandurError as error:
+        return error
+    return None
+
+
+async def _dropped(server: Workspace, *, force: bool) -> SandurError | None:
+    try:
+        await drop(server, force=force)
+    except SandurError as error:
+        return error
+    return None
+
+
+async def _is_there(server: Workspace) -> bool:
+    try:
+        await load_catalog(server, "c")
+    except NotFound:
+        return False
+    return True
