@@ -1,0 +1,56 @@
+"""How objects are shared out among tasks: every object in one range, whatever there is below a folder."""
+
+from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges, hex_ranges, listed_in
+from sandur.storage.memory import MemoryStore
+from sandur.storage.object_store import ABSENT, ObjectStore
+
+
+async def filled(*keys: str) -> ObjectStore:
+    store = MemoryStore()
+    for key in keys:
+        await store.put(key, b"", expected=ABSENT)
+    return store
+
+
+async def found_by(store: ObjectStore, ranges: list[KeyRange]) -> list[str]:
+    return [listed.key for keys in ranges for page in [p async for p in listed_in(store, keys)] for listed in page]
+
+
+async def test_sixteen_ranges_hold_every_name_once() -> None:
+    names = [f"f/{first}{second}" for first in "0123456789abcdefGXzé-_." for second in ("", "0", "ff.json")]
+    names = [name for name in names if name != "f/."]
+    store = await filled("e/before", *names, "g/behind")
+
+    ranges = list(hex_ranges("f/"))
+
+    assert len(ranges) == 16
+    assert sorted(await found_by(store, ranges)) == sorted(names)
+
+
+async def test_a_large_folder_is_shared_out_by_the_folders_in_it() -> None:
+    names = [f"t/only/{folder}/{number}" for folder in ("a", "b", "b0", "c/d") for number in range(300)]
+    beside = ["t/only/aa", "t/only/zz", "t/only/b.json"]
+    store = await filled(*names, *beside, "u/1")
+
+    ranges = list(await folder_ranges(store, "t/"))
+
+    assert len(ranges) == 5
+    assert sorted(await found_by(store, ranges)) == sorted([*names, *beside])
+
+
+async def test_beyond_a_number_of_folders_the_last_range_holds_the_rest() -> None:
+    names = [f"t/{folder:03d}/{number}" for folder in range(30) for number in range(40)]
+    store = await filled(*names)
+
+    ranges = list(await folder_ranges(store, "t/", ranges_max=7))
+
+    assert len(ranges) == 8
+    assert sorted(await found_by(store, ranges)) == sorted(names)
+
+
+async def test_what_is_small_is_one_range() -> None:
+    store = await filled("t/a/1", "t/b/1")
+
+    assert await folder_ranges(store, "t/") == [KeyRange("t/")]
+    assert await hashed_ranges(store, "t/") == [KeyRange("t/")]
+    assert await folder_ranges(store, "nothing/") == [KeyRange("nothing/")]
