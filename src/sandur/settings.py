@@ -96,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan_inline_files_max: Natural = 1_000
     plan_task_files: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 128
     plan_cache_bytes_max: Natural = 256 << 20
+    plan_store_bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 1 << 30
     tenant: str = ""
     workspace: str = ""
     authentication: Literal["off", "token"] = "off"

@@ -242,7 +242,7 @@ def test_names_are_told_apart_by_case_only_when_that_is_asked_for() -> None:
 
 
 def test_buckets_are_those_of_the_specification() -> None:
-    hashes = {
+    hashes: dict[tuple[str, Any], int] = {
         ("int", 34): 2017239379,
         ("long", 34): 2017239379,
         ("decimal(9, 2)", 1420): -500754589,

@@ -308,6 +308,10 @@ class Layout(NamedTuple):
         table_uuid, drop = self._parts(key, self.purge_orders_folder(), _JSON, count=2)
         return decoded(table_uuid), decoded(drop)
 
+    def decoded_manifest(self, place: int) -> str:
+        """One of the places for decoded manifests."""
+        return f"{self.operational_folder('manifests')}{place:06d}.arrow"
+
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encoded(name)}{_JSON}"
 

@@ -12,6 +12,7 @@ import numpy as np
 from sandur.iceberg.expressions.arrays import Mask, Values, cut, evaluated, no_values, raw, sorted_literals, starts_with
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Predicate
 from sandur.iceberg.expressions.transforming import transformed
+from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.transforms import Transform
 from sandur.iceberg.types import Primitive
 
@@ -60,7 +61,9 @@ def _may_match(predicate: Predicate, facts: Facts) -> Mask:
         case _:
             within = _within(predicate, _bounds(predicate.column, facts))
             if predicate.operator in MATCHES_NULL:
-                return within | facts.may_have_null
+                # NaNs lie outside of all bounds, and are not equal to anything either.
+                has_others = facts.may_have_nan if predicate.column.type.name in FLOATS else facts.may_have_null
+                return within | facts.may_have_null | has_others
             return within & ~facts.is_only_null & ~facts.is_only_nan
 
 
@@ -116,12 +119,24 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one 
             has_prefix = has_lower & has_upper & starts_with(lower, literal) & starts_with(upper, literal)
             mask = ~has_prefix
         case "not-eq" | "not-in":
-            mask = np.ones(len(lower), dtype=np.bool_)
+            mask = ~_is_one_of(predicate, bounds)
         case "is-null" | "not-null" | "is-nan" | "not-nan":
             raise ValueError(f"{predicate.operator} does not compare with bounds")
         case _:
             assert_never(predicate.operator)
     return mask.astype(np.bool_, copy=False)
+
+
+def _is_one_of(predicate: Predicate, bounds: _Bounds) -> Mask:
+    """Whether all values are the same, and among those of the predicate."""
+    (lower, has_lower), (upper, has_upper) = bounds
+    found = np.zeros(len(lower), dtype=np.bool_)
+    for value in predicate.values:
+        found |= np.asarray((lower == raw(value)) & (upper == raw(value)), dtype=np.bool_)
+    if predicate.column.type.name in FLOATS:
+        # Zero has two signs, which some readers tell apart.
+        found &= lower != 0
+    return found & has_lower & has_upper
 
 
 def _overlaps(predicate: Predicate, bounds: _Bounds) -> Mask:

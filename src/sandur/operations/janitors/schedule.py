@@ -15,6 +15,7 @@ from sandur.operations.janitors.delta import DELTA_STAGES, DELTA_TABLES
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.marks import MARKS
 from sandur.operations.janitors.names import NAMES, NAMESPACES
+from sandur.operations.janitors.plans import PLANS
 from sandur.operations.janitors.pointers import POINTERS
 from sandur.operations.janitors.reports import REPORTS
 from sandur.operations.janitors.segments import SEGMENTS
@@ -45,6 +46,7 @@ JANITORS: Final = (
     CLAIMS,
     MARKS,
     SEGMENTS,
+    PLANS,
     REPORTS,
 )
 PURGE: Final = "purge"

@@ -17,6 +17,7 @@ from sandur.settings import seconds_of
 from sandur.storage.cell import Cell, Held
 
 FOLDER = "plans"
+TTL_MS_MIN = 60_000
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,8 @@ def new_plan_id(workspace: Workspace, table_uuid: str, request: Request) -> str:
 
 
 def ttl_ms(workspace: Workspace) -> int:
-    return seconds_of(workspace.settings.plan_ttl) * 1_000
+    """How long a plan lasts; at least as long as a client may take to ask for the next task."""
+    return max(TTL_MS_MIN, seconds_of(workspace.settings.plan_ttl) * 1_000)
 
 
 async def keep_plan(workspace: Workspace, plan: Plan) -> None:

@@ -10,7 +10,9 @@ from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
+from sandur.operations.planning.kept import ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
 from sandur.operations.workspace import Workspace
+from sandur.storage.object_store import ABSENT
 
 READS_AT_ONCE: Final = 8
 MANIFEST_BYTES_MAX: Final = 1 << 30
@@ -29,6 +31,8 @@ class Manifests:
         if snapshot.manifest_list is None:
             return tuple([await self._described(path) for path in snapshot.manifests or ()])
         location = snapshot.manifest_list
+        # Asked before what is remembered: that may be another catalog's.
+        checked_location(location, self._roots)
         cached: tuple[ManifestFile, ...] | None = self._workspace.manifests.get(("list", location))
         if cached is not None:
             return cached
@@ -41,18 +45,29 @@ class Manifests:
         columns = await self.columns(location)
         return ManifestFile(manifest_path=location, partition_spec_id=columns.spec_id or 0)
 
-    async def columns(self, location: str) -> ManifestColumns:
-        """The live entries of a manifest; NotFound when it is gone, Invalid when it is none."""
-        cached: ManifestColumns | None = self._workspace.manifests.get(("entries", location))
+    async def columns(self, location: str, *, entries: int = 0) -> ManifestColumns:
+        """The live entries of a manifest; NotFound when it is gone, Invalid when it is none.
+
+        `entries` is how many it should have: one with many is looked for beside the catalog first.
+        """
+        workspace = self._workspace
+        checked_location(location, self._roots)
+        cached: ManifestColumns | None = workspace.manifests.get(("entries", location))
         if cached is not None:
             return cached
-        data = await self._read(location)
-        found = await asyncio.to_thread(decoded_manifest, data, location=location)
-        self._workspace.manifests.put(("entries", location), found, found.size_bytes)
+        key = place_of(workspace, location) if entries >= ENTRIES_MIN else None
+        looked = Looked(None, ABSENT) if key is None else await look_in_place(workspace, key, location)
+        found = looked.columns
+        if found is None:
+            data = await self._read(location)
+            found = await asyncio.to_thread(decoded_manifest, data, location=location)
+            if key is not None:
+                keeping = put_in_place(workspace, key, location, found, expected=looked.expected)
+                await workspace.background.run("keep a decoded manifest", keeping)
+        workspace.manifests.put(("entries", location), found, found.size_bytes)
         return found
 
     async def _read(self, location: str) -> bytes:
-        checked_location(location, self._roots)
         data = await self._workspace.locations.read(location)
         if data is None:
             raise NotFound(f"Failed to open input stream for file: {location}", subject="file")
@@ -67,7 +82,7 @@ class Manifests:
         try:
             for manifest in manifests:
                 while len(ahead) < READS_AT_ONCE and (one := next(following, None)) is not None:
-                    ahead.append(asyncio.ensure_future(self.columns(one.manifest_path)))
+                    ahead.append(asyncio.ensure_future(self.columns(one.manifest_path, entries=one.live_files or 0)))
                 yield manifest, await ahead.pop(0)
         finally:
             for task in ahead:

@@ -1,0 +1,81 @@
+"""Iceberg's own Java planner over a table in a folder, in a bare JVM that is reached through py4j."""
+
+import json
+import shutil
+import subprocess
+from typing import Any, NamedTuple
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]  # no stubs
+
+from tests.differential.java_oracle import OracleUnavailable, _cached_jar, _resolved_jar, _spark_jars
+
+
+class JavaTask(NamedTuple):
+    """A file scan task of Java's."""
+
+    path: str
+    deletes: frozenset[str]
+    residual: Any
+
+
+class JavaPlanner:
+    """One JVM with Iceberg and Hadoop on its class path."""
+
+    def __init__(self, *, memory: str = "1g") -> None:
+        if shutil.which("java") is None:
+            raise OracleUnavailable("no `java` on the path")
+        jar = _cached_jar() or _resolved_jar()
+        jars = _spark_jars()
+        port, token, process = launch_gateway(
+            jarpath=str(next(jars.glob("py4j*.jar"))),
+            classpath=f"{jar}:{jars}/*",
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+            redirect_stderr=subprocess.DEVNULL,
+            redirect_stdout=subprocess.DEVNULL,
+            javaopts=[f"-Xmx{memory}"],
+        )
+        self._process = process
+        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+        jvm = self._gateway.jvm
+        self._iceberg: Any = jvm.org.apache.iceberg
+        self._io = self._iceberg.hadoop.HadoopFileIO(jvm.org.apache.hadoop.conf.Configuration())
+
+    def close(self) -> None:
+        self._gateway.shutdown()
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    def table(self, metadata_path: str) -> Any:
+        operations = self._iceberg.StaticTableOperations(f"file://{metadata_path}", self._io)
+        return self._iceberg.BaseTable(operations, "t")
+
+    def scan(self, table: Any, filter_json: Any) -> Any:
+        parser = self._iceberg.expressions.ExpressionParser
+        schema = table.schema()
+        return table.newScan().filter(parser.fromJson(json.dumps(filter_json), schema))
+
+    def plan(self, metadata_path: str, filter_json: Any) -> list[JavaTask]:
+        """Every task of a scan."""
+        tasks = self.scan(self.table(metadata_path), filter_json).planFiles()
+        parser = self._iceberg.expressions.ExpressionParser
+        try:
+            return [
+                JavaTask(
+                    str(task.file().location()),
+                    frozenset(str(file.location()) for file in task.deletes()),
+                    json.loads(parser.toJson(task.residual())),
+                )
+                for task in self._iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+            ]
+        finally:
+            tasks.close()
+
+    def count(self, scan: Any) -> int:
+        """How many tasks a scan has, counted in Java."""
+        tasks = scan.planFiles()
+        try:
+            return int(self._iceberg.relocated.com.google.common.collect.Iterables.size(tasks))
+        finally:
+            tasks.close()

@@ -1,0 +1,127 @@
+"""Tables and filters made by chance, from a seed, for planners that are compared with each other."""
+
+import random  # noqa: TID251 - seeded
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from sandur.iceberg.expressions.values import spelled
+from sandur.iceberg.types import primitive
+from tests.planning.filters import SPECS
+from tests.planning.tables import COLUMNS, MadeFile, MadeManifest, MadeTable, Row, Spec
+
+_DAY = 86_400_000_000
+_DELETED_SHARE = 0.3
+
+
+class Made:
+    """A table of chance, and filters for it."""
+
+    def __init__(self, folder: Path, seed: int, *, version: int, with_equality: bool) -> None:
+        self._chance = random.Random(seed)
+        self.table = MadeTable(folder, SPECS, format_version=version)
+        self._with_equality = with_equality and version > 1
+        self.rows: dict[str, list[Row]] = {}
+        manifests: list[MadeManifest] = []
+        for number in range(self._chance.randrange(1, 5)):
+            spec = self._chance.choice(SPECS)
+            manifests += self._manifests(spec, number)
+        self.table.add_snapshot(manifests)
+        self.path = self.table.write()
+
+    def _manifests(self, spec: Spec, number: int) -> list[MadeManifest]:
+        chance = self._chance
+        groups: dict[str, list[Row]] = defaultdict(list)
+        for _ in range(chance.randrange(1, 15)):
+            row = self._row()
+            groups[repr(spec.partition(row))].append(row)
+        sequence = chance.randrange(1, 5)
+        files = [
+            MadeFile(f"file:///t/{number}-{place}.parquet", spec.partition(rows[0]), rows, sequence_number=sequence)
+            for place, rows in enumerate(groups.values())
+        ]
+        self.rows |= {file.path: list(file.rows) for file in files}
+        found = [MadeManifest(spec, files, sequence_number=sequence)]
+        if self.table.format_version > 1 and chance.random() < 0.7:
+            found.append(MadeManifest(spec, self._deletes(files, number), sequence_number=5, content=1))
+        return found
+
+    def _deletes(self, files: list[MadeFile], number: int) -> list[MadeFile]:
+        chance = self._chance
+        found = []
+        for place, file in enumerate(files):
+            if chance.random() > _DELETED_SHARE:
+                continue
+            kinds = ["partition", "path"] + (["equality"] if self._with_equality else [])
+            kind = chance.choice(kinds)
+            found.append(
+                MadeFile(
+                    f"file:///t/delete-{number}-{place}.parquet",
+                    file.partition,
+                    record_count=1,
+                    content=2 if kind == "equality" else 1,
+                    sequence_number=chance.randrange(1, 6),
+                    equality_ids=(1,) if kind == "equality" else None,
+                    referenced_data_file=file.path if kind == "path" else None,
+                    has_stats=False,
+                )
+            )
+        return found or [
+            MadeFile(
+                f"file:///t/delete-{number}.parquet",
+                files[0].partition,
+                record_count=1,
+                content=1,
+                sequence_number=1,
+                has_stats=False,
+            )
+        ]
+
+    def value(self, name: str) -> Any:  # noqa: PLR0911 - one line per column
+        chance = self._chance
+        match name:
+            case "name":
+                return "".join(chance.choice("abé") for _ in range(chance.randrange(0, 9)))
+            case "ts":
+                return chance.choice([chance.randrange(-2, 3) * _DAY, chance.randrange(-800 * _DAY, 800 * _DAY)])
+            case "day":
+                return chance.choice([chance.randrange(-2, 3), 364, 365, -365])
+            case "x" | "f":
+                return float(chance.randrange(-3, 4))
+            case "flag":
+                return chance.random() < 0.5
+            case "amount":
+                return chance.choice([chance.randrange(-3, 4), 49, 50, 100, -50])
+            case "bin":
+                return bytes(chance.randrange(256) for _ in range(chance.randrange(0, 4)))
+            case _:
+                return chance.randrange(-4, 5)
+
+    def _row(self) -> Row:
+        chance = self._chance
+        return {
+            name: self.value(name) if required or chance.random() > 0.2 else None
+            for name, (_, _, required) in COLUMNS.items()
+        }
+
+    def filter(self, *, without: frozenset[str] = frozenset(), depth: int = 0) -> Any:
+        """A filter of chance that does not touch some of the columns."""
+        chance = self._chance
+        if depth < 3 and chance.random() < 0.4:
+            kind = chance.choice(["and", "or", "not"])
+            if kind == "not":
+                return {"type": "not", "child": self.filter(without=without, depth=depth + 1)}
+            sides = {side: self.filter(without=without, depth=depth + 1) for side in ("left", "right")}
+            return {"type": kind, **sides}
+        name = chance.choice([name for name in COLUMNS if name not in without])
+        kind = COLUMNS[name][1]
+        operators = ["is-null", "not-null", "lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "in", "not-in"]
+        operators += ["starts-with", "not-starts-with"] if kind == "string" else []
+        operators += ["is-nan", "not-nan"] if kind in {"double", "float"} else []
+        operator = chance.choice(operators)
+        if operator in {"is-null", "not-null", "is-nan", "not-nan"}:
+            return {"type": operator, "term": name}
+        values = [spelled(primitive(kind), self.value(name)) for _ in range(chance.randrange(2, 5))]
+        if operator in {"in", "not-in"}:
+            return {"type": operator, "term": name, "values": values}
+        return {"type": operator, "term": name, "value": values[0]}
