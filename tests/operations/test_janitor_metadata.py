@@ -415,3 +415,24 @@ async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:
     await create_table(shore.server(), NAMESPACE, table("u"), keyed("u"))
 
     assert (await load(shore.server(), U)).metadata_location
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_collector_that_dies_anywhere_is_followed_by_one_that_ends_it(*, after: bool) -> None:
+    dies_at, has_died = 0, True
+    while has_died:
+        dies_at += 1
+        shore = await _shore()
+        await _commit(shore, "t", "p")
+        for version in (1, 2, 5):
+            await _put_orphan(shore.server(), "t", version)
+        shore.clock.advance(LONG_MS)
+        dying = DyingStore(shore.store, dies_at=dies_at, after=after)
+        with contextlib.suppress(Died):
+            await collect(shore.server(dying))
+        has_died = dying.has_died
+
+        assert content(await load(shore.server(), T))["properties"]["p"] == "1", f"died at {dies_at}"
+        await collect(shore.server())
+        assert len(await metadata_files(shore.server(), "t")) == 2, f"died at {dies_at}"
+    assert dies_at > 10

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sandur.catalog.records import Head, Pointer
@@ -220,3 +221,28 @@ def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSessi
     with pytest.raises(Conflict):
         old.run(spark, COLLECT_GARBAGE, check_fence=fenced)
     assert _exists(old, orphan)
+
+
+@pytest.mark.slow
+def test_garbage_is_collected_in_a_bucket_alike(
+    seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Nothing in a bucket can be made older than it is: here everything is old at once."""
+    store = f"s3://sandur/{tmp_path.name}"
+    settings = replace(seaweedfs_settings, store=store, orphan_retention="PT0S", report_retention="PT0S")
+    with World(settings) as world:
+        world.make("t")
+        world.commits("t", 2)
+        orphans = [_orphan(world, "t", version, f"{version:012x}") for version in (1, 3)]
+        world.wait(report_metrics(world.workspace, called("t"), b'{"report-type": "scan-report"}', world.request()))
+
+        dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
+        still_there = [_exists(world, location) for location in orphans]
+        done = world.run(spark, COLLECT_GARBAGE)
+
+        assert still_there == [True, True]
+        assert dry.counts["metadata_files_removed"] == done.counts["metadata_files_removed"] == 2
+        assert done.counts["reports_removed"] == 1
+        assert not any(_exists(world, location) for location in orphans)
+        document = world.wait(current_document(world.workspace, called("t")))
+        assert all(_exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)

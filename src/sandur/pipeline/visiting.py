@@ -153,8 +153,11 @@ def visitor(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches
                 for start in range(0, len(rows), VISITS_AT_ONCE):
                     some = rows[start : start + VISITS_AT_ONCE]
                     # Each rehearsal is alone: what another one pretends must not count.
-                    visits = (visit(rehearsal(held) if rehearses else held, candidate) for candidate in some)
-                    yield _batch(_without_kept(open_store.wait(together(visits))))
+                    places = [rehearsal(held) if rehearses else held for _ in some]
+                    visits = (visit(place, candidate) for place, candidate in zip(places, some, strict=True))
+                    visited = open_store.wait(together(visits))
+                    open_store.wait(together(place.background.drain() for place in places))
+                    yield _batch(_without_kept(visited))
 
     return visit_all
 
