@@ -4,7 +4,7 @@ import pytest
 
 from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contributed_writers
 from tests.interop.cross_python import READERS, WRITERS
-from tests.interop.matrix import STORES, operation
+from tests.interop.matrix import READS_OF, STORES, operation
 from tests.interop.serving import Served, created_namespace
 
 ALL_WRITERS = [*WRITERS, *contributed_writers()]
@@ -46,7 +46,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _pair(store: str, writer: Writer, reader: Reader) -> object:
-    marks = [operation(reader.engine, f"read what {writer.engine} wrote", store=store)]
+    marks = [operation(reader.engine, f"{READS_OF}{writer.engine} wrote", store=store)]
     if not (writer.is_quick and reader.is_quick):
         marks.append(pytest.mark.interop)
     return pytest.param(store, writer, reader, id=f"{store}-{writer.engine}-{reader.engine}", marks=marks)
