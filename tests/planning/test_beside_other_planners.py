@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # no stubs
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import StaticTable
 
@@ -72,7 +73,12 @@ def test_we_plan_the_files_deletes_and_residuals_that_java_plans(tmp_path: Path,
     for _ in range(FILTERS):
         wanted = made.filter()
         ours = {task.path: task for task in plan(tmp_path, made.path, filter=wanted)}
-        theirs = {task.path: task for task in java.plan(made.path, wanted)}
+        try:
+            theirs = {task.path: task for task in java.plan(made.path, wanted)}
+        except Py4JJavaError as error:
+            # Whether a null partition is in a set is more than it can say.
+            assert "NullPointerException" in str(error)  # noqa: PT017 - the other filters go on
+            continue
 
         # Where all values of a column are zero, it leaves out what is not equal to zero; zero has two signs.
         assert ours.keys() >= theirs.keys(), wanted

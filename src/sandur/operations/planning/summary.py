@@ -1,0 +1,70 @@
+"""What a scan would read, counted: for people who want to know what a filter saves."""
+
+from contextlib import aclosing
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.iceberg.scan.manifests import DATA, DELETES
+from sandur.iceberg.scan.requests import ScanRequest, scan_of
+from sandur.operations.load_table import current_document
+from sandur.operations.placing import allowed_roots
+from sandur.operations.planning.reading import Manifests
+from sandur.operations.planning.selecting import Selecting
+from sandur.operations.workspace import Workspace
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """How much there is of one thing, and how much of it a scan reads. Without a total that is not known."""
+
+    read: int
+    total: int | None
+
+    @property
+    def pruned_share(self) -> float | None:
+        return None if not self.total else 1 - self.read / self.total
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan reads of a table."""
+
+    snapshot_id: int | None
+    manifests: Amount
+    files: Amount
+    rows: Amount
+    size_bytes: Amount
+    delete_manifests: int
+
+
+async def scan_summary(workspace: Workspace, identifier: Identifier, request: ScanRequest) -> Summary:
+    """Look through everything that a scan would read of manifests, and count."""
+    metadata = (await current_document(workspace, identifier)).metadata
+    scan = scan_of(request, metadata)
+    manifests = Manifests(workspace, await allowed_roots(workspace, identifier.catalog))
+    selecting = Selecting(scan, metadata, manifests)
+    listed = await selecting.listed()
+    to_open = selecting.to_open(listed)
+    data = [manifest for manifest in listed if manifest.content == DATA]
+    files = rows = size = 0
+    async with aclosing(selecting.each(to_open)) as opened:
+        async for manifest, columns in opened:
+            entries = selecting.entries(manifest, columns)
+            chosen = selecting.selected(entries).rows
+            files += len(chosen)
+            rows += int(columns.numbers("record_count").values[chosen].sum())
+            size += int(columns.numbers("file_size_in_bytes").values[chosen].sum())
+    said = (scan.snapshot.summary or {}) if scan.snapshot else {}
+    counted = [manifest.live_files for manifest in data]
+    total_files = None if None in counted else sum(count or 0 for count in counted)
+    return Summary(
+        snapshot_id=scan.snapshot.snapshot_id if scan.snapshot else None,
+        manifests=Amount(len(to_open), len(data)),
+        files=Amount(files, total_files),
+        rows=Amount(rows, _number(said.get("total-records"))),
+        size_bytes=Amount(size, _number(said.get("total-files-size"))),
+        delete_manifests=sum(manifest.content == DELETES for manifest in listed),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() else None
