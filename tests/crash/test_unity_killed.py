@@ -116,6 +116,27 @@ async def test_a_killed_mutation_is_ended_by_its_retry_and_done_once(origin: Wor
             await _judge(mutation, origin, dies_at=dies_at, death=death)
 
 
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.undone], ids=str)
+async def test_the_retry_of_a_killed_mutation_does_not_undo_what_others_did_since(
+    origin: World, mutation: Mutation
+) -> None:
+    asked = keyed(str(mutation))
+    for dies_at in range(1, await _calls(mutation, origin, asked) + 1):
+        world, _ = await _killed(mutation, origin, asked, dies_at=dies_at, death="after")
+        if mutation.undone is None or await mutation.seen(world.server()) != mutation.expected:
+            continue
+        other = world.server()
+        await mutation.undone(other, request(f"undo {mutation}"))
+        await other.background.drain()
+
+        world.clock.advance(_STALE_MS)
+        server = world.server()
+        await mutation.send(server, asked)
+        await server.background.drain()
+
+        assert await mutation.seen(world.server()) == mutation.undone_as, f"{mutation}, dies after call {dies_at}"
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("death", get_args(Death))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)

@@ -96,6 +96,9 @@ class Mutation:
     send: Send
     seen: Seen
     expected: object
+    # What somebody else does on top of it, and what is seen then.
+    undone: Send | None = None
+    undone_as: object = None
 
     def __str__(self) -> str:
         return self.name
@@ -170,12 +173,16 @@ MUTATIONS: Final = (
         lambda server, asked: create_catalog(server, "new", root=None, properties={}, request=asked),
         lambda server: _found(load_catalog(server, "new")),
         expected=True,
+        undone=lambda server, asked: drop_catalog(server, "new", force=False, request=asked),
+        undone_as=False,
     ),
     Mutation(
         "update catalog",
         lambda server, asked: update_catalog(server, "empty", comment="new", properties=None, request=asked),
         _catalog_comment,
         "new",
+        undone=lambda server, asked: update_catalog(server, "empty", comment="later", properties=None, request=asked),
+        undone_as="later",
     ),
     Mutation(
         "drop catalog",
@@ -194,12 +201,18 @@ MUTATIONS: Final = (
         lambda server, asked: _create_schema(server, NEW, asked),
         lambda server: _found(schemas.load_schema(server, NEW)),
         expected=True,
+        undone=lambda server, asked: schemas.drop_schema(server, NEW, force=False, request=asked),
+        undone_as=False,
     ),
     Mutation(
         "update schema",
         lambda server, asked: schemas.update_schema(server, SCHEMA, comment="new", properties=None, request=asked),
         _schema_comment,
         "new",
+        undone=lambda server, asked: schemas.update_schema(
+            server, SCHEMA, comment="later", properties=None, request=asked
+        ),
+        undone_as="later",
     ),
     Mutation(
         "drop schema by force",
@@ -212,6 +225,8 @@ MUTATIONS: Final = (
         lambda server, asked: _create_volume(server, called("new"), asked),
         lambda server: _found(securables.load_securable(server, called("new"), "volume")),
         expected=True,
+        undone=lambda server, asked: securables.drop_securable(server, called("new"), "volume", asked),
+        undone_as=False,
     ),
     Mutation(
         "create function",
@@ -259,12 +274,18 @@ MUTATIONS: Final = (
         ),
         _grants,
         {"me": ("SELECT",)},
+        undone=lambda server, asked: grants.update_grants(
+            server, "catalog", "main", (PermissionsChange("me", (), ("SELECT",)),), asked
+        ),
+        undone_as={},
     ),
     Mutation(
         "create location",
         lambda server, asked: _create_location(server, "new", asked),
         lambda server: _located(server, "new"),
         expected=True,
+        undone=lambda server, asked: registry.drop_location(server, "new", asked),
+        undone_as=False,
     ),
     Mutation(
         "drop credential by force",
@@ -277,6 +298,8 @@ MUTATIONS: Final = (
         lambda server, asked: users.create_user(server, UserResource(emails=(Email("new@x.org"),)), asked),
         lambda server: _found(users.load_user(server, user_id("new@x.org"))),
         expected=True,
+        undone=lambda server, asked: users.drop_user(server, user_id("new@x.org"), asked),
+        undone_as=False,
     ),
     Mutation(
         "drop user",
