@@ -6,6 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from sandur.settings import UnityCatalogSettings
+from sandur.storage.memory import MemoryStore
+from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, create_view, rename, set_properties
 from tests.server.unity.asking import Json, Unity, code
 
@@ -179,6 +182,30 @@ async def test_an_iceberg_table_dropped_here_is_gone_there(unity: Unity, client:
     assert (await client.get("/v1/namespaces/s/tables/t")).status_code == 404
     assert await listed(unity) == []
     assert code(await unity.delete("/tables/main.s.t")) == (404, "TABLE_NOT_FOUND")
+
+
+@pytest.mark.parametrize("damage", [None, b"nonsense"], ids=["gone", "damaged"])
+async def test_a_table_whose_metadata_cannot_be_read_is_shown_without_columns(
+    catalogs: Catalogs, damage: bytes | None
+) -> None:
+    store = MemoryStore()
+    http = await catalogs.open(store=store)
+    unity = Unity(http)
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    location = (await http.post("/v1/namespaces/s/tables", json=create_table("t"))).json()["metadata-location"]
+    key = location.removeprefix("memory://store/")
+    found = await store.get(key)
+    assert found is not None
+    if damage is None:
+        await store.delete(key, expected=found.version)
+    else:
+        await store.put(key, damage, expected=found.version)
+    fresh = Unity(await catalogs.open(store=store, unity_catalog=UnityCatalogSettings(preview_index_enabled=False)))
+
+    (table,) = await listed(fresh)
+
+    assert (table["name"], table["data_source_format"], table["columns"]) == ("t", "ICEBERG", [])
+    assert (await fresh.get("/tables/main.s.t")).json() == table
 
 
 async def test_an_iceberg_view_is_a_table_of_the_type_view(unity: Unity, client: httpx.AsyncClient) -> None:

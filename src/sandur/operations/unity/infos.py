@@ -10,7 +10,7 @@ from sandur.catalog.records import DeltaTable, NameRecord, Pointer
 from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, Securable, VolumeInfo, securable_info
 from sandur.catalog.unity_tables import NO_COLUMNS, TableInfo, delta_table_info
 from sandur.delta import columns
-from sandur.errors import SandurError
+from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.spark_types import identity_partitions, spark_fields
 from sandur.iceberg.table_metadata import TableMetadata
@@ -44,7 +44,10 @@ async def _iceberg_info(workspace: Workspace, identifier: Identifier, name: Name
         table = await load_document(workspace, TABLES, location)
         roots = workspace.catalog(identifier.catalog).last_seen or await workspace.catalog(identifier.catalog).read()
         return _table_info(identifier, name, table, normalized(roots.value.root) if roots else "")
-    except SandurError:
+    except (
+        NotFound,
+        BadRequest,
+    ):  # Gone, or nothing that we understand; a store that does not answer is another thing.
         return _bare_info(identifier, name, "VIEW" if name.kind == "view" else EXTERNAL)
 
 
