@@ -83,10 +83,10 @@ def _sources(name: str, home: Path) -> Path:
     return Path(shutil.copytree(Path(__file__).parent / name, home / "sources"))
 
 
-def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None]) -> Path:
+def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None], *, tools: Path = TOOLS) -> Path:
     """A folder that `install` has filled, now or earlier; what is pinned otherwise gets another folder."""
     told = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])
-    home = TOOLS / f"{name}-{hashlib.sha256(told).hexdigest()[:12]}"
+    home = tools / f"{name}-{hashlib.sha256(told).hexdigest()[:12]}"
     with _alone(home):
         if not (home / ".ready").exists():
             shutil.rmtree(home, ignore_errors=True)
