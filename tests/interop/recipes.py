@@ -98,7 +98,7 @@ def _bash(recipe: Recipe, folder: Path) -> str:
     return run_command(["bash", "-euo", "pipefail", _written(recipe, folder, "recipe.sh")], folder)
 
 
-def _duckdb(recipe: Recipe, folder: Path) -> str:
+def run_duckdb(recipe: Recipe, folder: Path) -> str:
     """In a DuckDB that has its extensions from packages: INSTALL then finds them there and downloads nothing."""
     with duckdb.connect(config={"extension_directory": str(folder)}) as opened:
         for name in EXTENSIONS:
@@ -122,4 +122,4 @@ def _contributed(package: str) -> dict[str, Runner]:
 
 
 _BY_LANGUAGE: Final[dict[str, Runner]] = {"python": _python, "bash": _bash}
-RUNNERS: Final[dict[str, Runner]] = {"duckdb": _duckdb}
+RUNNERS: Final[dict[str, Runner]] = {"duckdb": run_duckdb}
