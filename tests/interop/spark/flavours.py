@@ -34,25 +34,26 @@ OLDEST: Final = Flavour("Spark 3.5", "3.5", "1.5.2", FOLDER)
 EVERY: Final = (LATEST, ON_S3, NEXT, OLDEST)
 
 
-def shows(*operations: str, by: Sequence[Flavour] = (LATEST,), always: bool = False) -> pytest.MarkDecorator:
+def shows(
+    *operations: str, by: Sequence[Flavour] = (LATEST,), always: bool = False, cannot: str = ""
+) -> pytest.MarkDecorator:
     """The mark of a test that shows these Sparks doing something; it gives the fixtures `spark` and `sql` a flavour.
 
-    With `always` the first of them runs with the tests of every day, too.
+    With `always` the first of them runs with the tests of every day, too. With `cannot` a pass means that they refuse,
+    as expected, and that this is the reason to tell.
     """
     return pytest.mark.parametrize(
         "spark",
         [
-            pytest.param(flavour, id=str(flavour), marks=_marks(flavour, operations, is_daily=always and not place))
+            pytest.param(flavour, id=str(flavour), marks=[*_marks(flavour, is_daily=always and not place), *told])
             for place, flavour in enumerate(by)
+            for told in [[operation(flavour.engine, name, store=flavour.store, cannot=cannot) for name in operations]]
         ],
         indirect=True,
         scope="session",
     )
 
 
-def _marks(flavour: Flavour, operations: Sequence[str], *, is_daily: bool) -> list[pytest.MarkDecorator]:
-    marks = [operation(flavour.engine, name, store=flavour.store) for name in operations]
-    if not is_daily:
-        marks.append(pytest.mark.interop)
-    marks.append(pytest.mark.timeout(_INSTALL_SECONDS_MAX if flavour == OLDEST else _SECONDS_MAX))
-    return marks
+def _marks(flavour: Flavour, *, is_daily: bool) -> list[pytest.MarkDecorator]:
+    limit = pytest.mark.timeout(_INSTALL_SECONDS_MAX if flavour == OLDEST else _SECONDS_MAX)
+    return [limit] if is_daily else [limit, pytest.mark.interop]

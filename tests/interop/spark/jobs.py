@@ -3,13 +3,21 @@
 import threading
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def write_parquet(spark: SparkSession, *, query: str, folder: str) -> None:
     """Files that are no table."""
     spark.sql(query).write.mode("append").parquet(folder)
+
+
+def write_frame(spark: SparkSession, *, query: str, table: str, how: str, partition_by: str = "") -> None:
+    """Write a query to a table by a method of Spark's writer."""
+    writer = spark.sql(query).writeTo(table)
+    if partition_by:
+        writer = writer.partitionedBy(functions.col(partition_by))
+    getattr(writer, how)()
 
 
 def stream_files(spark: SparkSession, *, folder: str, schema: str, table: str, checkpoint: str) -> None:

@@ -43,7 +43,7 @@ class Sparks:
     def _started(self, flavour: Flavour, served: Served) -> Conversation:
         folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="sandur-spark-")))
         try:
-            return self._running.enter_context(running_spark(flavour, folder, [catalog_of(served)]))
+            return self._running.enter_context(running_spark(flavour, folder, _catalogs(served)))
         except NotInstalled as reason:
             self._not_installed[flavour] = reason
             raise
@@ -100,6 +100,12 @@ def catalog_of(served: Served, **more: object) -> dict[str, object]:
             "secret_access_key": served.s3.secret_access_key,
         }
     return told
+
+
+def _catalogs(served: Served) -> list[dict[str, object]]:
+    """The catalog twice: as clients ask for it by default, and as `lazy` ones do, snapshot by snapshot, page by page."""
+    lazy = {"snapshot-loading-mode": "refs", "rest-page-size": "2"}
+    return [catalog_of(served), catalog_of(served, name="lazy", properties=lazy)]
 
 
 @contextlib.contextmanager

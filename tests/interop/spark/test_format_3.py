@@ -80,7 +80,7 @@ def test_a_variant_is_refused_before_format_version_3(sql: Sql) -> None:
 
 @shows("v3: default values", by=(LATEST, NEXT))
 def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql, folder_server: ServerProcess) -> None:
-    """Spark cannot add one by itself; a commit over the protocol does, and Spark reads what it says."""
+    """Another client's commit adds the column; Spark reads what it says."""
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
     sql("INSERT INTO t VALUES (1)")
 
@@ -90,6 +90,24 @@ def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql, folder_serv
     assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"]]
     sql("INSERT INTO t VALUES (2, 'given')")
     assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"], [2, "given"]]
+
+
+@shows("v3: set default values", by=(LATEST, NEXT), cannot="Iceberg's Spark reads default values and cannot set them")
+def test_a_default_cannot_be_set_by_spark(sql: Sql) -> None:
+    with pytest.raises(EngineError, match="does not support column default value"):
+        sql("CREATE TABLE t (id BIGINT, word STRING DEFAULT 'x') TBLPROPERTIES ('format-version' = '3')")
+    sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
+    with pytest.raises(EngineError, match="setting default values in Spark is currently unsupported"):
+        sql("ALTER TABLE t ADD COLUMN word STRING DEFAULT 'x'")
+
+
+@shows("v3: unknown type", by=(LATEST, NEXT))
+def test_a_column_of_no_type_yet_holds_nothing(sql: Sql) -> None:
+    sql("CREATE TABLE t TBLPROPERTIES ('format-version' = '3') AS SELECT 1 id, NULL nothing")
+
+    assert sql("SELECT * FROM t") == [[1, None]]
+    with pytest.raises(EngineError, match="unknown is not supported until v3"):
+        sql("CREATE TABLE u TBLPROPERTIES ('format-version' = '2') AS SELECT NULL nothing")
 
 
 def _add_column_with_default(url: str, namespace: str) -> None:
