@@ -103,7 +103,7 @@ def catalog_of(served: Served, **more: object) -> dict[str, object]:
 
 
 def _catalogs(served: Served) -> list[dict[str, object]]:
-    """The catalog twice: as clients ask for it by default, and as `lazy` ones do, snapshot by snapshot, page by page."""
+    """The catalog twice: as clients ask for it by default, and as `lazy` ones do, by pages and by single snapshots."""
     lazy = {"snapshot-loading-mode": "refs", "rest-page-size": "2"}
     return [catalog_of(served), catalog_of(served, name="lazy", properties=lazy)]
 
