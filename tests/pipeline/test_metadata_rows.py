@@ -2,12 +2,15 @@
 
 import json
 
+import msgspec
+
+from sandur.catalog.records import DeltaTable
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.iceberg.view_metadata import decode_view_metadata
 from sandur.operations.commit_table import commit_table
 from sandur.operations.load_table import current_document
 from sandur.operations.views import create_view, load_view
-from sandur.pipeline.metadata_rows import column_id, table_rows, view_rows
+from sandur.pipeline.metadata_rows import column_id, delta_rows, table_rows, view_rows
 from tests.operations.asking import NAMESPACE, append, called, create, furnish, request, view
 from tests.operations.making import make_workspace
 
@@ -96,3 +99,20 @@ async def test_views_have_columns_and_schemas_too() -> None:
     assert [row["path"] for row in rows["columns"]] == ["x"]
     assert rows["tables"][0]["column_count"] == 1
     assert len(rows["schema_history"]) == 1
+
+
+def test_the_columns_of_a_delta_table_are_told_by_their_positions() -> None:
+    columns = (
+        b'[{"name":"a","type_text":"bigint","position":0,"nullable":false},{"name":"b","position":1,"comment":"c"}]'
+    )
+    table = DeltaTable(
+        uuid="u", table_uuid="u", state="live", location="file:///d", columns=msgspec.Raw(columns), last_version=3
+    )
+
+    rows = delta_rows("u", table)
+
+    assert [(row["path"], row["type"], row["is_required"]) for row in rows["columns"]] == [
+        ("a", "bigint", True),
+        ("b", "", False),
+    ]
+    assert (rows["tables"][0]["column_count"], rows["tables"][0]["last_sequence_number"]) == (2, 3)

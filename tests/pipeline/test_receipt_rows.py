@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import Head, Tried
+from sandur.catalog.records import DeltaCommit, DeltaTable, Head, Tried
 from sandur.catalog.sources import Source
+from sandur.events import delta_receipts
 from sandur.events.receipts import receipt_key, receipt_of
 from sandur.pipeline.receipt_rows import receipt_of_row, row_of
 from sandur.storage.layout import Layout
@@ -78,3 +79,43 @@ def test_what_is_not_a_receipt_in_its_place_is_said_to_be_so(key: str, data: byt
     assert row["problem"] == problem
     assert row["detail"]
     assert row["key"] == key
+
+
+DELTA = DeltaTable(uuid="t", table_uuid="t", state="live", location="file:///t", created_ms=1_767_225_600_000)
+SECOND = DeltaCommit(
+    version=1,
+    timestamp_ms=1_767_225_600_001,
+    file_name="00000000000000000001.x.json",
+    file_size=7,
+    file_modified_ms=1,
+    previous_commit_key=delta_receipts.receipt_of(DELTA, delta_receipts.first_commit(DELTA)).commit_key,
+    source=Source(kind="rest", principal="ada"),
+)
+
+
+def test_a_version_of_a_delta_table_is_a_commit_of_the_file_in_its_log() -> None:
+    first = delta_receipts.receipt_of(DELTA, delta_receipts.first_commit(DELTA))
+    second = delta_receipts.receipt_of(DELTA, SECOND)
+
+    rows = [
+        row_of(LAYOUT, delta_receipts.receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt))
+        for receipt in (first, second)
+    ]
+
+    assert [(row.get("problem"), row["format"], row["metadata_version"]) for row in rows] == [
+        (None, "delta", 0),
+        (None, "delta", 1),
+    ]
+    assert rows[0]["metadata_location"] == "file:///t/_delta_log/00000000000000000000.json"
+    assert rows[1]["metadata_location"] == "file:///t/_delta_log/_staged_commits/00000000000000000001.x.json"
+    assert rows[1]["previous_commit_key"] == rows[0]["commit_key"]
+
+
+def test_a_delta_receipt_elsewhere_or_about_another_file_is_misplaced() -> None:
+    receipt = delta_receipts.receipt_of(DELTA, SECOND)
+    key, data = delta_receipts.receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt)
+
+    elsewhere = row_of(LAYOUT, key.replace("2026-01-01", "2026-01-02"), data)
+    another = row_of(LAYOUT, key, data.replace(b'"version":1', b'"version":2'))
+
+    assert {elsewhere["problem"], another["problem"]} == {"misplaced"}

@@ -1,16 +1,19 @@
 """Walks over metadata logs: a receipt that is missing is found, and told as its commit wrote it where that is known."""
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from sandur.catalog.records import Pointer
+from sandur.catalog.records import DeltaCommit, DeltaTable, Pointer
 from sandur.catalog.sources import Source
+from sandur.events import delta_receipts
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.register import register_table
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
 from sandur.operations.workspace import Workspace
-from sandur.pipeline.reconciling import Finding, walked
+from sandur.pipeline.reconciling import Finding, delta_walked, walked
 from sandur.storage.object_store import list_all
 from tests.operations.asking import (
     NAMESPACE,
@@ -218,3 +221,26 @@ async def _uuid_of(workspace: Workspace, name: str) -> str:
     held = await workspace.name(called(name)).read()
     assert held
     return held.value.uuid
+
+
+async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(workspace: Workspace) -> None:
+    table = DeltaTable(uuid="d", table_uuid="d", state="live", location="file:///d", created_ms=5, created_by="ada")
+    first = delta_receipts.receipt_of(table, delta_receipts.first_commit(table))
+    second = DeltaCommit(
+        version=1,
+        timestamp_ms=9,
+        file_name="1.json",
+        file_size=1,
+        file_modified_ms=1,
+        previous_commit_key=first.commit_key,
+        source=ADA,
+    )
+    table = replace(table, commits=(second,), last_version=1)
+    await workspace.delta_table("d").create(table)
+    await workspace.delta_receipts.ensure(table, second)
+
+    found = [finding async for finding in delta_walked(workspace, "d")]
+
+    assert [(finding.status, finding.is_exact) for finding in found] == [("present", True), ("missing", True)]
+    assert found[1].receipt == msgspec.json.encode(first)
+    assert found[1].key == delta_receipts.receipt_key(workspace.layout, first)
