@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.spark_processes import WAIT_SECONDS, cluster, connect_server, environment
 from tests.pipeline.world import World
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 TABLES = 12
 
@@ -24,7 +24,7 @@ def _sandur(folder: Path, *arguments: str) -> list[dict[str, Any]]:
         env=environment(folder),
         capture_output=True,
         text=True,
-        timeout=4 * WAIT_SECONDS,
+        timeout=6 * WAIT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]

@@ -40,6 +40,7 @@ def session(master: str | None, options: Mapping[str, str] | None = None) -> Ite
     """A session on a cluster or on this machine, stopped at the end; a remote one (`sc://…`) is only left."""
     if master and master.startswith("sc://"):
         spark = SparkSession.builder.remote(master).getOrCreate()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")  # As every session of ours.
     else:
         spark = pipeline_session(master or "local[*]", options=options)
     try:
