@@ -1,9 +1,12 @@
-"""Delta commit coordination over one swappable record per table (L1 to L4)."""
+"""Delta commit coordination over one swappable record per table (L1 to L5).
+
+A report that comes with a commit is looked at beside the swap and remembered; a later swap trims by it (`recall`).
+"""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from proof.answers import BUSY, CONFLICT, INVALID, OK, SWEPT, THROTTLED, UNKNOWN, UNSURE
+from proof.answers import BUSY, CONFLICT, INVALID, NO_TABLE, OK, SWEPT, THROTTLED, UNKNOWN, UNSURE
 from proof.checker import Actor, Moment, Results, System, Violation
 from proof.rules import Rules
 from proof.steps import ABSENT, Cell, Result, Step, delete, get, goto, listing, put, read
@@ -14,11 +17,15 @@ UNBACKFILLED_MAX: Final = 2
 
 
 class Coordination(NamedTuple):
-    """The commits tracked, the newest version ever, and up to where backfill was reported."""
+    """The commits tracked, the newest version ever, up to where backfill is known, and the newest when it was dropped.
+
+    The last is None while the table lives.
+    """
 
     commits: tuple[tuple[int, str], ...]
     newest: int
     backfilled: int
+    dropped_at: int | None = None
 
 
 class Commit(NamedTuple):
@@ -45,6 +52,8 @@ def commit(request: Commit, rules: Rules) -> Step[str]:
 def propose(request: Commit, rules: Rules, tries: int) -> Step[str]:
     """L1: read, check, append by swap."""
     at, record = yield from read(RECORD)
+    if record.dropped_at is not None and "L5" in rules:
+        return NO_TABLE
     refused = yield from tracked_answer(request, record, rules)
     if refused:
         return refused
@@ -72,6 +81,40 @@ def tracked_answer(request: Commit, record: Coordination, rules: Rules) -> Step[
     if request.version > record.newest + 1:
         return INVALID
     return THROTTLED if request.version - record.backfilled > UNBACKFILLED_MAX else None
+
+
+def recall(is_honest: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
+    """A server looks at what a client reports, and trims by what it saw, however much later."""
+    _, record = yield from read(RECORD)
+    for version, file in record.commits if is_honest else ():
+        _, content = yield from get(staged(file))
+        if content:
+            yield from put(published(version), content, ABSENT)
+    seen = record.backfilled
+    for version, _ in record.commits:
+        _, there = yield from get(published(version))
+        if there is None and "L4" in rules:
+            break
+        seen = version
+    return (yield from goto(trim_by, seen, 0))
+
+
+def trim_by(seen: int, tries: int) -> Step[str]:
+    at, record = yield from read(RECORD)
+    left = tuple(row for row in record.commits if row[0] > seen or row[0] == record.newest)
+    answer = yield from put(RECORD, record._replace(commits=left, backfilled=max(record.backfilled, seen)), at)
+    if answer.outcome != "ok" and tries < TRIES_MAX:
+        return (yield from goto(trim_by, seen, tries + 1))
+    return SWEPT
+
+
+def drop(is_asked: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
+    """D4: the record says that the table is gone; from then on no commit comes to it (L5)."""
+    del is_asked, rules
+    at, record = yield from read(RECORD)
+    if record.dropped_at is None:
+        yield from put(RECORD, record._replace(dropped_at=record.newest), at)
+    return SWEPT
 
 
 def backfill(is_honest: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
@@ -136,6 +179,8 @@ def system(
 
 def judge_versions(store: Store) -> None:
     record = kept(store, RECORD)
+    if record.dropped_at not in {None, record.newest}:
+        raise Violation("a commit came after the drop")
     tracked = dict(record.commits)
     for version in range(1, record.newest + 1):
         file = held(store, published(version))

@@ -55,6 +55,7 @@ RULES: Final = {
     "I4": "a rebuild takes the index's version before it lists",
     "L3": "a trimmed version is compared with the published file; unreadable means unknown, never conflict",
     "L4": "commits are trimmed only up to a version whose published file exists",
+    "L5": "a commit is decided on the record that says whether the table lives; what was dropped takes none",
 }
 
 

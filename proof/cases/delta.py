@@ -4,12 +4,13 @@ from functools import partial
 from typing import Final
 
 from proof.cases.case import Case
-from proof.delta import Commit, backfill, clean, system
+from proof.delta import Commit, backfill, clean, drop, recall, system
 from proof.rules import of, without
 
 RULES: Final = of("L")
 A, B, SECOND = Commit(1, "a"), Commit(1, "b"), Commit(2, "b")
 HONEST, LYING = (backfill, (True,)), (backfill, (False,))
+RECALLED, LIE_RECALLED, DROP = (recall, (True,)), (recall, (False,)), (drop, (True,))
 
 CASES: Final = (
     Case(
@@ -29,6 +30,29 @@ CASES: Final = (
     ),
     Case("delta: two versions, retry, backfill", partial(system, [A, SECOND, A], RULES, [HONEST])),
     Case("delta: backfill reported and not done", partial(system, [A, SECOND], RULES, [LYING])),
+    Case("delta: a report remembered and trimmed by later", partial(system, [A, SECOND], RULES, [RECALLED])),
+    Case(
+        "delta: a report remembered, another believed at once, a retry",
+        partial(system, [A, SECOND, A], RULES, [RECALLED, HONEST]),
+        is_large=True,
+    ),
+    Case("delta: a report remembered that is not true", partial(system, [A, SECOND], RULES, [LIE_RECALLED])),
+    Case("delta: drop against a race for a version", partial(system, [A, B], RULES, [DROP])),
+    Case(
+        "delta: drop against commits and backfill, one answer lost",
+        partial(system, [A, SECOND], RULES, [HONEST, DROP], losable=1),
+        is_large=True,
+    ),
+    Case(
+        "delta: without L5: drop against a race for a version",
+        partial(system, [A, B], without(RULES, "L5"), [DROP]),
+        breaks="a commit came after the drop",
+    ),
+    Case(
+        "delta: without L4: a report remembered that is not true",
+        partial(system, [A, SECOND], without(RULES, "L4"), [LIE_RECALLED]),
+        breaks="neither tracked nor published",
+    ),
     Case(
         "delta: without L3: two versions, retry, backfill",
         partial(system, [A, SECOND, A], without(RULES, "L3"), [HONEST]),
