@@ -271,3 +271,46 @@ def test_a_sort_order_is_not_set(duck: Duck) -> None:
 
     with pytest.raises(duckdb.NotImplementedException):
         duck("ALTER TABLE t SET SORTED BY (id)")
+
+
+@operation(DUCKDB, "branches and tags", cannot="DuckDB has no words for reading or writing a branch or a tag")
+def test_a_branch_is_not_read(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+    duck("CREATE TABLE t AS SELECT 1 AS id")
+    table = catalog.load_table((namespace, "t"))
+    table.manage_snapshots().create_branch(table.history()[0].snapshot_id, "side").commit()
+
+    with pytest.raises(duckdb.InvalidInputException):
+        duck("SELECT id FROM t AT (VERSION => 'side')")
+
+    assert duck("SELECT id FROM t") == [(1,)]
+
+
+@operation(DUCKDB, "namespaces")
+@pytest.mark.parametrize("name", ["with space", "slash/ed", "per%cent", "plus+ed", "é🧊", "a?b&c=d#e"])
+def test_any_name_will_do(duck: Duck, catalog: RestCatalog, namespace: str, name: str) -> None:
+    schema = f"{namespace} {name}"
+
+    duck(f'CREATE SCHEMA sandur."{schema}"', f'CREATE TABLE sandur."{schema}"."{name}" AS SELECT 1 AS id')
+
+    assert duck(f'SELECT id FROM sandur."{schema}"."{name}"') == [(1,)]
+    assert catalog.load_table((schema, name)).scan().to_arrow().num_rows == 1
+    duck(f'DROP TABLE sandur."{schema}"."{name}"', f'DROP SCHEMA sandur."{schema}"')
+
+
+@operation(DUCKDB, "namespaces")
+def test_namespaces_within_namespaces_are_schemas_with_dots(
+    served: Served, catalog: RestCatalog, namespace: str
+) -> None:
+    catalog.create_namespace((namespace, "inner"))
+    duck = Duck(served, namespace)
+
+    duck(
+        f"""ATTACH IF NOT EXISTS 'main' AS nested
+            (TYPE iceberg, ENDPOINT '{served.url}', AUTHORIZATION_TYPE 'none', SUPPORT_NESTED_NAMESPACES true)""",
+        f'CREATE TABLE nested."{namespace}.inner".t AS SELECT 1 AS id',
+        f'CREATE SCHEMA nested."{namespace}.more"',
+    )
+
+    assert catalog.load_table((namespace, "inner", "t")).scan().to_arrow().num_rows == 1
+    assert catalog.namespace_exists((namespace, "more"))
+    duck.close()
