@@ -37,7 +37,7 @@ from sandur.operations.caches import (
 )
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
-from sandur.operations.planning.under_way import Answered, UnderWay, size_of
+from sandur.operations.planning.under_way import SCANS_MAX, Answered, UnderWay, size_of
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
@@ -81,6 +81,7 @@ class Workspace:
         self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
         self.manifests: RecentBytes[tuple[str, str], Any] = RecentBytes(settings.plan_cache_bytes_max)
         self.plans: UnderWay[Answered] = UnderWay(size_of)
+        self.scans: Recent[str, Any] = Recent(SCANS_MAX)
         self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
         self.delta_receipts = DeltaReceipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
         # Up to which version the commits of a Delta table were seen to be published.

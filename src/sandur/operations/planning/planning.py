@@ -131,8 +131,12 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
         raise no_such_task(token) if error.subject == "plan" else error from None
     if plan.state == "cancelled" or plan.snapshot_id != task.snapshot_id:
         raise no_such_task(token)
-    document, scan = await _pinned(workspace, identifier, plan)
-    return await run_task(await _selecting(workspace, identifier, scan, document.metadata), task)
+    selecting: Selecting | None = workspace.scans.get(plan.plan_id)
+    if selecting is None:
+        document, scan = await _pinned(workspace, identifier, plan)
+        selecting = await _selecting(workspace, identifier, scan, document.metadata)
+        workspace.scans[plan.plan_id] = selecting
+    return await run_task(selecting, task)
 
 
 async def _plan_of_table(workspace: Workspace, identifier: Identifier, plan_id: str, principal: str) -> Held[Plan]:

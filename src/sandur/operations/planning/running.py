@@ -51,8 +51,8 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
 async def _selected(selecting: Selecting, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
     """What a scan selects of a manifest; a long one is looked through beside the event loop."""
     if columns.count <= ENTRIES_AT_ONCE:
-        return selecting.selected(selecting.entries(manifest, columns))
-    return await asyncio.to_thread(lambda: selecting.selected(selecting.entries(manifest, columns)))
+        return selecting.selected(manifest, columns)
+    return await asyncio.to_thread(selecting.selected, manifest, columns)
 
 
 class _Looked(NamedTuple):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from sandur.iceberg.scan.requests import Scan
 from sandur.iceberg.scan.residuals import Residuals, residuals
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.caches import Recent
 from sandur.operations.planning.reading import Manifests
+
+SELECTED_MAX: Final = 2
 
 
 class Selected(NamedTuple):
@@ -45,8 +48,19 @@ class Selecting:
         self._specs = specs_by_id(metadata.specs)
         self._projections = projections(scan.filter, self._specs)
         self._types: dict[int, PartitionTypes] = {}
+        self._listed: tuple[ManifestFile, ...] | None = None
+        self._to_open: list[ManifestFile] | None = None
+        self._deletes: DeleteIndex | None = None
+        # Tasks of one manifest are mostly fetched one after the other.
+        self._selected: Recent[str, Selected] = Recent(SELECTED_MAX)
 
     async def listed(self) -> tuple[ManifestFile, ...]:
+        """What `_look_up` finds, once."""
+        if self._listed is None:
+            self._listed = await self._look_up()
+        return self._listed
+
+    async def _look_up(self) -> tuple[ManifestFile, ...]:
         """Every manifest of the snapshot; of a range, those that its snapshots wrote, each once.
 
         What a snapshot added is told by its own manifests: later ones may have been merged, and call it existing.
@@ -63,8 +77,10 @@ class Selecting:
 
     def to_open(self, listed: Sequence[ManifestFile]) -> list[ManifestFile]:
         """The data manifests that may have a file for this scan."""
-        data = [manifest for manifest in listed if manifest.content == DATA]
-        return manifests_to_open(data, self.scan.filter, self._specs)
+        if self._to_open is None:
+            data = [manifest for manifest in listed if manifest.content == DATA]
+            self._to_open = manifests_to_open(data, self.scan.filter, self._specs)
+        return self._to_open
 
     def entries(self, manifest: ManifestFile, columns: ManifestColumns) -> Entries:
         spec_id = manifest.partition_spec_id
@@ -77,8 +93,14 @@ class Selecting:
     def _schemas(self) -> list[Schema]:
         return [self.scan.schema, *reversed(self._metadata.schemas)]
 
-    def selected(self, entries: Entries) -> Selected:
+    def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
+        found = self._selected.get(manifest.manifest_path)
+        if found is None:
+            found = self._selected[manifest.manifest_path] = self._select(self.entries(manifest, columns))
+        return found
+
+    def _select(self, entries: Entries) -> Selected:
         mask = entries.selected(self.scan.filter, self._projected(entries))
         if (appended := self.scan.appended_ids) is not None:
             mask = mask & entries.added_by(appended)
@@ -102,6 +124,11 @@ class Selecting:
 
     async def deletes(self, listed: Sequence[ManifestFile]) -> DeleteIndex:
         """The delete files that may matter. What was appended is read without: it is told as it came in."""
+        if self._deletes is None:
+            self._deletes = await self._index_deletes(listed)
+        return self._deletes
+
+    async def _index_deletes(self, listed: Sequence[ManifestFile]) -> DeleteIndex:
         if self.scan.appended is not None:
             return DeleteIndex(())
         found = [manifest for manifest in listed if manifest.content == DELETES]

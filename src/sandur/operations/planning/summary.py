@@ -48,8 +48,7 @@ async def scan_summary(workspace: Workspace, identifier: Identifier, request: Sc
     files = rows = size = 0
     async with aclosing(selecting.each(to_open)) as opened:
         async for manifest, columns in opened:
-            entries = selecting.entries(manifest, columns)
-            chosen = selecting.selected(entries).rows
+            chosen = selecting.selected(manifest, columns).rows
             files += len(chosen)
             rows += int(columns.numbers("record_count").values[chosen].sum())
             size += int(columns.numbers("file_size_in_bytes").values[chosen].sum())

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 AT_ONCE_MAX: Final = 64
 RESULT_BYTES_MAX: Final = 32 << 20
+SCANS_MAX: Final = 8
+"""How many scans are remembered while their tasks are fetched: each holds its deletes and a manifest or two."""
 
 
 class Answered(NamedTuple):
