@@ -59,7 +59,7 @@ crash: $(READY) ## Run the full crash matrix
 # .venv/bin/python -m pytest -m '' tests/interop/test_duckdb.py && .venv/bin/python -m tests.interop.matrix
 interop: $(READY) ## Run real engines against a running server, and tell what each can do
 	@$(BIN)/python -m tests.interop.matrix fresh
-	@$(BIN)/python -m pytest -m '' tests/interop; tests=$$?; $(BIN)/python -m tests.interop.matrix; exit $$tests
+	@$(BIN)/python -m pytest -m '' tests/interop; tests=$$?; $(BIN)/python -m tests.interop.matrix whole; exit $$tests
 
 rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.rck

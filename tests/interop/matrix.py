@@ -1,8 +1,8 @@
 """What each engine was seen to do, on which store: recorded by the tests, told as a table.
 
 A test says what it shows with the mark `operation`; its outcome is kept in `build/interop.json`, beside those of
-earlier runs. `python -m tests.interop.matrix` prints the table and writes it into `docs/engines.md`, where the columns
-of engines that were not run stay as they are.
+earlier runs. `python -m tests.interop.matrix` prints the table and writes it into `docs/engines.md`, where what was not
+run stays as it is.
 """
 
 import re
@@ -194,14 +194,21 @@ class Told(msgspec.Struct, frozen=True):
     reasons: dict[str, tuple[str, ...]]
 
     def beside(self, older: "Told") -> "Told":
-        """These columns in the place of the older ones of the same engines, beside those of all others."""
-        cells = {key: text for key, text in older.cells.items() if key[1] not in self.headings}
+        """These cells and their reasons in the place of the older ones, beside all that were not asked about now."""
+        # Some part of an engine's tests may not know its version.
+        known = {engine: text for engine, text in self.headings.items() if text != engine}
+        headings = self.headings | older.headings | known
+        reasons = {engine: self._reasons_beside(older, engine) for engine in headings}
         return Told(
-            headings=older.headings | self.headings,
-            cells=cells | self.cells,
-            reasons={engine: lines for engine, lines in older.reasons.items() if engine not in self.headings}
-            | self.reasons,
+            headings=headings,
+            cells=older.cells | self.cells,
+            reasons={engine: lines for engine, lines in reasons.items() if lines},
         )
+
+    def _reasons_beside(self, older: "Told", engine: str) -> tuple[str, ...]:
+        asked = {name for name, asked_of in self.cells if asked_of == engine}
+        kept = [line for line in older.reasons.get(engine, ()) if line.partition(", ")[0] not in asked]
+        return (*kept, *self.reasons.get(engine, ()))
 
 
 def told(results: Results) -> Told:
@@ -300,13 +307,14 @@ def _engine_in(heading: str) -> str:
     return max(known, key=len) if known else re.sub(r" v?\d\S*$", "", heading)
 
 
-def rewritten(page: str, newer: Told) -> str:
-    """The page with the columns of the engines that were run in their place."""
+def rewritten(page: str, newer: Told, *, is_whole: bool = False) -> str:
+    """The page with what was found in its place; what was not asked about now stays, unless this is the whole."""
     before, _, rest = page.partition(BEGIN)
     inside, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{markdown(newer.beside(parsed(inside)))}\n{END}{after}"
+    matrix = newer if is_whole else newer.beside(parsed(inside))
+    return f"{before}{BEGIN}\n{markdown(matrix)}\n{END}{after}"
 
 
 def show(console: Console, matrix: Told) -> None:
@@ -329,7 +337,10 @@ def _colored(cell: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`fresh` forgets earlier runs; otherwise the table is told and written, and a failure is exit code 1."""
+    """`fresh` forgets earlier runs. Otherwise the table is told and written, with `whole` in place of what was there.
+
+    A failure is exit code 1.
+    """
     if arguments == ["fresh"]:
         RESULTS.unlink(missing_ok=True)
         return 0
@@ -337,7 +348,8 @@ def main(arguments: list[str]) -> int:
     matrix = told(results)
     show(Console(highlight=False), matrix)
     if matrix.headings:
-        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), matrix), encoding="utf-8")
+        page = rewritten(PAGE.read_text(encoding="utf-8"), matrix, is_whole=arguments == ["whole"])
+        PAGE.write_text(page, encoding="utf-8")
     return int(any(one.outcome == "failed" for one in results.results))
 
 

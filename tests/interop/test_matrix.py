@@ -72,18 +72,48 @@ def test_what_is_written_is_read_again() -> None:
     assert parsed(markdown(matrix)) == matrix
 
 
-def test_columns_of_engines_that_were_not_run_stay() -> None:
-    page = f"above\n{BEGIN}\n{END}\nbelow\n"
-    once = rewritten(page, told(results(result("Spark", "read", "failed"), result("DuckDB", "merge", "passed"))))
+EMPTY = f"above\n{BEGIN}\n{END}\nbelow\n"
 
-    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"), DuckDB="1.5.5")))
+
+def test_what_was_not_run_stays() -> None:
+    first = results(
+        result("Spark", "read", "failed"),
+        result("DuckDB", "read", "failed"),
+        result("DuckDB", "merge", "passed"),
+        result("DuckDB", "fly", "cannot"),
+        DuckDB="1.5.5",
+    )
+    once = rewritten(EMPTY, told(first))
+
+    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"))))
 
     assert twice.startswith("above\n")
     assert twice.endswith("below\n")
     inside = parsed(twice)
-    assert inside.cells == {("read", "Spark"): "✗ folder", ("read", "DuckDB"): "folder"}
+    assert inside.cells == {
+        ("read", "Spark"): "✗ folder",
+        ("read", "DuckDB"): "folder",
+        ("merge", "DuckDB"): "folder",
+        ("fly", "DuckDB"): "–",
+    }
     assert inside.headings["DuckDB"] == "DuckDB 1.5.5"
-    assert inside.reasons == {"Spark": ("read, folder: why failed",)}
+    assert inside.reasons == {"Spark": ("read, folder: why failed",), "DuckDB": ("fly, folder: why cannot",)}
+
+
+def test_another_version_takes_the_place_of_the_one_before() -> None:
+    once = rewritten(EMPTY, told(results(result("DuckDB", "read", "passed"), DuckDB="1.5.5 and more")))
+
+    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"), DuckDB="2.0")))
+
+    assert parsed(twice).headings == {"DuckDB": "DuckDB 2.0"}
+
+
+def test_a_whole_run_leaves_nothing_of_what_was_there() -> None:
+    once = rewritten(EMPTY, told(results(result("Spark", "read", "passed"))))
+
+    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"))), is_whole=True)
+
+    assert parsed(twice).cells == {("read", "DuckDB"): "folder"}
 
 
 def test_a_page_without_its_place_is_refused() -> None:
