@@ -14,7 +14,7 @@ from sandur.catalog.sources import Source
 from sandur.events.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.receipt_rows import row_of
 from sandur.pipeline.sources.reading import batch_of
-from sandur.pipeline.tables import ACTIVITY, EVENTS, NAMES, OWNERS, POINTERS, Shape
+from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, Shape
 from sandur.pipeline.transforms import commits as of_commits
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.layout import Layout
@@ -143,6 +143,17 @@ def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) ->
         "forgotten": "known",
     }
     assert [row["table_uuid"] for row in rows_of(of_commits.renamed(owners, before).toArrow())] == ["t"]
+
+
+def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: SparkSession) -> None:
+    old, new = chain("old", 2), chain("new", 2)
+    new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
+    owners = frame(spark, OWNERS, [owner("new", "orders")])
+    events = frame(spark, EVENTS, [*old, *new])
+
+    everyone = of_commits.with_replaced(owners, events, frame(spark, COMMITS, []))
+
+    assert {row["table_uuid"]: row["name"] for row in rows_of(everyone.toArrow())} == {"new": "orders", "old": "orders"}
 
 
 def _head(event: dict[str, Any]) -> dict[str, Any]:

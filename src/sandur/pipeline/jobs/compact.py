@@ -61,9 +61,12 @@ class _Compaction:
         before = self._publication.read(OWNERS)
         names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
         pointers = frame_of(self._context.spark, PointersReader(self._context.source_options), POINTERS.spark_schema)
-        owners = self._keep(of_commits.owners(names, pointers, before))
         events = self._keep(self._events())
         self._count(events)
+        owners = of_commits.owners(names, pointers, before)
+        if not of_commits.registrations(events).isEmpty():
+            owners = of_commits.with_replaced(owners, events, self._publication.read(COMMITS))
+        owners = self._keep(owners)
         renamed = of_commits.renamed(owners, before).count()
         self.counts["tables_renamed"] = renamed
         has_news = self.counts["commits"] > 0
@@ -96,13 +99,21 @@ class _Compaction:
 
     def _derived(self, events: DataFrame, owners: DataFrame, watermark: Mapping[str, int]) -> Mapping[str, Change]:
         self._context.progress("write timeline and activity")
-        rows = of_commits.timeline(self._all(events, owners))
+        rows = self._keep(of_commits.timeline(self._all(events, owners)))
+        self._check_chains(rows)
         busy = of_commits.activity(of_commits.commits(events, owners), self._publication.read(ACTIVITY))
         return {
             TIMELINE.name: Change(self._publication.write(rows, TIMELINE), watermark),
             ACTIVITY.name: Change(self._publication.write(busy, ACTIVITY), watermark),
             OWNERS.name: Change(self._publication.write(owners, OWNERS), watermark),
         }
+
+    def _check_chains(self, timeline: DataFrame) -> None:
+        """Every receipt but the first of a table names the one before it, which must be there."""
+        missing = timeline.where("not is_linked").count()
+        self.counts["links_missing"] = missing
+        if missing:
+            self.warnings.append(f"{missing} commits name one before them that has no receipt; reconcile restores it")
 
     def _all(self, events: DataFrame, owners: DataFrame) -> DataFrame:
         before = of_commits.named(self._publication.read(COMMITS), owners)

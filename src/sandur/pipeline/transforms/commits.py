@@ -57,6 +57,25 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
     return ranked.where(F.col("place") == 1).select(*OWNERS.column_names)
 
 
+def registrations(events: DataFrame) -> DataFrame:
+    """The receipts of files that were registered over a table: its `table_uuid` may be another from there on."""
+    is_over = (F.col("operation") == "register") & F.col("previous_commit_key").isNotNull()
+    return events.where(F.col("problem").isNull() & is_over)
+
+
+def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFrame) -> DataFrame:
+    """The owners, and for every table that another was registered over, the name that stands for that one."""
+    links = registrations(events).select(
+        F.col("previous_commit_key").alias("commit_key"), F.col("table_uuid").alias("by")
+    )
+    known = events.select("commit_key", "table_uuid").unionByName(commits_before.select("commit_key", "table_uuid"))
+    replaced = known.join(links, on="commit_key", how="inner").where(F.col("table_uuid") != F.col("by"))
+    names = owners.withColumnRenamed("table_uuid", "by")
+    told = replaced.select("table_uuid", "by").join(names, on="by", how="inner").select(*OWNERS.column_names)
+    unknown = told.join(owners.select("table_uuid"), on="table_uuid", how="left_anti")
+    return owners.unionByName(unknown.dropDuplicates(["table_uuid"]))
+
+
 def renamed(now: DataFrame, before: DataFrame) -> DataFrame:
     """The owners that were published under another name."""
     changed = now.exceptAll(before)

@@ -1,0 +1,62 @@
+"""`project` on real stores: what exists, read from what is new and kept from what is known."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sandur.operations.commit_table import commit_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.rename import rename
+from sandur.pipeline.jobs.project import PROJECT
+from tests.operations.asking import append, commit
+from tests.pipeline.test_compact import system_table
+from tests.pipeline.test_metadata_rows import NESTED
+from tests.pipeline.world import World, called
+
+
+def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["namespace"] != "system"]
+
+
+def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, world: World) -> None:
+    made = world.make("orders", schema=NESTED)
+    world.wait(commit_table(world.workspace, called("orders"), append(1), world.request()))
+    world.make("customers")
+    world.make("forgotten")
+
+    first = world.run(spark, PROJECT)
+
+    assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (3, 0)
+    tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
+    assert tables.keys() == {"orders", "customers", "forgotten"}
+    assert (tables["orders"]["uuid"], tables["orders"]["snapshot_id"]) == (made.table_uuid, 1)
+    paths = {row["path"]: row["field_id"] for row in system_table(world, "columns") if row["name"] == "orders"}
+    assert paths["places.element.x"] not in {paths["id"], paths["places"]}
+    assert [row["snapshot_id"] for row in system_table(world, "snapshots")] == [1]
+    assert [(row["ref"], row["type"]) for row in system_table(world, "refs")] == [("main", "branch")]
+    assert {row["name"] for row in system_table(world, "catalogs")} == {"main"}
+
+    more = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
+    change = commit({"action": "add-schema", "schema": more}, {"action": "set-current-schema", "schema-id": -1})
+    world.wait(commit_table(world.workspace, called("orders"), change, world.request()))
+    world.wait(rename(world.workspace, called("customers"), called("people"), kind="table", request=world.request()))
+    world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
+    world.settle()
+    second = world.run(spark, PROJECT)
+
+    assert second.counts["metadata_files_read"] == 1
+    assert {row["name"] for row in of_users(system_table(world, "tables"))} == {"orders", "people"}
+    schemas = [row for row in system_table(world, "schema_history") if row["name"] == "orders"]
+    assert [(row["schema_id"], row["is_current"]) for row in sorted(schemas, key=lambda row: row["schema_id"])] == [
+        (0, False),
+        (1, True),
+    ]
+    columns = system_table(world, "columns")
+    assert {row["path"] for row in columns if row["name"] == "people"} == {"x"}
+    assert "more" in {row["path"] for row in columns if row["name"] == "orders"}
+    assert {row["name"] for row in system_table(world, "partition_spec_history")} == {"orders", "people"}
+    assert {row["namespace"] for row in system_table(world, "namespaces")} == {"sales", "system"}
+
+
+def _field(field_id: int, name: str) -> dict[str, Any]:
+    return {"id": field_id, "name": name, "type": "string", "required": False}
