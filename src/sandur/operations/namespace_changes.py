@@ -1,4 +1,4 @@
-"""What changes of a namespace have in common: who made the last one, and how its request learns that it happened."""
+"""What changes of a record have in common: who made the last one, and how its request learns that it happened."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol

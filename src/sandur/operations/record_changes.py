@@ -2,19 +2,19 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Place
-from sandur.catalog.records import Change, Claim, Record
+from sandur.catalog.records import Change, Claim
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
 from sandur.operations.claims import ClaimLost
 from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
-from sandur.operations.namespace_changes import change_of, help_predecessor, is_by
+from sandur.operations.namespace_changes import Signed, change_of, help_predecessor, is_by
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
@@ -23,17 +23,6 @@ from sandur.storage.object_store import ABSENT
 TRIES_MAX: Final = 16
 _BACKOFF_SECONDS: Final = 0.002
 _DOUBLINGS_MAX: Final = 6
-
-
-class SignedRecord(Record, frozen=True, kw_only=True):
-    """A record that carries the request which made it what it is."""
-
-    change: Change | None = None
-
-
-class _Signed(Protocol):
-    @property
-    def change(self) -> Change | None: ...
 
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -141,8 +130,8 @@ class RecordChange(Generic[R]):
                 await self._claim.done(answer=_spelled(_with_change(record, None)))
 
 
-def _signed(record: msgspec.Struct) -> _Signed:
-    return cast("_Signed", record)  # Every kind of record that is changed so has the field.
+def _signed(record: msgspec.Struct) -> Signed:
+    return cast("Signed", record)  # Every kind of record that is changed so has the field.
 
 
 def _with_change(record: R, change: Change | None) -> R:

@@ -12,7 +12,7 @@ from sandur.catalog.locations import checked_location, normalized
 from sandur.catalog.records import Claim, NameRecord, Pointer
 from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
 from sandur.catalog.sources import Request
-from sandur.errors import Invalid, NotFound, SandurError, Subject
+from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.creation import Creation, Made, taken
 from sandur.operations.drop_table import drop_name
@@ -117,11 +117,7 @@ async def drop_securable(workspace: Workspace, identifier: Identifier, kind: Kin
 
 
 def missing(identifier: Identifier, kind: Kind) -> NotFound:
-    return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=_subject(kind))
-
-
-def _subject(kind: Kind) -> Subject:
-    return kind
+    return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=kind)
 
 
 async def _commented(
