@@ -11,6 +11,7 @@ spark.sql("SELECT * FROM sandur.sales.orders").show()
 from sandur.spark.connection import Connection, S3Store
 from sandur.spark.options import session_options
 from sandur.spark.sessions import session
+from sandur.spark.statements import sql
 from sandur.spark.versions import Versions
 
-__all__ = ["Connection", "S3Store", "Versions", "session", "session_options"]
+__all__ = ["Connection", "S3Store", "Versions", "session", "session_options", "sql"]

@@ -9,6 +9,8 @@ from sandur.errors import BadRequest
 
 DEFAULT_SPARK: Final = "4.1"
 DEFAULT_ICEBERG: Final = "1.11.0"
+DELTA_PACKAGE: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
+"""Delta for Spark 4.1; it brings Delta Kernel, and Kernel's client of Unity Catalog."""
 
 _SPARK: Final = re.compile(r"(\d+)\.(\d+)(\.\S*)?")
 _ICEBERG: Final = re.compile(r"\d+\.\d+\.\d+\S*")

@@ -1,0 +1,88 @@
+"""What runs beside the test: a Spark session in which Delta Kernel creates tables; it tells what came of it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import sandur.spark
+from sandur.errors import AlreadyExists, Invalid
+from sandur.spark.statements import MODE
+from sandur.spark.versions import DELTA_PACKAGE
+
+
+def main(url: str, folder: str) -> None:
+    spark = _session(url, folder)
+    facts: dict[str, Any] = {}
+    path = f"{folder}/by_path"
+    strict = "CREATE TABLE {} (id BIGINT NOT NULL COMMENT 'key', part STRING) USING delta {}"
+    by_path = strict.format(f"delta.`{path}`", "PARTITIONED BY (part) TBLPROPERTIES ('k' = 'v')")
+    sandur.spark.sql(spark, by_path, mode="STRICT")
+    facts["by path"] = _first_commit(path)
+    facts["by path, again"] = _refusal(lambda: sandur.spark.sql(spark, by_path, mode="STRICT"))
+    sandur.spark.sql(spark, by_path.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"), mode="STRICT")
+    facts["versions after IF NOT EXISTS"] = sorted(file.name for file in Path(path, "_delta_log").glob("*.json"))
+
+    none = f"{folder}/none"
+    sandur.spark.sql(spark, strict.format(f"delta.`{none}`", ""), mode="NONE")
+    facts["mode NONE"] = _first_commit(none)
+
+    clustered = f"{folder}/clustered"
+    sandur.spark.sql(spark, strict.format(f"delta.`{clustered}`", "CLUSTER BY (id, part)"), mode="STRICT")
+    facts["clustered"] = _first_commit(clustered)
+    bucketed = strict.format(f"delta.`{folder}/bucketed`", "PARTITIONED BY (bucket(4, id))")
+    facts["bucketed"] = _refusal(lambda: sandur.spark.sql(spark, bucketed, mode="STRICT"))
+
+    spark.conf.set(MODE, "STRICT")
+    sandur.spark.sql(spark, strict.format("default.in_warehouse", ""))
+    spark.conf.set(MODE, "NONE")  # In STRICT, Spark's Delta itself knows no history.
+    spark.sql("INSERT INTO default.in_warehouse VALUES (1, 'a')")
+    facts["in the warehouse"] = [list(row) for row in spark.sql("SELECT * FROM default.in_warehouse").collect()]
+    history = spark.sql("DESCRIBE HISTORY default.in_warehouse").collect()
+    facts["history of it"] = [row.engineInfo for row in history]
+
+    spark.conf.set(MODE, "STRICT")
+    managed = strict.format("main.s.by_kernel", "TBLPROPERTIES ('k' = 'v')")
+    sandur.spark.sql(spark, managed)
+    facts["managed, again"] = _refusal(lambda: sandur.spark.sql(spark, managed))
+    sandur.spark.sql(spark, managed.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+    spark.stop()
+    print(f"FACTS {json.dumps(facts)}")  # noqa: T201 - what the test reads
+
+
+def _session(url: str, folder: str) -> SparkSession:
+    options = {
+        "spark.jars.packages": DELTA_PACKAGE,
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.main.uri": url,
+        "spark.sql.catalog.main.token": "any",
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _first_commit(path: str) -> list[Any]:
+    lines = (Path(path) / "_delta_log" / f"{0:020d}.json").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _refusal(work: Any) -> str:
+    try:
+        work()
+    except (AlreadyExists, Invalid) as error:
+        return type(error).__name__
+    return ""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

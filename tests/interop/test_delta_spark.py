@@ -1,0 +1,64 @@
+"""Spark with Unity Catalog's connector and Delta against a real server, by the Delta API and by the older commit API.
+
+The connector is taken from the jars that `SANDUR_UC_JARS` names; without it the tests are skipped.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.process import server_process
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_800)]
+
+
+@pytest.fixture(scope="module", params=["newer", "older"])
+def facts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    jars = os.environ.get("SANDUR_UC_JARS", "")
+    if not jars:
+        pytest.skip("SANDUR_UC_JARS names no jars of io.unitycatalog:unitycatalog-spark_4.1_2.13")
+    folder = tmp_path_factory.mktemp("spark")
+    with server_process(folder, fsync="never") as server:
+        data = str(folder / "data")
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.interop.delta_spark_session", server.url, data, jars, request.param],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=1_700,
+            check=False,
+        )
+    said = [line.removeprefix("FACTS ") for line in ran.stdout.splitlines() if line.startswith("FACTS ")]
+    assert said, f"{ran.stdout[-2_000:]}\n{ran.stderr[-4_000:]}"
+    found: dict[str, Any] = json.loads(said[0])
+    return found
+
+
+EXPECTED: dict[str, Any] = {
+    "schema": [],
+    "schemas": ["t"],
+    "create": [],
+    "insert": [],
+    "select": [[1, "one"], [2, "two"], [3, "three"]],
+    "after them": [[1, "one"], [2, "merged"], [4, "four"]],
+    "time travel": [[3]],
+    "history": ["CREATE TABLE", "WRITE", "UPDATE", "DELETE", "MERGE"],
+    "columns": ["id", "text", "more"],
+    "rows of it": [[3]],
+    "columns of it": ["x"],
+    "read it": [[7]],
+    "tables": ["a", "b", "ext"],
+    "rows in all": [[16]],
+    "drop": [],
+    "tables left": ["a", "ext"],
+}
+
+
+@pytest.mark.parametrize("step", EXPECTED)
+def test_spark_does_what_was_asked(facts: dict[str, Any], step: str) -> None:
+    assert facts[step] == EXPECTED[step]
