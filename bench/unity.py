@@ -6,11 +6,8 @@ for a list of 10,000, 14–18 ms for a creation and 8–27 ms for a load.
 
 import argparse
 import asyncio
-import os
-import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +16,7 @@ import msgspec
 
 from bench.load.starting import sandur_on_folder
 from bench.measuring import save, show
+from bench.metering import Meter
 
 UNITY: Final = "/api/2.1/unity-catalog"
 SIZES: Final = (100, 1_000, 10_000)
@@ -86,15 +84,15 @@ async def _measured(url: str, pids: Sequence[int], sizes: Sequence[int]) -> list
         (await client.post("/schemas", json={"catalog_name": "main", "name": "s"})).raise_for_status()
         made = 0
         for size in sizes:
-            meter = _Meter(pids)
+            meter = Meter(pids)
             await _create(client, range(made, size), catalog["storage_location"], meter)
-            rows.append(meter.row("create", size))
+            rows.append(Row("create", size, *meter.cost()))
             made = size
             for operation, calls, step in _reads(client, size):
-                meter = _Meter(pids)
+                meter = Meter(pids)
                 for call in range(calls):
                     await meter.time(step, call)
-                rows.append(meter.row(operation, size))
+                rows.append(Row(operation, size, *meter.cost()))
     return rows
 
 
@@ -112,7 +110,7 @@ def _reads(
     )
 
 
-async def _create(client: httpx.AsyncClient, numbers: range, root: str, meter: "_Meter") -> None:
+async def _create(client: httpx.AsyncClient, numbers: range, root: str, meter: Meter) -> None:
     remaining = iter(numbers)
 
     async def make(number: int) -> httpx.Response:
@@ -133,61 +131,3 @@ async def _create(client: httpx.AsyncClient, numbers: range, root: str, meter: "
             await meter.time(make, number)
 
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-
-
-class _Meter:
-    """Times calls, and the CPU that the server used meanwhile."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = pids
-        self._walls: list[float] = []
-        self._cpu = _cpu_seconds(pids)
-        self._began = time.perf_counter()
-
-    async def time(self, step: Callable[[int], Awaitable[httpx.Response]], call: int) -> None:
-        began = time.perf_counter()
-        answer = await step(call)
-        self._walls.append(time.perf_counter() - began)
-        answer.raise_for_status()
-
-    def row(self, operation: str, tables: int) -> Row:
-        spent = time.perf_counter() - self._began
-        calls = len(self._walls)
-        return Row(
-            operation=operation,
-            tables=tables,
-            median_ms=round(statistics.median(self._walls) * 1e3, 2),
-            cpu_ms=round((_cpu_seconds(self._pids) - self._cpu) / calls * 1e3, 3),
-            per_second=round(calls / spent, 1),
-        )
-
-
-def _cpu_seconds(pids: Sequence[int]) -> float:
-    """What the processes, and those they started, have used so far."""
-    parents = _parents()
-    family = set(pids)
-    for _ in range(3):  # A server, its workers, and what those start.
-        family |= {pid for pid, parent in parents.items() if parent in family}
-    return sum(_ticks(pid) for pid in family) / os.sysconf("SC_CLK_TCK")
-
-
-def _parents() -> Mapping[int, int]:
-    found: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _fields(int(entry.name))):
-            found[int(entry.name)] = int(fields[1])
-    return found
-
-
-def _ticks(pid: int) -> int:
-    fields = _fields(pid)
-    return int(fields[11]) + int(fields[12]) if fields else 0
-
-
-def _fields(pid: int) -> list[str]:
-    """The fields behind the name of the program, the state first; none when the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()

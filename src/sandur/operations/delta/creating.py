@@ -9,7 +9,7 @@ from sandur.delta.contract import check_contract
 from sandur.delta.properties import stored_properties
 from sandur.delta.requests import CreateTable
 from sandur.delta.uniform import check_uniform
-from sandur.errors import Invalid
+from sandur.errors import Invalid, NotFound
 from sandur.operations.delta.commit import uniform_record
 from sandur.operations.delta.loading import check_home
 from sandur.operations.delta.tables import NewTable, create_external, create_from_staging
@@ -24,8 +24,25 @@ async def create_table(
     request: Request,
     external_roots: tuple[str, ...] = (),
 ) -> DeltaTable:
-    """The table; a managed one has to keep the contract that its staged place was given out with."""
-    await check_home(workspace, identifier)
+    """The table; a managed one has to keep the contract that its staged place was given out with.
+
+    NotFound with the part of the name that is not there, or when nothing was staged at the location.
+    """
+    try:
+        return await _created(workspace, identifier, create, request=request, external_roots=external_roots)
+    except NotFound:
+        await check_home(workspace, identifier)  # Asked only now: a creation that succeeds has seen both.
+        raise
+
+
+async def _created(
+    workspace: Workspace,
+    identifier: Identifier,
+    create: CreateTable,
+    *,
+    request: Request,
+    external_roots: tuple[str, ...],
+) -> DeltaTable:
     is_managed = create.table_type == "MANAGED"
     if not create.location.strip():
         raise Invalid("location is required")

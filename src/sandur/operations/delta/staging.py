@@ -7,6 +7,7 @@ from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.locations import normalized
 from sandur.catalog.records import DeltaStage
 from sandur.errors import BadRequest, NotFound
+from sandur.operations.catalogs import load_catalog
 from sandur.operations.creation import taken
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.names import look
@@ -31,6 +32,7 @@ async def stage_table(workspace: Workspace, identifier: Identifier, *, principal
         look(workspace, identifier),
     )
     if namespace is None:
+        await load_catalog(workspace, identifier.catalog)  # Which part of the name it is.
         raise missing(identifier.namespace)
     if found:
         raise taken(identifier, found.name.value, "table")

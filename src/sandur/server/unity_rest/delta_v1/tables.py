@@ -11,7 +11,6 @@ from sandur.delta.requests import (
     change_of,
 )
 from sandur.errors import Invalid
-from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta import loading
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
@@ -26,9 +25,7 @@ from sandur.server.unity_rest.delta_v1.names import named_table, new_table
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
-    identifier = new_table(call, body.name)
-    await load_catalog(call.workspace, identifier.catalog)
-    staged = await stage_table(call.workspace, identifier, principal=call.identity.principal)
+    staged = await stage_table(call.workspace, new_table(call, body.name), principal=call.identity.principal)
     return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_offered=True)))
 
 
