@@ -40,8 +40,7 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_CONF_DIR": str(conf),
         "SPARK_LOCAL_IP": _HOST,
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "640m",  # A server of Connect counts as a daemon, and computes.
     }
     return kept | told
 
@@ -54,6 +53,7 @@ class Process:
             [str(part) for part in command], env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.lines: list[str] = []
+        self._is_silent = False
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -64,7 +64,7 @@ class Process:
 
         def has_come() -> bool:
             found.extend(match for line in tuple(self.lines) if (match := re.search(pattern, line)))
-            return bool(found) or self._process.poll() is not None
+            return bool(found) or self._is_silent
 
         with self._news:
             self._news.wait_for(has_come, timeout=WAIT_SECONDS)
@@ -88,6 +88,7 @@ class Process:
                 self.lines.append(line)
                 self._news.notify_all()
         with self._news:
+            self._is_silent = True
             self._news.notify_all()
 
 
