@@ -72,6 +72,11 @@ class JavaPlanner:
         finally:
             tasks.close()
 
+    def cpu_seconds(self) -> float:
+        """How much the JVM has worked since it began."""
+        beans = self._gateway.jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+        return float(beans.getProcessCpuTime()) / 1e9
+
     def count(self, scan: Any) -> int:
         """How many tasks a scan has, counted in Java."""
         tasks = scan.planFiles()

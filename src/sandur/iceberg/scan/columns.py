@@ -103,8 +103,9 @@ class ManifestColumns:
         return sorted(int(name.removeprefix(prefix)) for name in self.places if name.startswith(prefix))
 
     @cached_property
-    def partition_ids(self) -> list[int]:
-        return self.ids_of("partition")
+    def told(self) -> list[str]:
+        """The columns that are no statistics."""
+        return [name for name in self.batch.schema.names if name in PLAIN or name.startswith(_PARTITION)]
 
 
 def _absent_numbers(count: int) -> Values:

@@ -96,7 +96,7 @@ def file_objects(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int
 
 def file_texts(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> pa.Array:
     """Each of the files as a JSON object, in a column of texts."""
-    plain = ManifestColumns(entries.columns.batch.take(pa.array(rows, type=pa.int64())))
+    plain = _taken(entries, rows, with_statistics=bool(stats_ids))
     contents = pa.array(_CONTENTS, type=pa.string())
     statistics = _statistics(plain, stats_ids) if stats_ids else ""
     return _joined(
@@ -116,6 +116,16 @@ def file_texts(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int])
         statistics,
         "}",
     )
+
+
+def _taken(entries: Entries, rows: Sequence[int], *, with_statistics: bool) -> ManifestColumns:
+    """Some of the rows, and only the columns that are told of."""
+    batch = entries.columns.batch
+    if not with_statistics:
+        batch = batch.select(entries.columns.told)
+    if rows[-1] - rows[0] == len(rows) - 1:  # In order and without gaps, so that nothing has to be copied.
+        return ManifestColumns(batch.slice(rows[0], len(rows)))
+    return ManifestColumns(batch.take(pa.array(rows, type=pa.int64())))
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

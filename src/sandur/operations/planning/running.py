@@ -1,6 +1,7 @@
 """Working a plan out: small results in the answer itself, large ones as tasks, nothing in both."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple
@@ -107,6 +108,11 @@ async def _inline(selecting: Selecting, listed: Sequence[ManifestFile], selected
     return await asyncio.to_thread(add)
 
 
+def _within(rows: Sequence[int], run: Run) -> Sequence[int]:
+    """Those of the rows, which are in order, that belong to the run."""
+    return rows[bisect_left(rows, run.start) : bisect_left(rows, run.stop)]
+
+
 async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     """The files behind a task, as fields of a JSON object. Runs that lead nowhere are empty."""
     listed = await selecting.listed()
@@ -120,8 +126,7 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     wanted = [listed[found[0].place] for found in by_path.values()]
     async for manifest, columns in selecting.each(wanted):
         found = await _selected(selecting, manifest, columns)
-        rows = [row for run in by_path[manifest.manifest_path] for row in found.rows if run.start <= row < run.stop]
+        rows = [row for run in by_path[manifest.manifest_path] for row in _within(found.rows, run)]
         if rows and deletes is not None:
-            residuals = selecting.residuals(found.entries)
-            await asyncio.to_thread(tasks.add, found.entries, rows, residuals, deletes)
+            tasks.add(found.entries, rows, selecting.residuals(found.entries), deletes)
     return tasks.fields()

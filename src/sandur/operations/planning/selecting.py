@@ -53,6 +53,7 @@ class Selecting:
         self._deletes: DeleteIndex | None = None
         # Tasks of one manifest are mostly fetched one after the other.
         self._selected: Recent[str, Selected] = Recent(SELECTED_MAX)
+        self._residuals: Recent[str, Residuals] = Recent(SELECTED_MAX)
 
     async def listed(self) -> tuple[ManifestFile, ...]:
         """What `_look_up` finds, once."""
@@ -117,7 +118,11 @@ class Selecting:
         return int(found.entries.columns.numbers("record_count").values[list(found.rows)].sum())
 
     def residuals(self, entries: Entries) -> Residuals:
-        return residuals(self.scan.filter, entries)
+        path = entries.manifest.manifest_path
+        found = self._residuals.get(path)
+        if found is None:
+            found = self._residuals[path] = residuals(self.scan.filter, entries)
+        return found
 
     def _projected(self, entries: Entries) -> Filter:
         return self._projections.get(entries.spec.spec_id or 0, True)

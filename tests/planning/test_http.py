@@ -1,0 +1,139 @@
+"""Planning over HTTP: PyIceberg lets the server plan, and what each status looks like on the wire."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from tests.server.process import ServerProcess, server_process
+
+ROWS = 120
+FILTERS = (
+    "id >= 0",
+    "country = 'IS'",
+    "id > 60 and country != 'DK'",
+    "id in (1, 2, 99)",
+    "not (amount < 12.5)",
+    "country like 'N%'",
+    "amount is null",
+)
+
+
+@pytest.fixture(scope="module", params=[1_000, 2], ids=["in the answer", "behind tasks"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    limits = {"plan_inline_files_max": str(request.param), "plan_task_files": "3", "plan_wait": "PT2M"}
+    with server_process(tmp_path_factory.mktemp("planning"), fsync="never", **limits) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def table(server: ServerProcess) -> Iterator[Table]:
+    """A table whose spec changed and from which rows were deleted."""
+    catalog: Catalog = load_catalog("plain", type="rest", uri=server.url)
+    catalog.create_namespace("scans")
+    rows = pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "country": ["IS", "DK", "NO", "SE"] * (ROWS // 4),
+            "amount": [None if number % 7 == 0 else number / 4 for number in range(ROWS)],
+        }
+    )
+    made = catalog.create_table("scans.t", schema=rows.schema)
+    made.append(rows.slice(0, 40))
+    with made.update_spec() as update:
+        update.add_field("country", IdentityTransform(), "country")
+    made.append(rows.slice(40, 40))
+    with made.update_spec() as update:
+        update.remove_field("country")
+    made.append(rows.slice(80))
+    made.delete("id = 50")
+    yield made
+    catalog.close()
+
+
+@pytest.fixture(scope="module")
+def planning(server: ServerProcess) -> Iterator[RestCatalog]:
+    catalog = load_catalog("planning", type="rest", uri=server.url, **{"scan-planning-mode": "server"})
+    assert isinstance(catalog, RestCatalog)
+    yield catalog
+    catalog.close()
+
+
+@pytest.mark.parametrize("wanted", FILTERS)
+def test_pyiceberg_reads_the_same_rows_from_either_planner(table: Table, planning: RestCatalog, wanted: str) -> None:
+    assert planning.supports_server_side_planning()
+    served = planning.load_table("scans.t").scan(row_filter=wanted)
+
+    local = table.refresh().scan(row_filter=wanted)
+
+    assert {task.file.file_path for task in served.plan_files()} == {task.file.file_path for task in local.plan_files()}
+    assert served.to_arrow().sort_by("id").to_pydict() == local.to_arrow().sort_by("id").to_pydict()
+    assert served.count() == local.count()
+
+
+def call(server: ServerProcess, method: str, path: str, body: Any = None) -> httpx.Response:
+    return httpx.request(method, f"{server.url}/v1/namespaces/scans/tables/{path}", json=body)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_plan_is_completed_fetched_again_cancelled_and_then_says_so(server: ServerProcess) -> None:
+    made = call(server, "POST", "t/plan", {}).json()
+    fetched = call(server, "GET", f"t/plan/{made['plan-id']}").json()
+
+    assert made["status"] == fetched["status"] == "completed"
+    assert fetched["file-scan-tasks"] == made["file-scan-tasks"]
+    assert made["file-scan-tasks"] or made["plan-tasks"]
+    assert call(server, "DELETE", f"t/plan/{made['plan-id']}").status_code == 204
+    assert call(server, "GET", f"t/plan/{made['plan-id']}").json() == {"status": "cancelled"}
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("GET", "t/plan/nothing", None, 404, "NoSuchPlanIdException"),
+        ("DELETE", "t/plan/nothing", None, 404, "NoSuchPlanIdException"),
+        ("POST", "t/tasks", {"plan-task": "nothing"}, 404, "NoSuchPlanTaskException"),
+        ("POST", "t/tasks", {}, 400, "BadRequestException"),
+        ("POST", "none/plan", {}, 404, "NoSuchTableException"),
+        ("GET", "none/plan/nothing", None, 404, "NoSuchTableException"),
+        ("POST", "none/tasks", {"plan-task": "WzEsInAiLDEsW11d"}, 404, "NoSuchTableException"),
+        ("POST", "t/plan", {"filter": None}, 400, "BadRequestException"),
+        ("POST", "t/plan", {"filter": {"type": "eq", "term": "none", "value": 1}}, 400, "BadRequestException"),
+        ("POST", "t/plan", {"snapshot-id": 1}, 400, "BadRequestException"),
+        ("POST", "t/plan", {"snapshot-id": 1, "end-snapshot-id": 1}, 400, "BadRequestException"),
+        ("POST", "t/plan", [], 400, "BadRequestException"),
+    ],
+)
+def test_what_is_not_there_or_makes_no_sense_is_told_in_the_protocols_words(
+    server: ServerProcess, method: str, path: str, body: Any, status: int, kind: str
+) -> None:
+    answer = call(server, method, path, body)
+
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+
+
+def test_a_submitted_plan_holds_no_tasks_until_it_is_completed(tmp_path: Path) -> None:
+    with server_process(tmp_path, fsync="never", plan_wait="PT0S") as slow:
+        catalog = load_catalog("slow", type="rest", uri=slow.url)
+        catalog.create_namespace("scans")
+        rows = pa.table({"id": [1, 2]})
+        catalog.create_table("scans.t", schema=rows.schema).append(rows)
+        catalog.close()
+
+        made = call(slow, "POST", "t/plan", {}).json()
+        answers = [call(slow, "GET", f"t/plan/{made['plan-id']}").json() for _ in range(200)]
+
+    assert made.keys() == {"status", "plan-id"}
+    assert made["status"] == "submitted"
+    completed = next(answer for answer in answers if answer["status"] != "submitted")
+    assert completed["status"] == "completed"
+    assert len(completed["file-scan-tasks"]) == 1
+    assert all(answer == {"status": "submitted"} for answer in answers[: answers.index(completed)])
