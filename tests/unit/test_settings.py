@@ -101,3 +101,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         load_settings(flags={"stage_ttl": text})
     with pytest.raises(BadRequest, match="ISO-8601"):
         seconds_of(text)
+
+
+def test_what_tests_are_told_by_the_environment_is_no_setting() -> None:
+    assert load_settings(environment={"SANDUR_UC_JARS": "connector.jar"}) == load_settings(environment={})

@@ -32,7 +32,7 @@ async def load_table(
 
 async def table_exists(workspace: Workspace, identifier: Identifier) -> bool:
     found = await look(workspace, identifier)
-    return found is not None and found.name.value.kind == "table"
+    return found is not None and found.is_a("table")
 
 
 async def current_document(workspace: Workspace, identifier: Identifier) -> Document[TableMetadata]:

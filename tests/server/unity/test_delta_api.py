@@ -351,3 +351,19 @@ async def test_credentials_of_a_folder_are_empty(unity: Unity) -> None:
 
 async def test_what_is_not_served_is_not_implemented(unity: Unity) -> None:
     assert problem(await unity.get("/delta/v1/no/such/route")) == (501, "NotImplementedException")
+
+
+async def test_an_iceberg_client_is_shown_no_delta_table_and_cannot_take_its_name(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
+    await created(unity)
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": True}]}
+
+    assert (await client.get("/v1/main/namespaces/s/tables")).json()["identifiers"] == []
+    assert (await client.head("/v1/main/namespaces/s/tables/t")).status_code == 404
+    assert (await client.get("/v1/main/namespaces/s/tables/t")).status_code == 404
+    assert (await client.delete("/v1/main/namespaces/s/tables/t")).status_code == 404
+    taken = await client.post("/v1/main/namespaces/s/tables", json={"name": "t", "schema": schema})
+    assert (taken.status_code, taken.json()["error"]["type"]) == (409, "AlreadyExistsException")
+    assert (await client.delete("/v1/main/namespaces/s")).status_code == 409
+    assert (await unity.get(T)).status_code == 200
