@@ -33,6 +33,7 @@ def test_snapshots_that_were_not_sent_at_first_are_found_when_asked_for(sql: Sql
         lazy=lazy,
     )
 
+    sql("REFRESH TABLE t")
     assert len(sql.snapshots()) == 2
     assert sql.column("SELECT id FROM {lazy} VERSION AS OF 'kept' ORDER BY id", lazy=lazy) == [0, 1]
     assert sql.column("SELECT id FROM {lazy} ORDER BY id", lazy=lazy) == [0, 1, 2]
