@@ -37,7 +37,7 @@ def sandur(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@operation("Spark", "tokens")
+@operation("Spark", "bearer token")
 def test_tokens_credentials_and_catalogs_live_in_one_session(secured: Served, tmp_path: Path) -> None:
     signed = sandur(tmp_path, "token", "ann")
     catalogs = [
@@ -63,7 +63,7 @@ def test_tokens_credentials_and_catalogs_live_in_one_session(secured: Served, tm
                 spark.sql("SHOW NAMESPACES IN " + name)
 
 
-@operation("Spark", "tokens")
+@operation("Spark", "bearer token")
 def test_a_bearer_held_to_a_tenant_sees_nothing_of_another(secured: Served, tmp_path: Path) -> None:
     tokens = {name: sandur(tmp_path, "token", name, "--tenant", name) for name in ("acme", "rival")}
     catalogs = [catalog_of(secured, name=name, token=token) for name, token in tokens.items()]
