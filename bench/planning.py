@@ -116,7 +116,7 @@ class Ours:
 
     def __init__(self, folder: Path, path: str, *, keeps: bool) -> None:
         store = LocalStore(folder, fsync="never")
-        settings = Settings(plan_store_bytes_max=(4 << 30) if keeps else 0, plan_cache_bytes_max=1 << 30)
+        settings = Settings(plan_store_bytes_max=(1 << 30) if keeps else 0)
         self.workspace = Workspace(
             store=store,
             layout=Layout(),
@@ -170,6 +170,7 @@ def measure_ours(folder: Path, path: str, wanted: Any) -> dict[str, Any]:  # noq
         begin = time.perf_counter()
         await beside.plan(wanted)
         beside_seconds = time.perf_counter() - begin
+        await beside.workspace.background.drain()
         return {
             "files": files,
             "json bytes": size,

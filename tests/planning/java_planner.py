@@ -74,8 +74,8 @@ class JavaPlanner:
 
     def cpu_seconds(self) -> float:
         """How much the JVM has worked since it began."""
-        beans = self._gateway.jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
-        return float(beans.getProcessCpuTime()) / 1e9
+        used = self._gateway.jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
+        return float(used.get().toMillis()) / 1e3
 
     def count(self, scan: Any) -> int:
         """How many tasks a scan has, counted in Java."""

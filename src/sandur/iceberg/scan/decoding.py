@@ -199,18 +199,21 @@ def _validity(valid: Mask | None) -> pa.Buffer | None:
 
 
 def _lists(items: Items, kind: pa.DataType, is_live: Mask) -> pa.Array:
-    """Arrays of numbers. Few columns are, and short ones."""
-    rows: list[list[int] | None] = [[] for _ in is_live]
-    if items.valid is not None:
-        rows = [row if valid else None for row, valid in zip(rows, items.valid.tolist(), strict=True)]
-    for places, read in items.steps:
+    """Arrays of numbers: each element goes to where its row's elements begin, behind those that came before."""
+    counts = np.zeros(len(is_live) + 1, dtype=np.int64)
+    for rows, _ in items.steps:
+        counts[rows + 1] += 1
+    offsets = np.cumsum(counts)
+    free = offsets[:-1].copy()
+    values = np.zeros(int(offsets[-1]), dtype=np.int64)
+    for rows, read in items.steps:
         if not isinstance(read, Numbers):
             raise Unreadable("a list of something else than numbers")
-        for place, value in zip(places.tolist(), read.values.tolist(), strict=True):
-            row = rows[place]
-            if row is not None:
-                row.append(value)
-    return pa.array([row for row, live in zip(rows, is_live.tolist(), strict=True) if live], type=kind)
+        values[free[rows]] = read.values
+        free[rows] += 1
+    nulls = None if items.valid is None else pa.array(~items.valid)
+    whole = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values), mask=nulls)
+    return whole.filter(pa.array(is_live)).cast(kind)
 
 
 def _by_key(lanes: Lanes, which: str, items: Items, is_live: Mask) -> dict[str, pa.Array]:
@@ -222,8 +225,10 @@ def _by_key(lanes: Lanes, which: str, items: Items, is_live: Mask) -> dict[str, 
         if not isinstance(read, Fields) or not isinstance(keys := read.fields.get("key"), Numbers):
             raise Unreadable("a map without keys")
         value = read.fields["value"]
-        for key in np.unique(keys.values).tolist():
-            chosen = keys.values == key
+        # Nearly always the same column stands at the same place of all maps.
+        is_same = bool((keys.values == keys.values[0]).all())
+        for key in [int(keys.values[0])] if is_same else np.unique(keys.values).tolist():
+            chosen: Mask | slice = slice(None) if is_same else keys.values == key
             at = rows[chosen]
             match value:
                 case Numbers(values=values):

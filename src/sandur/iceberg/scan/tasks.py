@@ -23,15 +23,16 @@ _NEEDS_ESCAPES: Final = r'["\\\x00-\x1f]'
 class Tasks:
     """The tasks of one answer. Delete files are told once, and referred to by their place."""
 
-    def __init__(self, stats_ids: frozenset[int]) -> None:
-        self._stats_ids = stats_ids
+    def __init__(self) -> None:
         self._tasks: list[bytes] = []
         self._deletes: list[bytes] = []
         self._places: dict[tuple[int, int], int] = {}
         self.count = 0
 
-    def add(self, entries: Entries, rows: Sequence[int], residuals: Residuals, deletes: DeleteIndex) -> None:
-        """The tasks of these files; none of them twice in one answer."""
+    def add(
+        self, entries: Entries, rows: Sequence[int], texts: pa.Array, residuals: Residuals, deletes: DeleteIndex
+    ) -> None:
+        """The tasks of these files, of which `texts` tells; none of them twice in one answer."""
         if not rows:
             return
         spelled_residuals = pa.array([text.decode() for text in residuals.spelled], type=pa.string())
@@ -39,7 +40,7 @@ class Tasks:
             _as_one_text(
                 _joined(
                     '{"data-file":',
-                    file_texts(entries, rows, self._stats_ids),
+                    texts,
                     self._references(entries, rows, deletes),
                     ',"residual-filter":',
                     spelled_residuals.take(pa.array(residuals.kinds[list(rows)])),

@@ -76,7 +76,10 @@ class Manifests:
         return data
 
     async def each(self, manifests: Sequence[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
-        """Every manifest with its entries, in order; a bounded number is read ahead, and only those are in memory."""
+        """Every manifest with its entries, in order; a bounded number is read ahead, and only those are in memory.
+
+        Who stops early leaves what is being read to be finished and kept: it is likely to be asked for next.
+        """
         ahead: list[asyncio.Task[ManifestColumns]] = []
         following = iter(manifests)
         try:
@@ -84,7 +87,15 @@ class Manifests:
                 while len(ahead) < READS_AT_ONCE and (one := next(following, None)) is not None:
                     ahead.append(asyncio.ensure_future(self.columns(one.manifest_path, entries=one.live_files or 0)))
                 yield manifest, await ahead.pop(0)
-        finally:
+        except asyncio.CancelledError:
             for task in ahead:
                 task.cancel()
-            await asyncio.gather(*ahead, return_exceptions=True)
+            raise
+        finally:
+            waiting = [task for task in ahead if not task.cancelling()]
+            if waiting:
+                await self._workspace.background.run("read ahead", _ended(waiting))
+
+
+async def _ended(tasks: Sequence["asyncio.Task[ManifestColumns]"]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)

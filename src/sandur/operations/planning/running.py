@@ -31,7 +31,7 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
     """Every file of the scan once: in the answer, or behind one of the tasks."""
     snapshot = selecting.scan.snapshot
     if snapshot is None:
-        return Answered(Tasks(frozenset()).fields(), ())
+        return Answered(Tasks().fields(), ())
     listed = await selecting.listed()
     looked = await _look(selecting, listed, limits)
     if looked.is_complete:
@@ -44,14 +44,12 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
     ]
     matched = {places[found.entries.manifest.manifest_path]: found.rows for found in looked.selected}
     groups = grouped_runs(waiting, entries_per_task=limits.entries_per_task, matched=matched)
-    return Answered(
-        Tasks(frozenset()).fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups]
-    )
+    return Answered(Tasks().fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups])
 
 
 async def _selected(selecting: Selecting, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
     """What a scan selects of a manifest; a long one is looked through beside the event loop."""
-    if columns.count <= ENTRIES_AT_ONCE:
+    if columns.count <= ENTRIES_AT_ONCE or selecting.remembered(manifest) is not None:
         return selecting.selected(manifest, columns)
     return await asyncio.to_thread(selecting.selected, manifest, columns)
 
@@ -97,20 +95,15 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
 
 async def _inline(selecting: Selecting, listed: Sequence[ManifestFile], selected: Sequence[Selected]) -> bytes:
     deletes = await selecting.deletes(listed) if selected else None
-    tasks = Tasks(selecting.scan.stats_ids)
+    tasks = Tasks()
 
     def add() -> bytes:
         for found in selected:
             if deletes is not None:
-                tasks.add(found.entries, found.rows, selecting.residuals(found.entries), deletes)
+                tasks.add(found.entries, found.rows, found.texts, selecting.residuals(found.entries), deletes)
         return tasks.fields()
 
     return await asyncio.to_thread(add)
-
-
-def _within(rows: Sequence[int], run: Run) -> Sequence[int]:
-    """Those of the rows, which are in order, that belong to the run."""
-    return rows[bisect_left(rows, run.start) : bisect_left(rows, run.stop)]
 
 
 async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
@@ -119,14 +112,16 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     can_match = {manifest.manifest_path for manifest in selecting.to_open(listed)}
     runs = [run for run in task.runs if run.place < len(listed) and listed[run.place].manifest_path in can_match]
     deletes = await selecting.deletes(listed) if runs else None
-    tasks = Tasks(selecting.scan.stats_ids)
+    tasks = Tasks()
     by_path: dict[str, list[Run]] = {}
     for run in runs:
         by_path.setdefault(listed[run.place].manifest_path, []).append(run)
     wanted = [listed[found[0].place] for found in by_path.values()]
     async for manifest, columns in selecting.each(wanted):
         found = await _selected(selecting, manifest, columns)
-        rows = [row for run in by_path[manifest.manifest_path] for row in _within(found.rows, run)]
-        if rows and deletes is not None:
-            tasks.add(found.entries, rows, selecting.residuals(found.entries), deletes)
+        for run in by_path[manifest.manifest_path]:
+            start, stop = bisect_left(found.rows, run.start), bisect_left(found.rows, run.stop)
+            if start < stop and deletes is not None:
+                texts = found.texts.slice(start, stop - start)
+                tasks.add(found.entries, found.rows[start:stop], texts, selecting.residuals(found.entries), deletes)
     return tasks.fields()

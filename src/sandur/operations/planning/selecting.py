@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Mask
 from sandur.iceberg.expressions.predicates import Filter
@@ -23,6 +24,7 @@ from sandur.iceberg.scan.manifests import (
 )
 from sandur.iceberg.scan.requests import Scan
 from sandur.iceberg.scan.residuals import Residuals, residuals
+from sandur.iceberg.scan.tasks import file_texts
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.caches import Recent
@@ -31,11 +33,18 @@ from sandur.operations.planning.reading import Manifests
 SELECTED_MAX: Final = 2
 
 
-class Selected(NamedTuple):
-    """Data files of one manifest that a scan reads."""
+class Selected:
+    """Data files of one manifest that a scan reads: their rows, in order, and each of them as JSON."""
 
-    entries: Entries
-    rows: Sequence[int]
+    def __init__(self, entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> None:
+        self.entries = entries
+        self.rows = rows
+        self._stats_ids = stats_ids
+
+    @cached_property
+    def texts(self) -> pa.Array:
+        """Made for all files at once: the tasks of a manifest are mostly fetched one after the other."""
+        return file_texts(self.entries, self.rows, self._stats_ids)
 
 
 class Selecting:
@@ -94,9 +103,13 @@ class Selecting:
     def _schemas(self) -> list[Schema]:
         return [self.scan.schema, *reversed(self._metadata.schemas)]
 
+    def remembered(self, manifest: ManifestFile) -> Selected | None:
+        """What was selected of a manifest a moment ago."""
+        return self._selected.get(manifest.manifest_path)
+
     def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
-        found = self._selected.get(manifest.manifest_path)
+        found = self.remembered(manifest)
         if found is None:
             found = self._selected[manifest.manifest_path] = self._select(self.entries(manifest, columns))
         return found
@@ -105,7 +118,7 @@ class Selecting:
         mask = entries.selected(self.scan.filter, self._projected(entries))
         if (appended := self.scan.appended_ids) is not None:
             mask = mask & entries.added_by(appended)
-        return Selected(entries, np.flatnonzero(mask).tolist())
+        return Selected(entries, np.flatnonzero(mask).tolist(), self.scan.stats_ids)
 
     def each(self, manifests: Sequence[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
         """The manifests with their entries, in order, read ahead."""

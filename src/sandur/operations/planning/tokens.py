@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -70,7 +71,7 @@ def grouped_runs(
     for place, manifest in manifests:
         count = manifest.live_files
         for run in _runs(place, count, entries_per_task):
-            if place in matched and not any(run.start <= row < run.stop for row in matched[place]):
+            if place in matched and not _holds_any(run, matched[place]):
                 continue
             size = entries_per_task if count is None else run.stop - run.start
             if not groups or size > room:
@@ -79,6 +80,12 @@ def grouped_runs(
             groups[-1].append(run)
             room -= size
     return groups
+
+
+def _holds_any(run: Run, rows: Sequence[int]) -> bool:
+    """Whether one of the rows, which are in order, belongs to the run."""
+    following = bisect_left(rows, run.start)
+    return following < len(rows) and rows[following] < run.stop
 
 
 def _runs(place: int, count: int | None, size: int) -> list[Run]:
