@@ -162,7 +162,8 @@ class Feed:
         left = list(receipts)
         for _ in range(APPENDS_MAX):
             state = await self.caught_up()
-            left = [receipt for receipt in left if receipt not in self._taken]
+            if self._taken:
+                left = [receipt for receipt in left if receipt not in self._taken]
             if not left or (keep_rest and len(left) < ENTRY_RECEIPTS_MAX):
                 return left
             entry = Entry(
