@@ -136,7 +136,7 @@ class Ours:
         answered = await run_plan("p", selecting, limits)
         size, files = len(answered.fields), answered.fields.count(b'"data-file"')
         for token in answered.plan_tasks:
-            body = await run_task(selecting, decoded_task(token, entries_max=1 << 30))
+            body = await run_task(selecting, decoded_task(token))
             size += len(body)
             files += body.count(b'"data-file"')
         return files, size

@@ -47,6 +47,20 @@ class JavaPlanner:
         self._process.stdin.close()
         self._process.wait(timeout=30)
 
+    def served_table(self, url: str, namespace: str, name: str) -> Any:
+        """A table of a running server, whose scans the server plans."""
+        jvm = self._gateway.jvm
+        properties = jvm.java.util.HashMap()
+        for key, value in {"uri": url, "scan-planning-mode": "server"}.items():
+            properties.put(key, value)
+        catalog = self._iceberg.rest.RESTCatalog()
+        catalog.setConf(jvm.org.apache.hadoop.conf.Configuration())
+        catalog.initialize("served", properties)
+        levels = self._gateway.new_array(jvm.java.lang.String, 1)
+        levels[0] = namespace
+        identifier = self._iceberg.catalog.TableIdentifier.of(self._iceberg.catalog.Namespace.of(levels), name)
+        return catalog.loadTable(identifier)
+
     def table(self, metadata_path: str) -> Any:
         operations = self._iceberg.StaticTableOperations(f"file://{metadata_path}", self._io)
         return self._iceberg.BaseTable(operations, "t")

@@ -80,7 +80,7 @@ def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said:
         answered = await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), limits)
         found = [tasks_in(answered.fields)]
         for token in answered.plan_tasks:
-            task = decoded_task(token, entries_max=1_000_000)
+            task = decoded_task(token)
             found.append(tasks_in(await run_task(selecting_of(folder, metadata_path, workspace, **said), task)))
         return found
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from sandur.errors import BadRequest, NotFound
+from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.operations.planning.planning import Cancelled, Completed, Failed, Submitted
-from sandur.operations.planning.tokens import Run, encoded_task
+from sandur.operations.planning.tokens import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.register import register_table
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import Stored
@@ -237,6 +238,20 @@ async def test_a_forged_task_gets_no_more_than_a_task_holds(tmp_path: Path) -> N
     with pytest.raises(NotFound):
         await fetched(server, encoded_task(result.plan_id, 2, [Run(0, 0, 4)]))
     assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
+
+
+def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table() -> None:
+    manifests = [
+        ManifestFile(manifest_path=str(number), added_files_count=100_000, existing_files_count=0)
+        for number in range(100)
+    ]
+
+    size = entries_per_task(manifests, 128)
+    groups = grouped_runs(enumerate(manifests), entries_per_task=size, matched={})
+
+    assert size == 1_000
+    assert len(groups) == PLAN_TASKS_MAX
+    assert sum(run.stop - run.start for group in groups for run in group) == 10_000_000
 
 
 async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from sandur.operations.planning.plans import (
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
 from sandur.operations.planning.selecting import Selecting
-from sandur.operations.planning.tokens import decoded_task, no_such_task
+from sandur.operations.planning.tokens import decoded_task, entries_asked, entries_per_task, no_such_task
 from sandur.operations.planning.under_way import Answered
 from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
@@ -123,8 +123,7 @@ async def cancel_planning(workspace: Workspace, identifier: Identifier, plan_id:
 
 async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: str, *, principal: str) -> bytes:
     """The files behind a task, as fields of a JSON object; the same again and again while the plan lasts."""
-    entries_max = workspace.settings.plan_task_files * TASK_SLACK
-    task = decoded_task(token, entries_max=entries_max)
+    task = decoded_task(token)
     try:
         plan = (await _plan_of_table(workspace, identifier, task.plan_id, principal)).value
     except NotFound as error:
@@ -136,6 +135,9 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
         document, scan = await _pinned(workspace, identifier, plan)
         selecting = await _selecting(workspace, identifier, scan, document.metadata)
         workspace.scans[plan.plan_id] = selecting
+    # A task that asks for more than any that was given out is nobody's.
+    if entries_asked(task) > TASK_SLACK * entries_per_task(await selecting.listed(), plan.entries_per_task):
+        raise no_such_task(token)
     return await run_task(selecting, task)
 
 

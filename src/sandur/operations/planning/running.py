@@ -10,7 +10,7 @@ from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
 from sandur.iceberg.scan.tasks import Tasks
 from sandur.operations.planning.selecting import Selected, Selecting
-from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, grouped_runs
+from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.under_way import Answered
 
 ENTRIES_AT_ONCE: Final = 2_000
@@ -43,7 +43,8 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
         if manifest.manifest_path not in looked.without_match
     ]
     matched = {places[found.entries.manifest.manifest_path]: found.rows for found in looked.selected}
-    groups = grouped_runs(waiting, entries_per_task=limits.entries_per_task, matched=matched)
+    size = entries_per_task(listed, limits.entries_per_task)
+    groups = grouped_runs(waiting, entries_per_task=size, matched=matched)
     return Answered(Tasks().fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups])
 
 

@@ -12,6 +12,8 @@ from sandur.errors import NotFound
 from sandur.iceberg.scan.manifests import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
+PLAN_TASKS_MAX: Final = 10_000
+"""About how many tasks a plan has at most: the answer that names them all is bounded by it."""
 _VERSION: Final = 1
 _EVERYTHING: Final = 2**31 - 1
 
@@ -38,7 +40,7 @@ def encoded_task(plan_id: str, snapshot_id: int, runs: Sequence[Run]) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def decoded_task(token: str, *, entries_max: int) -> PlanTask:
+def decoded_task(token: str) -> PlanTask:
     """What the token says; NotFound when nobody here can have made it."""
     if len(token) > TOKEN_CHARS_MAX:
         raise no_such_task(token)
@@ -48,10 +50,20 @@ def decoded_task(token: str, *, entries_max: int) -> PlanTask:
     except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as error:
         raise no_such_task(token) from error
     is_sound = all(run.place >= 0 and 0 <= run.start < run.stop <= _EVERYTHING for run in task.runs)
-    asked = sum(run.stop - run.start for run in task.runs if run.stop != _EVERYTHING)
-    if task.version != _VERSION or not is_sound or asked > entries_max:
+    if task.version != _VERSION or not is_sound:
         raise no_such_task(token)
     return task
+
+
+def entries_asked(task: PlanTask) -> int:
+    """How many entries a task is about, as far as that can be said."""
+    return sum(run.stop - run.start for run in task.runs if run.stop != _EVERYTHING)
+
+
+def entries_per_task(manifests: Iterable[ManifestFile], wanted: int) -> int:
+    """So many as are wanted, or more when there would be too many tasks to tell of."""
+    total = sum(manifest.live_files or 0 for manifest in manifests)
+    return max(wanted, -(-total // PLAN_TASKS_MAX))
 
 
 def no_such_task(token: str) -> NotFound:

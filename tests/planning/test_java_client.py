@@ -1,0 +1,64 @@
+"""Java's own REST client: it polls what is submitted, fetches tasks in parallel, and cancels."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import IdentityTransform
+
+from tests.differential.java_oracle import OracleUnavailable
+from tests.planning.java_planner import JavaPlanner
+from tests.server.process import server_process
+
+FILES = 12
+WANTED = {
+    "type": "and",
+    "left": {"type": "not-eq", "term": "part", "value": 3},
+    "right": {"type": "lt", "term": "id", "value": 9},
+}
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaPlanner]:
+    try:
+        planner = JavaPlanner()
+    except OracleUnavailable as reason:
+        pytest.skip(str(reason))
+    yield planner
+    planner.close()
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"plan_inline_files_max": "1", "plan_task_files": "2"}, {"plan_wait": "PT0S"}],
+    ids=["in the answer", "behind tasks", "submitted"],
+)
+def test_java_gets_all_files_whatever_form_the_plan_has(
+    tmp_path: Path, java: JavaPlanner, settings: dict[str, str]
+) -> None:
+    with server_process(tmp_path, fsync="never", **settings) as server:
+        catalog = load_catalog("plain", type="rest", uri=server.url)
+        catalog.create_namespace("ns")
+        rows = pa.table({"id": pa.array(range(FILES), pa.int64()), "part": pa.array(range(FILES), pa.int64())})
+        table = catalog.create_table("ns.t", schema=rows.schema)
+        with table.update_spec() as update:
+            update.add_field("part", IdentityTransform(), "part")
+        table.append(rows)
+        catalog.close()
+
+        served = java.served_table(server.url, "ns", "t")
+        everything = java.count(served.newScan())
+        some = java.count(java.scan(served, json.loads(json.dumps(WANTED))))
+        metrics = httpx.get(f"{server.url}/metrics").text
+
+    assert everything == FILES
+    assert some == 8
+    assert 'operation="planTableScan"' in metrics
+    assert ('operation="fetchScanTasks"' in metrics) == ("plan_task_files" in settings)
+    assert ('operation="fetchPlanningResult"' in metrics) == ("plan_wait" in settings)
