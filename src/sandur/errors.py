@@ -41,6 +41,10 @@ class WrongFormat(Invalid):
     """The thing is there, but of a format that was not asked for: ask for it in its own way."""
 
 
+class Forbidden(SandurError):
+    """Somebody else may ask for this, the one who did may not."""
+
+
 class Unsupported(SandurError):
     """The request asks for something this server does not do, or was told not to do."""
 

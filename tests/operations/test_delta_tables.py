@@ -3,7 +3,8 @@
 import pytest
 
 from sandur.catalog.records import DeltaTable
-from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, WrongFormat
+from sandur.catalog.sources import Request, Source
+from sandur.errors import AlreadyExists, Busy, Forbidden, Invalid, NotFound, WrongFormat
 from sandur.operations.delta.staging import stage_at, stage_of, stage_table
 from sandur.operations.delta.tables import (
     NewTable,
@@ -94,6 +95,15 @@ async def test_nothing_is_created_where_nothing_was_staged(workspace: Workspace)
         await create_from_staging(workspace, wanted("memory://store/x/y", stage.uuid), request=request("r"))
     with pytest.raises(NotFound, match="Staging table"):
         await create_from_staging(workspace, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
+
+
+async def test_a_place_is_its_makers_until_it_is_a_table(workspace: Workspace) -> None:
+    stage = await stage_table(workspace, D, principal="ann")
+    by_ann = Request(hash="a", source=Source(kind="rest", principal="ann"))
+
+    with pytest.raises(Forbidden):
+        await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+    assert (await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=by_ann)).owner == "ann"
 
 
 async def test_the_properties_name_the_table_they_belong_to(workspace: Workspace) -> None:

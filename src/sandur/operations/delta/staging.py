@@ -6,7 +6,7 @@ from typing import Final
 from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.locations import normalized
 from sandur.catalog.records import DeltaStage
-from sandur.errors import BadRequest, NotFound
+from sandur.errors import BadRequest, Forbidden, NotFound
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.creation import taken
 from sandur.operations.homes import look_up_namespace
@@ -57,6 +57,12 @@ async def stage_of(workspace: Workspace, uuid: str) -> DeltaStage:
     if found is None:
         raise NotFound(f"Staging table does not exist: {uuid}", subject="table")
     return found.value
+
+
+def check_owner(stage: DeltaStage, principal: str) -> None:
+    """Forbidden for anybody but the one who staged the place: it is theirs until it is a table."""
+    if stage.created_by and stage.created_by != principal:
+        raise Forbidden(f"the staging table {stage.uuid} was made by somebody else")
 
 
 async def stage_at(workspace: Workspace, location: str) -> DeltaStage:

@@ -14,7 +14,7 @@ from sandur.delta.contract import check_table_id
 from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
 from sandur.events.delta_receipts import first_commit
 from sandur.operations.creation import Creation, Made, taken
-from sandur.operations.delta.staging import MANAGED_FOLDER, stage_at
+from sandur.operations.delta.staging import MANAGED_FOLDER, check_owner, stage_at
 from sandur.operations.drop_table import drop_name
 from sandur.operations.names import EVERY_FORMAT, Found, look
 from sandur.operations.placing import allowed_roots
@@ -72,6 +72,7 @@ async def create_from_staging(workspace: Workspace, wanted: NewTable, *, request
     if wanted.data_source_format != DELTA:
         raise Invalid(f"a managed table must be of the format {DELTA}, not {wanted.data_source_format}")
     stage = await stage_at(workspace, wanted.location)
+    check_owner(stage, request.source.principal)
     check_table_id(wanted.properties, stage.uuid)
     draft = _Draft(workspace, replace(wanted, location=stage.location), request, uuid=stage.uuid)
     return await Creation(workspace, wanted.identifier, draft, request, CREATE).run()

@@ -9,6 +9,7 @@ from sandur.errors import (
     BadRequest,
     Busy,
     Conflict,
+    Forbidden,
     Invalid,
     KeyReused,
     NotEmpty,
@@ -94,6 +95,8 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
             return Problem(409, "NamespaceNotEmptyException", message)
         case Conflict() | KeyReused():
             return Problem(409, "CommitFailedException", message)
+        case Forbidden():
+            return Problem(403, "ForbiddenException", message)
         case Unsupported():
             return Problem(406 if operation in _NOT_ACCEPTABLE else 501, "UnsupportedOperationException", message)
         case Busy():

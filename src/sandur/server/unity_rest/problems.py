@@ -10,6 +10,7 @@ from sandur.errors import (
     Busy,
     Conflict,
     Exhausted,
+    Forbidden,
     KeyReused,
     NotEmpty,
     NotFound,
@@ -100,6 +101,8 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
             return Problem(409, "COMMIT_VERSION_CONFLICT", message)
         case Conflict() | KeyReused():
             return Problem(409, "ABORTED", message)
+        case Forbidden():
+            return Problem(403, "PERMISSION_DENIED", message)
         case Unsupported():
             return Problem(501, "UNIMPLEMENTED", message)
         case Exhausted():

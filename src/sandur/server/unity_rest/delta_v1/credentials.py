@@ -8,7 +8,7 @@ import msgspec
 from sandur.catalog.locations import normalized
 from sandur.errors import BadRequest, Unsupported
 from sandur.operations.delta import tables as operations
-from sandur.operations.delta.staging import stage_of
+from sandur.operations.delta.staging import check_owner, stage_of
 from sandur.server.messages import Answer, json_answer
 from sandur.server.unity_rest.call import Call
 from sandur.server.unity_rest.delta_v1.bodies import NEVER_MS, CredentialsBody, StorageCredential
@@ -32,6 +32,7 @@ async def of_table(call: Call) -> Answer:
 
 async def of_stage(call: Call) -> Answer:
     stage = await stage_of(call.workspace, call.value("table_id"))
+    check_owner(stage, call.identity.principal)
     return _answer(stage.location, "READ_WRITE")
 
 

@@ -10,6 +10,7 @@ from sandur.errors import (
     Busy,
     Conflict,
     Exhausted,
+    Forbidden,
     Invalid,
     KeyReused,
     NotEmpty,
@@ -82,6 +83,8 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
             return Problem(429, "ResourceExhausted", message, _retry_after(error.retry_after_seconds))
         case Busy():
             return Problem(429, "TooManyRequests", message, _retry_after(error.retry_after_seconds))
+        case Forbidden():
+            return Problem(403, "PermissionDenied", message)
         case Unsupported():
             return Problem(501, "NotImplemented", message)
         case Unavailable() | Unfit():
