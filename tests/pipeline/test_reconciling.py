@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import DeltaCommit, DeltaTable, Pointer
+from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Transaction
 from sandur.catalog.sources import Source
 from sandur.events import delta_receipts
+from sandur.events.receipts import commit_key_of, receipt_of
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.register import register_table
-from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.reconciling import Finding, delta_walked, walked
@@ -148,13 +148,31 @@ async def test_a_dropped_table_is_walked_too(workspace: Workspace) -> None:
 
 async def test_what_a_transaction_made_counts_before_it_is_folded_in(workspace: Workspace) -> None:
     made = await create(workspace, "t")
-    await create(workspace, "u")
-    await commit_transaction(workspace, "main", [(called("t"), append(1)), (called("u"), append(1))], request("both"))
-    await workspace.background.drain()
+    held = await workspace.pointer(made.table_uuid).read()
+    assert held
+    assert held.value.head
+    before = await receipts(workspace)
+    await take_away(workspace, *before)
+    head = replace(
+        held.value.head,
+        metadata_location=f"{held.value.head.metadata_location}.next",
+        previous_metadata_location=held.value.head.metadata_location,
+        previous_commit_key=commit_key_of(held.value.head),
+        source=ADA,
+    )
+    pending = Pending(transaction="tx", attempt="a", head=head)
+    await workspace.pointer(made.table_uuid).swap(replace(held.value, pending=pending), expected=held.version)
+    undecided = Transaction(state="preparing", attempt="a", request_hash="", started_ms=0, attempt_ms=0)
+    record = await workspace.transaction("tx").create(undecided)
 
+    while_undecided = await walk(workspace, made.table_uuid)
+    await workspace.transaction("tx").swap(replace(undecided, state="committed"), expected=record.version)
     found = await walk(workspace, made.table_uuid)
 
-    assert [finding.status for finding in found] == ["present", "present"]
+    assert [(finding.status, finding.is_exact) for finding in while_undecided] == [("missing", True)]
+    assert [(finding.status, finding.is_exact) for finding in found] == [("missing", True), ("missing", True)]
+    assert found[0].receipt == msgspec.json.encode(receipt_of(made.table_uuid, head))
+    assert found[1].receipt == before[found[1].commit_key]
 
 
 async def test_a_pointer_that_never_had_a_name_counts_for_nothing(workspace: Workspace) -> None:
