@@ -42,7 +42,7 @@ def java() -> Iterator[JavaPlanner]:
 def test_java_gets_all_files_whatever_form_the_plan_has(
     tmp_path: Path, java: JavaPlanner, settings: dict[str, str]
 ) -> None:
-    with server_process(tmp_path, fsync="never", **settings) as server:
+    with server_process(tmp_path, fsync="never", **{"plan_wait": "PT5M", **settings}) as server:
         catalog = load_catalog("plain", type="rest", uri=server.url)
         catalog.create_namespace("ns")
         rows = pa.table({"id": pa.array(range(FILES), pa.int64()), "part": pa.array(range(FILES), pa.int64())})
