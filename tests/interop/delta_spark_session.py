@@ -42,9 +42,7 @@ def main(url: str, folder: str, jars: str, is_older: str) -> None:
     )
     step("after them", lambda: sql("SELECT * FROM main.t.a ORDER BY id"))
     step("time travel", lambda: sql("SELECT count(*) FROM main.t.a VERSION AS OF 1"))
-    step(
-        "history", lambda: [row[0] for row in sql("SELECT operation FROM (DESCRIBE HISTORY main.t.a) ORDER BY version")]
-    )
+    step("history", lambda: [row.operation for row in reversed(spark.sql("DESCRIBE HISTORY main.t.a").collect())])
     step("add column", lambda: sql("ALTER TABLE main.t.a ADD COLUMNS (more INT)"))
     step("set property", lambda: sql("ALTER TABLE main.t.a SET TBLPROPERTIES ('k' = 'v')"))
     step("columns", lambda: spark.table("main.t.a").columns)
