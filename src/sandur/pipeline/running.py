@@ -1,5 +1,6 @@
 """Running jobs: one, all of them, or all of them every now and then; never two at a time on one workspace."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ NOT_IN_ALL: Final = ("import",)
 """Jobs that somebody has to tell what to do."""
 
 CHECKS_PER_INTERVAL: Final = 4
+PARTS_PER_CORE: Final = 2
 DAY_SECONDS: Final = 86_400
 
 OnReport = Callable[[JobReport], None]
@@ -43,11 +45,20 @@ def session(master: str | None, options: Mapping[str, str] | None = None) -> Ite
         spark = SparkSession.builder.remote(master).getOrCreate()
         spark.conf.set("spark.sql.session.timeZone", "UTC")  # As every session of ours.
     else:
-        spark = pipeline_session(master or "local[*]", options=options)
+        named = master or "local[*]"
+        spark = pipeline_session(
+            named, options={**(_local_options() if named.startswith("local") else {}), **(options or {})}
+        )
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _local_options() -> Mapping[str, str]:
+    """On one machine: no more parts than its cores can use, and nobody else is listened to."""
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+    return {**loopback, "spark.sql.shuffle.partitions": str(PARTS_PER_CORE * (os.cpu_count() or 1))}
 
 
 class Runs:
