@@ -1,11 +1,15 @@
 """The Delta API over HTTP: what clients get, and in which words they are refused."""
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
 import pytest
 
+from sandur.storage.local import LocalStore
+from tests.server.conftest import Catalogs
 from tests.server.unity.asking import Json, Unity
 from tests.server.unity.delta_asking import (
     COLUMNS,
@@ -367,3 +371,24 @@ async def test_an_iceberg_client_is_shown_no_delta_table_and_cannot_take_its_nam
     assert (taken.status_code, taken.json()["error"]["type"]) == (409, "AlreadyExistsException")
     assert (await client.delete("/v1/main/namespaces/s")).status_code == 409
     assert (await unity.get(T)).status_code == 200
+
+
+@pytest.mark.parametrize("uuid", ["", "x" * 5_000, "../../x", "a/b", "\u0000", "é", ".", "no-such-id"])
+async def test_an_id_that_is_none_is_refused_and_breaks_nothing(catalogs: Catalogs, tmp_path: Path, uuid: str) -> None:
+    unity = Unity(await catalogs.open(store=LocalStore(str(tmp_path), fsync="never")))
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    made = await created(unity)
+
+    asserted = await unity.post(T, update(uuid, add_commit(1)))
+    credentials = await unity.http.get(
+        f"/api/2.1/unity-catalog/delta/v1/staging-tables/{quote(uuid, safe='')}/credentials"
+    )
+    legacy = {"table_id": uuid, "table_uri": made["metadata"]["location"], "latest_backfilled_version": 0}
+    older = await unity.post("/delta/preview/commits", legacy)
+    placed = await unity.post(
+        f"{SCHEMA}/tables", creation({**await staged(unity, "u"), "location": f"file:///{uuid}"}, "u")
+    )
+
+    assert [answer.status_code // 100 for answer in (asserted, older, placed)] == [4, 4, 4]
+    assert credentials.status_code in {400, 404, 501}
+    assert (await unity.get(T)).json() == made
