@@ -50,9 +50,14 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
 
 async def _selected(selecting: Selecting, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
     """What a scan selects of a manifest; a long one is looked through beside the event loop."""
-    if columns.count <= ENTRIES_AT_ONCE or selecting.remembered(manifest) is not None:
-        return selecting.selected(manifest, columns)
-    return await asyncio.to_thread(selecting.selected, manifest, columns)
+    found = selecting.remembered(manifest)
+    if found is None:
+        if columns.count <= ENTRIES_AT_ONCE:
+            found = selecting.selected(manifest, columns)
+        else:
+            found = await asyncio.to_thread(selecting.selected, manifest, columns)
+        selecting.remember(found)
+    return found
 
 
 class _Looked(NamedTuple):
@@ -101,7 +106,7 @@ async def _inline(selecting: Selecting, listed: Sequence[ManifestFile], selected
     def add() -> bytes:
         for found in selected:
             if deletes is not None:
-                tasks.add(found.entries, found.rows, found.texts, selecting.residuals(found.entries), deletes)
+                tasks.add(found.entries, found.rows, found.texts, found.residuals(selecting.scan.filter), deletes)
         return tasks.fields()
 
     return await asyncio.to_thread(add)
@@ -124,5 +129,5 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
             start, stop = bisect_left(found.rows, run.start), bisect_left(found.rows, run.stop)
             if start < stop and deletes is not None:
                 texts = found.texts.slice(start, stop - start)
-                tasks.add(found.entries, found.rows[start:stop], texts, selecting.residuals(found.entries), deletes)
+                tasks.add(found.entries, found.rows[start:stop], texts, found.residuals(selecting.scan.filter), deletes)
     return tasks.fields()

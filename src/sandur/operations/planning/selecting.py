@@ -40,6 +40,13 @@ class Selected:
         self.entries = entries
         self.rows = rows
         self._stats_ids = stats_ids
+        self._residuals: Residuals | None = None
+
+    def residuals(self, found: Filter) -> Residuals:
+        """What is left of the filter for each entry."""
+        if self._residuals is None:
+            self._residuals = residuals(found, self.entries)
+        return self._residuals
 
     @cached_property
     def texts(self) -> pa.Array:
@@ -62,7 +69,6 @@ class Selecting:
         self._deletes: DeleteIndex | None = None
         # Tasks of one manifest are mostly fetched one after the other.
         self._selected: Recent[str, Selected] = Recent(SELECTED_MAX)
-        self._residuals: Recent[str, Residuals] = Recent(SELECTED_MAX)
 
     async def listed(self) -> tuple[ManifestFile, ...]:
         """What `_look_up` finds, once."""
@@ -107,12 +113,13 @@ class Selecting:
         """What was selected of a manifest a moment ago."""
         return self._selected.get(manifest.manifest_path)
 
+    def remember(self, found: Selected) -> None:
+        """Not from other threads, as all that changes what is remembered."""
+        self._selected[found.entries.manifest.manifest_path] = found
+
     def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
-        found = self.remembered(manifest)
-        if found is None:
-            found = self._selected[manifest.manifest_path] = self._select(self.entries(manifest, columns))
-        return found
+        return self._select(self.entries(manifest, columns))
 
     def _select(self, entries: Entries) -> Selected:
         mask = entries.selected(self.scan.filter, self._projected(entries))
@@ -129,13 +136,6 @@ class Selecting:
         if self.scan.filter is not True or self.scan.min_rows is None:
             return 0
         return int(found.entries.columns.numbers("record_count").values[list(found.rows)].sum())
-
-    def residuals(self, entries: Entries) -> Residuals:
-        path = entries.manifest.manifest_path
-        found = self._residuals.get(path)
-        if found is None:
-            found = self._residuals[path] = residuals(self.scan.filter, entries)
-        return found
 
     def _projected(self, entries: Entries) -> Filter:
         return self._projections.get(entries.spec.spec_id or 0, True)
