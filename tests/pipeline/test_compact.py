@@ -149,7 +149,7 @@ STEPS = ("/feed/0", "/feed/state", "core/snapshots", "-m0.avro", "/snap-", "iceb
 @pytest.mark.parametrize(
     ("step", "after"),
     [
-        ("core/manifest.json", False),
+        pytest.param("core/manifest.json", False, marks=pytest.mark.crash),
         ("core/manifest.json", True),
         *(pytest.param(step, after, marks=pytest.mark.crash) for step in STEPS for after in (False, True)),
     ],

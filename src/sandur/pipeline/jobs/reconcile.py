@@ -22,12 +22,12 @@ from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of, one_task_each
 from sandur.pipeline.transforms.reconciliation import receipts_to_restore
 from sandur.pipeline.waiting import OpenStore
+from sandur.settings import seconds_of
 from sandur.storage.object_store import ABSENT
 
 NAME: Final = "reconcile"
 TABLES_AT_ONCE: Final = 16
 WARNINGS_MAX: Final = 10
-_DAY_MS: Final = 86_400_000
 _FOUND: Final = (
     "uuid string, status string, table_uuid string, commit_key string, key string, receipt string, "
     "is_exact boolean, detail string"
@@ -68,7 +68,7 @@ def _to_restore(context: JobContext, found: DataFrame) -> DataFrame:
     told = {**context.source_options, "prefix": context.layout.events_folder()}
     listed = frame_of(context.spark, FilesReader(told), FILES.spark_schema)
     keys = listed.select(F.regexp_extract("key", r"/committed/([^/]+)\.json$", 1).alias("commit_key"))
-    keep_from_ms = context.clock.now_ms() - context.limits.receipt_retention_days * _DAY_MS
+    keep_from_ms = context.clock.now_ms() - seconds_of(context.settings.receipt_retention) * 1_000
     commits = Publication(context).read(COMMITS)
     missing = found.where(F.col("status") == "missing")
     return receipts_to_restore(missing, commits, keys, keep_from_ms=keep_from_ms)
