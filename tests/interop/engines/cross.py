@@ -89,6 +89,12 @@ def write_with_go(served: Served, namespace: str, name: str) -> None:
     ask(do="delete", table=table, id=DELETED_ROW[0])
 
 
+def write_with_rust(served: Served, namespace: str, name: str) -> None:
+    ask = opened("iceberg-rust", served).ask
+    ask(do="create", table=f"{namespace}.{name}")
+    ask(do="append", table=f"{namespace}.{name}", rows=ROWS)
+
+
 def read_with(engine: str) -> Callable[[Served, str, str], Iterable[Row]]:
     """How an engine reads that has a verb for it."""
 
@@ -107,6 +113,7 @@ WRITERS: Final = [
     Writer("chDB", write_with_chdb, stores=(S3,)),
     Writer("Daft", write_with_daft),
     Writer("iceberg-go", write_with_go),
+    Writer("iceberg-rust", write_with_rust),
     Writer("Sail", deleting("Sail", sql_writer("Sail", tail="USING iceberg"))),
 ]
 READERS: Final = [
@@ -116,5 +123,6 @@ READERS: Final = [
     Reader("Daft", read_with("Daft")),
     Reader("DataFusion", read_with_datafusion),
     Reader("iceberg-go", read_with("iceberg-go")),
+    Reader("iceberg-rust", read_with("iceberg-rust")),
     Reader("Sail", sql_reader("Sail")),
 ]

@@ -74,6 +74,20 @@ def go_program(name: str) -> Path:
     return installed(name, _files(name), install) / "program"
 
 
+def cargo_program(name: str) -> Path:
+    """The program that the crate in the folder of this name makes."""
+
+    def install(home: Path) -> None:
+        cargo = _program("cargo")
+        sources = _sources(name, home)
+        run([cargo, "build", "--quiet"], folder=sources)
+        [program] = [path for path in (sources / "target" / "debug").iterdir() if path.is_file() and not path.suffix]
+        program.rename(home / "program")
+        shutil.rmtree(sources / "target")  # Hundreds of times the size of the program.
+
+    return installed(name, _files(name), install) / "program"
+
+
 def _files(name: str) -> list[Path]:
     return sorted(path for path in (Path(__file__).parent / name).rglob("*") if path.is_file())
 

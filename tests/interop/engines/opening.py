@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.flink import flink_session
-from tests.interop.engines.installing import NotInstalled, go_program, node_modules, python_environment
+from tests.interop.engines.installing import NotInstalled, cargo_program, go_program, node_modules, python_environment
 from tests.interop.engines.telling import told
 from tests.interop.engines.trino import trino_server
 from tests.interop.matrix import RECORDER
@@ -80,6 +80,7 @@ VERSIONS: Final = {
     "Flink": "2.1.3",
     "iceberg-js": "0.8.1",
     "iceberg-go": "0.7.0",
+    "iceberg-rust": "0.10.1",
 }
 OPENINGS: Final[dict[str, Opening]] = {
     "chDB": python_session("chdb"),
@@ -90,6 +91,7 @@ OPENINGS: Final[dict[str, Opening]] = {
     "Flink": flink_session,
     "iceberg-js": iceberg_js,
     "iceberg-go": program_session(go_program, "iceberg_go"),
+    "iceberg-rust": program_session(cargo_program, "iceberg_rust"),
 }
 
 
