@@ -84,6 +84,17 @@ async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
     assert sorted(await everything(server, result)) == sorted(paths(0, 9))
 
 
+async def test_manifests_that_were_seen_to_hold_no_match_are_behind_no_task(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 8, 40))
+
+    result = await asked(server, filter={"type": "gt-eq", "term": "id", "value": 8})
+
+    assert isinstance(result, Completed)
+    assert len(result.answered.plan_tasks) == 10
+    assert sorted(await everything(server, result)) == sorted(paths(8, 48))
+
+
 async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
