@@ -66,9 +66,9 @@ def test_partitions_are_overwritten(flink: Conversation, orders: str) -> None:
     assert rows_of(flink, orders) == [[2, "DK", 20.0], [9, "IS", 1.0]]
 
 
-@operation("Flink", "update")
+@operation("Flink", "upsert")
 def test_rows_of_a_key_are_replaced(flink: Conversation, schema_name: str) -> None:
-    """Flink's kind of update: rows come with a key, and the last one of each key stays."""
+    """Rows come with a key, and the last one of each key stays: Flink writes equality deletes."""
     name = f"{schema_name}.latest"
     flink.sql(
         f"CREATE TABLE {name} (id BIGINT NOT NULL, note STRING, PRIMARY KEY (id) NOT ENFORCED) "
@@ -81,10 +81,15 @@ def test_rows_of_a_key_are_replaced(flink: Conversation, schema_name: str) -> No
     assert rows_of(flink, name) == [[1, "one"], [2, "zwei"]]
 
 
-@operation("Flink", "delete", cannot="Flink's connector refuses DELETE, UPDATE and MERGE")
-def test_there_is_no_delete(flink: Conversation, orders: str) -> None:
-    with pytest.raises(EngineError, match=r"SupportsRowLevelDelete|Unsupported|not support"):
+@operation("Flink", "update", cannot="Flink's connector has no row-level changes but upserts")
+@operation("Flink", "delete", cannot="Flink's connector has no row-level changes but upserts")
+def test_rows_are_neither_updated_nor_deleted(flink: Conversation, orders: str) -> None:
+    with pytest.raises(EngineError, match="SupportsRowLevelDelete"):
         flink.sql(f"DELETE FROM {orders} WHERE id = 1")
+    with pytest.raises(EngineError, match="SupportsRowLevelUpdate"):
+        flink.sql(f"UPDATE {orders} SET amount = 0 WHERE id = 1")
+
+    assert rows_of(flink, orders) == ROWS
 
 
 @operation("Flink", "evolve schema")
@@ -136,7 +141,7 @@ def test_a_branch_is_written_and_read(flink: Conversation, orders: str) -> None:
     assert rows_of(flink, orders) == ROWS
 
 
-@operation("Flink", "read")
+@operation("Flink", "metadata tables")
 def test_the_metadata_tables_are_read(flink: Conversation, orders: str) -> None:
     files = flink.sql(f"SELECT file_format, record_count FROM {_of(orders, 'files')}")
 
