@@ -182,3 +182,10 @@ def test_a_key_of_no_tenant_belongs_to_no_workspace(key: str) -> None:
 def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
     with pytest.raises(BadRequest, match="is not of the form"):
         LAYOUT.read_name(key)
+
+
+@given(uuid=TEXTS)
+def test_the_keys_of_delta_tables_and_of_their_places_can_be_read_back(uuid: str) -> None:
+    assert LAYOUT.read_delta_table(LAYOUT.delta_table(uuid)) == uuid
+    assert LAYOUT.read_delta_stage(LAYOUT.delta_stage(uuid)) == uuid
+    assert LAYOUT.delta_table(uuid) != LAYOUT.delta_stage(uuid)

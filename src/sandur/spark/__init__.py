@@ -8,10 +8,23 @@ spark.sql("SELECT * FROM sandur.sales.orders").show()
 ```
 """
 
+from typing import TYPE_CHECKING
+
 from sandur.spark.connection import Connection, S3Store
 from sandur.spark.options import session_options
 from sandur.spark.sessions import session
-from sandur.spark.statements import sql
 from sandur.spark.versions import Versions
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sandur.spark.statements import Mode
+
 __all__ = ["Connection", "S3Store", "Versions", "session", "session_options", "sql"]
+
+
+def sql(spark: "SparkSession", statement: str, *, mode: "Mode | None" = None) -> "DataFrame":
+    """As `spark.sql`, but in mode STRICT a CREATE TABLE of Delta is carried out by Delta Kernel; see `statements`."""
+    from sandur.spark import statements  # noqa: PLC0415 - sessions need nothing but Python
+
+    return statements.sql(spark, statement, mode=mode)

@@ -7,7 +7,6 @@ by Kernel; everything else, and everything in mode NONE, is Spark's. `engineInfo
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from sandur.delta.create_plan import TableAsked, Transform
@@ -125,6 +124,8 @@ def _created_in_unity(spark: "SparkSession", unity: Unity, parsed: Parsed) -> Ke
 
 
 def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
+    import httpx  # noqa: PLC0415 - who only builds a session does without
+
     catalog, schema, table = (quote(part, safe="") for part in name)
     path = f"/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
     headers = {"Authorization": f"Bearer {unity.token}"} if unity.token else {}
