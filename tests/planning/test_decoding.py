@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import Invalid
+from sandur.iceberg.scan import decoding
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.container import opened
 from sandur.iceberg.scan.decoding import decoded_columns, manifest_columns
@@ -76,6 +77,16 @@ def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_pat
         decoded_columns(container, partition_fields(container.schema))
 
     assert decoded_manifest(data, location="m").count > 0
+
+
+def test_a_manifest_that_is_much_larger_than_it_looks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = made_manifest(tmp_path, 100)
+    monkeypatch.setattr(decoding, "_INFLATED_MAX", 10_000)
+
+    with pytest.raises(Invalid, match="more than 10000 bytes"):
+        decoded_manifest(data, location="m")
 
 
 def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:

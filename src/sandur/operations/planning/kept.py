@@ -3,6 +3,7 @@
 What a server has decoded, the next one reads. The places bound how much there can be, without anybody sweeping.
 """
 
+import asyncio
 import hashlib
 from typing import Final, NamedTuple
 
@@ -45,7 +46,7 @@ async def look_in_place(workspace: Workspace, key: str, location: str) -> Looked
     if stored is None:
         return Looked(None, ABSENT)
     try:
-        return Looked(_decoded(stored.data, location), stored.version)
+        return Looked(await asyncio.to_thread(_decoded, stored.data, location), stored.version)
     except (pa.ArrowException, OSError, ValueError, KeyError):  # Damaged, or of another time: as if it were another's.
         return Looked(None, stored.version)
 
@@ -54,7 +55,7 @@ async def put_in_place(
     workspace: Workspace, key: str, location: str, columns: ManifestColumns, *, expected: Expected
 ) -> None:
     """Keep a decoded manifest. When that does not work, it is decoded again: nothing depends on it."""
-    data = _encoded(columns, location, workspace.clock.new_id())
+    data = await asyncio.to_thread(_encoded, columns, location, workspace.clock.new_id())
     if len(data) > PLACE_BYTES_MAX:
         return
     try:

@@ -15,6 +15,7 @@ from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
 READS_AT_ONCE: Final = 8
+DECODED_AT_ONCE: Final = 2
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
 
@@ -25,6 +26,7 @@ class Manifests:
     def __init__(self, workspace: Workspace, roots: Sequence[str]) -> None:
         self._workspace = workspace
         self._roots = roots
+        self._decoding = asyncio.Semaphore(DECODED_AT_ONCE)
 
     async def listed(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of a snapshot; of an old one, which names them itself, little more than their paths."""
@@ -59,13 +61,18 @@ class Manifests:
         looked = Looked(None, ABSENT) if key is None else await look_in_place(workspace, key, location)
         found = looked.columns
         if found is None:
-            data = await self._read(location)
-            found = await asyncio.to_thread(decoded_manifest, data, location=location)
+            found = await self._decoded(location)
             if key is not None:
                 keeping = put_in_place(workspace, key, location, found, expected=looked.expected)
                 await workspace.background.run("keep a decoded manifest", keeping)
         workspace.manifests.put(("entries", location), found, found.size_bytes)
         return found
+
+    async def _decoded(self, location: str) -> ManifestColumns:
+        data = await self._read(location)
+        # Decoding takes room, several times that of the manifest, and more of it at once is not faster.
+        async with self._decoding:
+            return await asyncio.to_thread(decoded_manifest, data, location=location)
 
     async def _read(self, location: str) -> bytes:
         data = await self._workspace.locations.read(location)
