@@ -1,4 +1,4 @@
-"""`make demo`: a fresh folder, a server, PyIceberg, DuckDB and Spark on the same tables, and what came out of it."""
+"""`make demo`: a fresh folder, a server, PyIceberg, DuckDB and Spark on the same tables, and the pipeline over it."""
 
 import shutil
 import subprocess
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
 from demo.duckdb_sessions import session
+from demo.pipeline import run_pipeline
 from demo.racer import FIRST_ID
 from demo.server import running_server
 from demo.showing import (
@@ -52,8 +53,9 @@ def main() -> int:
             read_with_all(catalog, duck)
             race(catalog, url)
             show_the_past(catalog, duck, store)
-        with step(8, "What lies in the folder: plain files, changed only by compare-and-swap."):
-            show_folder(store)
+            with step(8, "What lies in the folder: plain files, changed only by compare-and-swap."):
+                show_folder(store)
+            run_pipeline(9, store, duck)
     goodbye()
     return 0
 

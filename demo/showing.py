@@ -16,7 +16,7 @@ from rich.tree import Tree
 
 console = Console(width=110, highlight=False)
 
-_STEPS = 8
+_STEPS = 9
 _FOLDER_DEPTH = 4
 _FIRST_COMMITS = 8
 _LAST_COMMITS = 2

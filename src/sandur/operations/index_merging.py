@@ -26,7 +26,10 @@ WORTH_IT: Final = 2
 
 
 class Remade(NamedTuple):
-    """What became of an index: whether it was right before, how many entries it has, and in how many segments."""
+    """What became of an index: whether it listed the same things before, how many they are, and in how many segments.
+
+    Times do not count: a commit that only adds data leaves the entry of its table as it is.
+    """
 
     was_right: bool
     entries: int
@@ -40,7 +43,11 @@ async def remake(workspace: Workspace, scope: Scope) -> Remade:
     await rebuild(workspace, scope)
     await merge_segments(workspace, scope)
     after, segments = await _content(workspace, scope)
-    return Remade(before == after, len(after or ()), segments_before, segments)
+    return Remade(_things(before) == _things(after), len(after or ()), segments_before, segments)
+
+
+def _things(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, str]] | None:
+    return None if entries is None else [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries]
 
 
 async def merge_segments(workspace: Workspace, scope: Scope) -> bool:
