@@ -37,8 +37,8 @@ def session(
     running = SparkSession.getActiveSession()
     if running is not None and ICEBERG_EXTENSIONS not in (running.conf.get(EXTENSIONS, "") or ""):
         raise Invalid(
-            "a Spark session runs already, without Iceberg, which cannot be added to it: stop it first "
-            "(SparkSession.getActiveSession().stop()), or start it with sandur.spark.session_options()"
+            "a Spark session runs already, without Iceberg, which Spark takes up only as it starts: begin with this "
+            "one, in a fresh process, or give the first session what sandur.spark.session_options() tells"
         )
     builder = SparkSession.builder
     for name, value in (_QUIET | told).items():

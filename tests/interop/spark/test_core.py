@@ -69,7 +69,7 @@ def test_a_table_is_replaced_and_keeps_its_history(sql: Sql) -> None:
 
     sql("REPLACE TABLE t AS SELECT count(*) n FROM t")
     assert sql("SELECT * FROM t") == [[3]]
-    sql("CREATE OR REPLACE TABLE t PARTITIONED BY (word) AS SELECT 'a' word")
+    sql("CREATE OR REPLACE TABLE t AS SELECT 'a' word")
     assert sql("SELECT * FROM t") == [["a"]]
     sql("CREATE OR REPLACE TABLE t (id BIGINT)")
 

@@ -9,41 +9,44 @@ from tests.interop.matrix import operation
 from tests.interop.spark.running import SPARKS
 from tests.server.process import ServerProcess
 
-SCRIPT = """
-import sys
-from pyspark.sql import SparkSession
-import sandur.spark
-from sandur.errors import Invalid
+LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
 
-url = sys.argv[1]
-local = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+BESIDE_A_PLAIN_SESSION = """
+from pyspark.sql import SparkSession
+
 plain = SparkSession.builder.config(map=local).getOrCreate()
 try:
     sandur.spark.session(url)
 except Invalid as error:
-    print("refused:", error)
+    print(error)
 plain.stop()
+"""
 
+BESIDE_ONE_OF_OURS = """
 first = sandur.spark.session(url, options=local)
 again = sandur.spark.session(sandur.spark.Connection(name="other", uri=url))
-print("the same:", first is again)
 again.sql("CREATE NAMESPACE other.made_by_a_session")
-print("found:", [row[0] for row in first.sql("SHOW NAMESPACES IN sandur LIKE 'made_by*'").collect()])
+print(first is again, [row[0] for row in first.sql("SHOW NAMESPACES IN sandur LIKE 'made_by*'").collect()])
 first.stop()
 """
 
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), operation("Spark", "namespaces")]
 
-@pytest.mark.interop
-@pytest.mark.timeout(600)
-@operation("Spark", "namespaces")
-def test_a_running_session_learns_more_catalogs_or_says_why_it_cannot(folder_server: ServerProcess) -> None:
+
+def printed(script: str, server: ServerProcess) -> str:
+    """What the script prints in a process of its own, the only one with a Spark."""
     SPARKS.end()
-
+    begin = f"import sandur.spark\nfrom sandur.errors import Invalid\nurl, local = {server.url!r}, {LOCAL!r}\n"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, folder_server.url], capture_output=True, text=True, timeout=500, check=True
+        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=500, check=False
     )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return done.stdout.strip()
 
-    refused, same, found = done.stdout.splitlines()
-    assert refused.startswith("refused: a Spark session runs already, without Iceberg")
-    assert same == "the same: True"
-    assert found == "found: ['made_by_a_session']"
+
+def test_a_session_without_iceberg_cannot_learn_it(folder_server: ServerProcess) -> None:
+    assert printed(BESIDE_A_PLAIN_SESSION, folder_server).startswith("a Spark session runs already, without Iceberg")
+
+
+def test_a_running_session_learns_more_catalogs(folder_server: ServerProcess) -> None:
+    assert printed(BESIDE_ONE_OF_OURS, folder_server) == "True ['made_by_a_session']"
