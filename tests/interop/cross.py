@@ -6,8 +6,8 @@ their own; the test takes every pair of a writer and a reader on every store tha
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Final
 
@@ -36,12 +36,13 @@ class Writer:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads all rows of a table, in any order."""
+    """Reads all rows of a table, in any order; `refuses` holds its own words for writers whose files it cannot read."""
 
     engine: str
     read: Callable[[Served, str, str], Iterable[Row]]
     stores: tuple[str, ...] = STORES
     is_quick: bool = False
+    refuses: Mapping[str, str] = field(default_factory=dict)
 
 
 def contributed_writers() -> list[Writer]:

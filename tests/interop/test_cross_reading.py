@@ -1,5 +1,7 @@
 """A table written by each engine is read by every engine that reaches the same store."""
 
+import re
+
 import pytest
 
 from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contributed_writers
@@ -46,7 +48,8 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _pair(store: str, writer: Writer, reader: Reader) -> object:
-    marks = [operation(reader.engine, f"{READS_OF}{writer.engine} wrote", store=store)]
+    refusal = reader.refuses.get(writer.engine, "")
+    marks = [operation(reader.engine, f"{READS_OF}{writer.engine} wrote", store=store, cannot=refusal)]
     if not (writer.is_quick and reader.is_quick):
         marks.append(pytest.mark.interop)
     return pytest.param(store, writer, reader, id=f"{store}-{writer.engine}-{reader.engine}", marks=marks)
@@ -65,6 +68,10 @@ def _pair(store: str, writer: Writer, reader: Reader) -> object:
 )
 def test_what_one_engine_wrote_another_reads(served: Served, writer: Writer, reader: Reader, written: Written) -> None:
     namespace = written.by(writer, served)
+    if refusal := reader.refuses.get(writer.engine):
+        with pytest.raises(Exception, match=re.escape(refusal)):
+            reader.read(served, namespace, "t")
+        return
 
     found = reader.read(served, namespace, "t")
 
