@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -103,10 +104,15 @@ def test_a_connection_serves_many_requests(server: ServerProcess, table: str) ->
 def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
     for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
         assert httpx.get(server.url + table).status_code == 200
-    told = [httpx.get(f"{server.url}/metrics").text for _ in range(6)]
+    give_up = time.monotonic() + 30
+    counted: set[float] = set()
+    # What the other worker counted is a few seconds old.
+    while (len(counted) != 1 or min(counted) < 60) and time.monotonic() < give_up:
+        told = [httpx.get(f"{server.url}/metrics").text for _ in range(6)]
+        counted = {loads_counted(text) for text in told}
 
-    assert {loads_counted(text) for text in told} == {loads_counted(told[0])}, "every worker tells the sum of both"
-    assert loads_counted(told[0]) >= 60
+    assert len(counted) == 1, "every worker tells the sum of both"
+    assert min(counted) >= 60
     for name in ("sandur_storage_calls_total", "sandur_storage_rounds_bucket", "sandur_requests_under_way"):
         assert name in told[0]
 

@@ -21,7 +21,7 @@ def is_problem(answer: httpx.Response, code: int) -> bool:
         "/v1//namespaces",
         "/v1/namespaces/",
         "/v1/namespaces/a/nowhere",
-        "/v1/main/namespaces/a/tables/t/plan",
+        "/v1/main/namespaces/a/tables/t/plans",
         "/v1/main/extra/namespaces",
         "/v1/name%73paces",
         "/iceberg/v1/nowhere",
