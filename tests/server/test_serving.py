@@ -105,6 +105,7 @@ def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) ->
     for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
         assert httpx.get(server.url + table).status_code == 200
     give_up = time.monotonic() + 30
+    told: list[str] = []
     counted: set[float] = set()
     # What the other worker counted is a few seconds old.
     while (len(counted) != 1 or min(counted) < 60) and time.monotonic() < give_up:
