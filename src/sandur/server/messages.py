@@ -73,6 +73,11 @@ def json_answer(body: bytes, *headers: tuple[bytes, bytes], status: int = 200) -
     return Answer(status, body, (JSON, *headers))
 
 
+def retry_after(seconds: int) -> Headers:
+    """When the client may come back."""
+    return ((RETRY_AFTER, b"%d" % seconds),)
+
+
 class Refused(Exception):
     """The server itself refuses, before any operation began; each dialect says so in its own words."""
 

@@ -21,7 +21,7 @@ from sandur.errors import (
     Unprocessable,
     Unsupported,
 )
-from sandur.server.messages import JSON, RETRY_AFTER, Answer, Headers, Refused
+from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
 
 
 class Problem(NamedTuple):
@@ -100,9 +100,9 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
         case Unsupported():
             return Problem(406 if operation in _NOT_ACCEPTABLE else 501, "UnsupportedOperationException", message)
         case Busy():
-            return Problem(503, "SlowDownException", message, _retry_after(error.retry_after_seconds))
+            return Problem(503, "SlowDownException", message, retry_after(error.retry_after_seconds))
         case Unavailable():
-            return Problem(503, "ServiceUnavailableException", message, _retry_after(_UNAVAILABLE_RETRY_SECONDS))
+            return Problem(503, "ServiceUnavailableException", message, retry_after(_UNAVAILABLE_RETRY_SECONDS))
         case Unfit():
             return Problem(503, "ServiceUnavailableException", message)
         case OutcomeUnknown() if operation in _COMMITS:
@@ -129,7 +129,3 @@ def error_of(error: Exception, operation: str, request_id: str) -> object:
 def _error(problem: Problem) -> _Error:
     # A message may quote what a client sent; what is not text must not break the answer.
     return _Error(problem.message.encode("utf-8", "backslashreplace").decode(), problem.type, problem.status)
-
-
-def _retry_after(seconds: int) -> Headers:
-    return ((RETRY_AFTER, b"%d" % seconds),)

@@ -22,7 +22,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.messages import JSON, RETRY_AFTER, Answer, Headers, Refused
+from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
 
 
 class Problem(NamedTuple):
@@ -106,11 +106,11 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
         case Unsupported():
             return Problem(501, "UNIMPLEMENTED", message)
         case Exhausted():
-            return Problem(429, "RESOURCE_EXHAUSTED", message, _retry_after(error.retry_after_seconds))
+            return Problem(429, "RESOURCE_EXHAUSTED", message, retry_after(error.retry_after_seconds))
         case Busy():
-            return Problem(503, "UNAVAILABLE", message, _retry_after(error.retry_after_seconds))
+            return Problem(503, "UNAVAILABLE", message, retry_after(error.retry_after_seconds))
         case Unavailable() | Unfit():
-            return Problem(503, "UNAVAILABLE", message, _retry_after(_UNAVAILABLE_RETRY_SECONDS))
+            return Problem(503, "UNAVAILABLE", message, retry_after(_UNAVAILABLE_RETRY_SECONDS))
         case OutcomeUnknown():
             return Problem(500, "COMMIT_STATE_UNKNOWN" if operation in _COMMITS else "INTERNAL", message)
         case _:
@@ -124,7 +124,3 @@ def refusal(error: Exception, operation: str, request_id: str) -> Answer:
     message = problem.message.encode("utf-8", "backslashreplace").decode()
     body = _ErrorBody(problem.code, message, [_Detail(_DETAIL_TYPE, problem.code)])
     return Answer(problem.status, msgspec.json.encode(body), (JSON, *problem.headers))
-
-
-def _retry_after(seconds: int) -> Headers:
-    return ((RETRY_AFTER, b"%d" % seconds),)

@@ -23,7 +23,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.messages import JSON, RETRY_AFTER, Answer, Headers, Refused
+from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
 
 UPDATE: Final = "updateTable"
 
@@ -80,15 +80,15 @@ def problem_of(error: Exception, operation: str, request_id: str) -> Problem:  #
         case Conflict() | KeyReused():
             return Problem(409, "UpdateRequirementConflict", message)
         case Exhausted():
-            return Problem(429, "ResourceExhausted", message, _retry_after(error.retry_after_seconds))
+            return Problem(429, "ResourceExhausted", message, retry_after(error.retry_after_seconds))
         case Busy():
-            return Problem(429, "TooManyRequests", message, _retry_after(error.retry_after_seconds))
+            return Problem(429, "TooManyRequests", message, retry_after(error.retry_after_seconds))
         case Forbidden():
             return Problem(403, "PermissionDenied", message)
         case Unsupported():
             return Problem(501, "NotImplemented", message)
         case Unavailable() | Unfit():
-            return Problem(503, "InternalServerError", message, _retry_after(_UNAVAILABLE_RETRY_SECONDS))
+            return Problem(503, "InternalServerError", message, retry_after(_UNAVAILABLE_RETRY_SECONDS))
         case OutcomeUnknown() if operation == UPDATE:
             return Problem(500, "CommitStateUnknown", message)
         case OutcomeUnknown():
@@ -106,7 +106,3 @@ def refusal(error: Exception, operation: str, request_id: str) -> Answer:
     message = problem.message.encode("utf-8", "backslashreplace").decode()
     body = msgspec.json.encode(_ErrorBody(_Error(message, f"{problem.type}Exception", problem.status)))
     return Answer(problem.status, body, (JSON, *problem.headers))
-
-
-def _retry_after(seconds: int) -> Headers:
-    return ((RETRY_AFTER, b"%d" % seconds),)
