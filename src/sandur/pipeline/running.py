@@ -15,7 +15,7 @@ from sandur.pipeline.job import Job, JobReport, Limits, Progress, job_context, n
 from sandur.pipeline.jobs import JOBS
 from sandur.pipeline.session import pipeline_session
 from sandur.pipeline.turns import Turn
-from sandur.settings import Settings, seconds_of
+from sandur.settings import Settings
 from sandur.storage.layout import Layout
 
 ALL: Final = "all"
@@ -24,7 +24,6 @@ NOT_IN_ALL: Final = ("import",)
 
 CHECKS_PER_INTERVAL: Final = 4
 PARTS_PER_CORE: Final = 2
-DAY_SECONDS: Final = 86_400
 
 OnReport = Callable[[JobReport], None]
 
@@ -83,9 +82,7 @@ class Runs:
         self._jobs = jobs
         self._settings = settings
         self._dry_run = dry_run
-        kept_days = max(1, seconds_of(settings.receipt_retention) // DAY_SECONDS)
-        # What reconcile takes for collected is what collect-garbage collects.
-        self._limits = replace(limits or Limits(), receipt_retention_days=kept_days)
+        self._limits = limits or Limits()
         self._arguments = arguments
         self._progress = progress
         self._clock = clock or SystemClock()
