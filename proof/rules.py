@@ -15,6 +15,7 @@ RULES: Final = {
     "GC2": "orphan collection condemns the pointer, then looks for its name, then kills",
     "N4": "a name is born `new`; who meets it checks the namespace's id after the name, and only then believes it",
     "N4 name": "an attempt that finds its uuid under the name judges it by the namespace id in the name",
+    "N4 seen": "a creator that cannot take its `new` namespace away does not say that it never was",
     "N5": "a creator reads its pointer again after it wrote the name",
     "N6": "who has a child to show cancels `dropping` by a swap; it does not withdraw the child",
     "N6 back": "that a namespace is not empty is answered only after it was swapped back to active",

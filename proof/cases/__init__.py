@@ -6,9 +6,21 @@ from proof.cases.create import CASES as CREATE
 from proof.cases.delta import CASES as DELTA
 from proof.cases.drop import CASES as DROP
 from proof.cases.first_version import CASES as FIRST_VERSION
+from proof.cases.homes import CASES as HOMES
 from proof.cases.index import CASES as INDEX
 from proof.cases.rename import CASES as RENAME
 from proof.cases.stage import CASES as STAGE
 from proof.cases.transaction import CASES as TRANSACTION
 
-ALL: tuple[Case, ...] = (*COMMIT, *CREATE, *STAGE, *DROP, *RENAME, *TRANSACTION, *INDEX, *DELTA, *FIRST_VERSION)
+ALL: tuple[Case, ...] = (
+    *COMMIT,
+    *CREATE,
+    *HOMES,
+    *STAGE,
+    *DROP,
+    *RENAME,
+    *TRANSACTION,
+    *INDEX,
+    *DELTA,
+    *FIRST_VERSION,
+)

@@ -3,7 +3,7 @@
 import pytest
 
 from sandur.catalog.identifiers import Identifier
-from sandur.errors import NotEmpty, NotFound
+from sandur.errors import NotEmpty, NotFound, OutcomeUnknown
 from sandur.operations.namespaces import load_namespace, namespace_exists
 from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
@@ -11,7 +11,7 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
 from tests.operations.making import make_request, make_workspace, put_name, take_name_away
-from tests.operations.test_namespaces import A, create, drop, update
+from tests.operations.test_namespaces import A, B, create, drop, update
 
 TABLE = Identifier("main", ("a",), "t")
 
@@ -114,6 +114,28 @@ async def test_a_drop_that_saw_a_child_looks_again_when_the_namespace_changed() 
 
 async def _nothing() -> None:
     pass
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_creator_whose_namespace_others_saw_and_dropped_does_not_say_that_it_never_was(key: str | None) -> None:
+    """N4 seen: before the creator reads its parent again, the child was dropped by another, and the parent too."""
+    stage = Stage()
+    await create(stage.other(), A)
+
+    async def child_and_parent_are_dropped() -> None:
+        await drop(stage.other(), B)
+        await drop(stage.other(), A)
+
+    stage.store.before("put", stage.slow.layout.namespace(B), _nothing)
+    stage.store.before("get", stage.key, child_and_parent_are_dropped)
+    if key:
+        await create(stage.slow, B, key=key)
+    else:
+        with pytest.raises(OutcomeUnknown):
+            await create(stage.slow, B)
+
+    assert stage.store.hooks == []
+    assert not await namespace_exists(stage.other(), A)
 
 
 async def test_a_retried_drop_does_not_drop_what_was_made_since() -> None:

@@ -85,13 +85,15 @@ class NamespaceCreation:
             )
             self._check_location(catalog)
             if found and found.value.id == self._id:
-                return await self._confirm(catalog, found)
+                if await self._is_confirmed(found):
+                    return catalog
+                continue
             parent = catalog.id if self._namespace.parent is None else parent
             await self._expect_free(found, parent)
             await self._write_aside(found)
             written = await self._write(found, parent or "")
-            if written:
-                return await self._confirm(catalog, written)
+            if written and await self._is_confirmed(written):
+                return catalog
         raise Busy(f"namespace {self._namespace}: it keeps changing")
 
     async def _parent_id(self) -> str | None:
@@ -149,17 +151,23 @@ class NamespaceCreation:
             updated_by=self._principal,
         )
 
-    async def _confirm(self, catalog: Catalog, held: Held[NamespaceRecord]) -> Catalog:
-        """N4: it counts once its parent is seen to be there; if that is gone, it is taken away again."""
+    async def _is_confirmed(self, held: Held[NamespaceRecord]) -> bool:
+        """N4: it counts once its parent is seen to be there; if that is gone, it is taken away again.
+
+        False when it cannot be taken away: somebody saw it, and may have changed or dropped it before its parent went.
+        """
         if held.value.state == "new":
             if not await confirm_parent(self._workspace, self._namespace, held.value.parent_id):
-                with contextlib.suppress(SwapLost):
+                try:
                     await self._cell.swap(nothing(self._workspace.clock.now_ms()), expected=held.version)
+                except SwapLost:
+                    self._is_uncertain = True
+                    return False
                 raise missing_parent(self._namespace)
             await self._workspace.background.run("activate a namespace", self._activate(held))
         self._made = held.value
         await self._workspace.background.run("finish create namespace", self._finish_claim())
-        return catalog
+        return True
 
     async def _activate(self, held: Held[NamespaceRecord]) -> None:
         """There is nothing left to confirm. Whoever changed it meanwhile is right."""

@@ -10,7 +10,7 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.sources import Request, Source
 from sandur.errors import NotEmpty, NotFound
 from sandur.operations.delta.tables import drop_table
-from sandur.operations.drop_namespace import NamespaceDrop
+from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.drop_table import drop_name
 from sandur.operations.index_truth import keys_below
 from sandur.operations.names import settle
@@ -33,7 +33,7 @@ async def drop_with_content(workspace: Workspace, namespace: Namespace, request:
     for rounds in range(ROUNDS_MAX):
         await _empty_namespace(workspace, namespace, request.source)
         try:
-            return await NamespaceDrop(workspace, namespace, request).run()
+            return await drop_namespace(workspace, namespace, request)
         except NotEmpty:
             if rounds + 1 == ROUNDS_MAX:
                 raise
@@ -54,7 +54,7 @@ async def _drop_all(workspace: Workspace, namespaces: list[Namespace], source: S
         await _drop_names(workspace, namespace, source)
         # Gone already, or somebody was faster to put something into it, which whoever drops the parent finds.
         with contextlib.suppress(NotFound, NotEmpty):
-            await NamespaceDrop(workspace, namespace, Request(hash="", source=source)).run()
+            await drop_namespace(workspace, namespace, Request(hash="", source=source))
 
 
 async def _drop_names(workspace: Workspace, namespace: Namespace, source: Source) -> None:

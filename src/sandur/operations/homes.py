@@ -1,6 +1,7 @@
-"""Whether the namespace that something was made for is still there (N4, N6)."""
+"""Whether the namespace or catalog that something was made for is still there (N4, N6)."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -8,7 +9,9 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Catalog, NamespaceRecord
 from sandur.errors import Busy, SwapLost
 from sandur.operations.workspace import Workspace
-from sandur.storage.cell import Held
+from sandur.storage.cell import Cell, Held
+
+H = TypeVar("H", Catalog, NamespaceRecord)
 
 TRIES_MAX: Final = 8
 
@@ -23,19 +26,11 @@ async def look_up_namespace(workspace: Workspace, namespace: Namespace) -> Held[
 
 async def confirm_namespace(workspace: Workspace, namespace: Namespace, namespace_id: str) -> bool:
     """N4: after a child was written, whether its namespace is there; `dropping` is called off by the child (N6)."""
-    cell = workspace.namespace(namespace)
-    for _ in range(TRIES_MAX):
-        found = await cell.read()
-        if found is None or found.value.id != namespace_id or not await is_shown(workspace, namespace, found.value):
-            return False
-        if found.value.state != "dropping":
-            return True
-        try:
-            await cell.swap(replace(found.value, state="active"), expected=found.version)
-        except SwapLost:
-            continue
-        return True
-    raise Busy(f"namespace {namespace}: it keeps changing")
+
+    async def is_there(record: NamespaceRecord) -> bool:
+        return await is_shown(workspace, namespace, record)
+
+    return await _confirm(workspace.namespace(namespace), namespace_id, is_there)
 
 
 async def is_shown(workspace: Workspace, namespace: Namespace, record: NamespaceRecord) -> bool:
@@ -51,14 +46,17 @@ async def confirm_parent(workspace: Workspace, namespace: Namespace, parent_id: 
     """As `confirm_namespace`, for a namespace that was written: its parent is another one, or the catalog."""
     if namespace.parent is not None:
         return await confirm_namespace(workspace, namespace.parent, parent_id)
-    return await _confirm_catalog(workspace, namespace.catalog, parent_id)
+
+    async def is_there(record: Catalog) -> bool:
+        return exists(record)
+
+    return await _confirm(workspace.catalog(namespace.catalog), parent_id, is_there)
 
 
-async def _confirm_catalog(workspace: Workspace, name: str, catalog_id: str) -> bool:
-    cell = workspace.catalog(name)
+async def _confirm(cell: Cell[H], home_id: str, is_there: Callable[[H], Awaitable[bool]]) -> bool:
     for _ in range(TRIES_MAX):
         found = await cell.read()
-        if found is None or not exists(found.value) or found.value.id != catalog_id:
+        if found is None or found.value.id != home_id or not await is_there(found.value):
             return False
         if found.value.state != "dropping":
             return True
@@ -67,7 +65,7 @@ async def _confirm_catalog(workspace: Workspace, name: str, catalog_id: str) -> 
         except SwapLost:
             continue
         return True
-    raise Busy(f"catalog {name}: it keeps changing")
+    raise Busy(f"{cell.key}: it keeps changing")
 
 
 def exists(catalog: Catalog) -> bool:

@@ -13,7 +13,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import Unprocessable
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.create_namespace import NamespaceCreation
-from sandur.operations.drop_namespace import NamespaceDrop
+from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.listing import Listing, PageRequest, must_exist
 from sandur.operations.namespace_changes import missing, shown_properties
@@ -93,11 +93,6 @@ async def update_namespace_properties(
     check_property_keys([*removals, *updates])
     update = NamespaceUpdate(workspace, namespace, removals=removals, updates=updates, request=request)
     return await update.run()
-
-
-async def drop_namespace(workspace: Workspace, namespace: Namespace, request: Request) -> None:
-    """Drop an empty namespace; NotFound when there is none, NotEmpty when it holds anything."""
-    await NamespaceDrop(workspace, namespace, request).run()
 
 
 def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:

@@ -15,7 +15,7 @@ from sandur.catalog.unity_infos import SchemaInfo, schema_info, updated_schema
 from sandur.catalog.unity_names import checked_new_name
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.create_namespace import NamespaceCreation
-from sandur.operations.drop_namespace import NamespaceDrop
+from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.emptying import drop_with_content
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.namespace_changes import missing
@@ -92,4 +92,4 @@ async def drop_schema(workspace: Workspace, namespace: Namespace, *, force: bool
     if force:
         await drop_with_content(workspace, namespace, request)
     else:
-        await NamespaceDrop(workspace, namespace, request).run()
+        await drop_namespace(workspace, namespace, request)
