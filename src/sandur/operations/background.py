@@ -1,6 +1,7 @@
 """Work that is finished behind the answer: none of it is needed for what was answered to stay true."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Final
@@ -21,6 +22,8 @@ class Background:
 
     def __init__(self, on_failure: Callable[[str, SandurError], None] | None = None) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pausing: set[asyncio.Event] = set()
+        self._drains = 0
         self._on_failure = on_failure
 
     async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
@@ -34,15 +37,33 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
+    async def pause(self, seconds: float, awake: asyncio.Event) -> None:
+        """Wait so long, or until `awake` is set; nothing pauses while somebody waits for all to end."""
+        if self._drains:
+            return
+        self._pausing.add(awake)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await awake.wait()
+        finally:
+            self._pausing.discard(awake)
+
     async def drain(self, *, within_seconds: float | None = None) -> None:
         """Wait until nothing is under way any more, at most so long; what is left then is given up."""
         loop = asyncio.get_running_loop()
         ends_at = None if within_seconds is None else loop.time() + within_seconds
-        while self._tasks:
-            left = None if ends_at is None else ends_at - loop.time()
-            if left is not None and left <= 0:
-                break
-            await asyncio.wait(self._tasks, timeout=left)
+        self._drains += 1
+        try:
+            for awake in self._pausing:
+                awake.set()
+            while self._tasks:
+                left = None if ends_at is None else ends_at - loop.time()
+                if left is not None and left <= 0:
+                    break
+                await asyncio.wait(self._tasks, timeout=left)
+        finally:
+            self._drains -= 1
         for task in tuple(self._tasks):
             task.cancel()
 

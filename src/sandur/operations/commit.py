@@ -16,7 +16,7 @@ from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, transactions_met
+from sandur.operations import relisting, transactions_met
 from sandur.operations.after_commit import finish_commit
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import (
@@ -34,7 +34,7 @@ from sandur.operations.documents import (
 )
 from sandur.operations.grounds import as_last_seen
 from sandur.operations.names import Found, is_alive, look
-from sandur.operations.relisting import changes_list
+from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -91,8 +91,8 @@ class Commit(Generic[M]):
     claim: KeyClaim | None = None
     # Files of which it is not known that their swap was lost: ours with no answer, or those of who we took over from.
     uncertain: list[Tried] = field(default_factory=list)
-    # What the index is marked with once it turns out that lists will show something else.
-    mark: str | None = None
+    # Begun once it turns out that lists will show something else.
+    relisting: Relisting | None = None
 
     async def run(self) -> Document[M]:
         """The document that is current after the commit."""
@@ -105,9 +105,8 @@ class Commit(Generic[M]):
                     await self.claim.let_go()
                 raise
             finally:
-                if self.mark:
-                    relisting = indexing.finish(self.workspace, self.identifier, self.mark)
-                    await self.workspace.background.run("index a change", relisting)
+                if self.relisting:
+                    await relisting.end(self.workspace, self.relisting)
 
     async def _run(self) -> Document[M]:
         base = self._remembered()
@@ -163,7 +162,7 @@ class Commit(Generic[M]):
                     write_document(self.workspace, self.family, document),
                     self.workspace.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
                     self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
-                    self._mark(base, document),  # I1
+                    self._relist(base, document),  # I1
                     self._is_still(base),
                 ]
             )
@@ -174,10 +173,9 @@ class Commit(Generic[M]):
             await self._abandon(document)
         return bool(is_still)
 
-    async def _mark(self, base: Base[M], document: Document[M]) -> None:
-        if self.mark is None and changes_list(base.document.metadata, document.metadata):
-            self.mark = self.workspace.clock.new_id()
-            await indexing.mark(self.workspace, self.identifier, self.mark)
+    async def _relist(self, base: Base[M], document: Document[M]) -> None:
+        if self.relisting is None and changes_list(base.document.metadata, document.metadata):
+            self.relisting = await relisting.begin(self.workspace, self.identifier)
 
     async def _is_still(self, base: Base[M]) -> bool:
         """Whether name and pointer are as remembered: asked every time, for a cached name is never trusted (C2)."""

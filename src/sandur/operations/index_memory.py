@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sandur.catalog.index import Place, Scope
 from sandur.operations.caches import Recent
 from sandur.storage.object_store import Version
+
+if TYPE_CHECKING:
+    from sandur.operations.relisting import Relisting
 
 REBUILD_EVERY_MS: Final = 10_000
 UNDER_WAY_MS_MAX: Final = 300_000
@@ -32,6 +35,8 @@ class IndexMemory:
         self._rebuilt_ms: Recent[Scope, int] = Recent(_SCOPES_MAX)
         self._under_way: Recent[Scope, dict[tuple[str, str], int]] = Recent(_SCOPES_MAX)
         self._batches: dict[Scope, Batch] = {}
+        # Marks that are shared by commits; see `relisting`.
+        self.relistings: dict[Place, Relisting] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
         """An operation is about to change what the entry should say."""

@@ -13,7 +13,7 @@ from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
 from sandur.events.receipts import commit_key_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, transactions_met
+from sandur.operations import indexing, relisting, transactions_met
 from sandur.operations.commit import Change
 from sandur.operations.creation import taken
 from sandur.operations.documents import (
@@ -32,7 +32,7 @@ from sandur.operations.documents import (
 from sandur.operations.folding import fold_in
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.names import Found, bound_pointer, is_alive, look, settle
-from sandur.operations.relisting import changes_list
+from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import document_of
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
@@ -81,7 +81,7 @@ class Changed(Generic[M]):
     pointer: Held[Pointer] | None = None
     planned: M | None = None
     is_made: bool = False
-    is_relisted: bool = False
+    relisting: Relisting | None = None
     refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
@@ -153,16 +153,15 @@ class Changed(Generic[M]):
             [
                 self.workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._write(document, is_there=is_same),
-                self._mark(attempt, is_relisted=changes_list(base.metadata, metadata)),  # I1
+                self._relist(base.metadata, metadata),  # I1
                 self._swap_in(pending, pointer),
             ]
         )
         return bool(is_pending)
 
-    async def _mark(self, attempt: Attempt, *, is_relisted: bool) -> None:
-        self.is_relisted = is_relisted
-        if is_relisted:
-            await indexing.mark(self.workspace, self.identifier, attempt.attempt)
+    async def _relist(self, before: M, after: M) -> None:
+        if self.relisting is None and changes_list(before, after):
+            self.relisting = await relisting.begin(self.workspace, self.identifier)
 
     async def _write(self, document: Document[M], *, is_there: bool) -> None:
         if not is_there:
@@ -204,8 +203,13 @@ class Changed(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
         await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
-        if self.is_relisted:
-            await indexing.finish(self.workspace, self.identifier, attempt.attempt)
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        """The attempt has ended, and what it said to lists may be looked at: the mark is not needed for it any more."""
+        if self.relisting:
+            ended, self.relisting = self.relisting, None
+            await relisting.end(self.workspace, ended)
 
     def participant(self) -> Participant:
         _, pointer = self._state()
@@ -356,6 +360,9 @@ class Created(Generic[M]):
         """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
         await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
         await indexing.finish(self.workspace, self.identifier, self.uuid)
+
+    async def let_go(self) -> None:
+        """The mark of a creation stays until the janitor has seen that nothing came of it."""
 
     def participant(self) -> Participant:
         return Participant(uuid=self.uuid, identifier=self.identifier, creates=True)

@@ -100,18 +100,19 @@ class _Transaction:
         try:
             await self._prepare(parts, begun)
         except Replayed:
-            await self._abort(None)
+            await self._abort(parts, None)
             return True
         except (Overtaken, Busy):  # Nothing was decided: another attempt may succeed.
-            await self._abort(None)
+            await self._abort(parts, None)
             return False
         except Definite as error:
-            await self._abort(error)
+            await self._abort(parts, error)
             raise
         except SandurError:
-            await self._abort(None)
+            await self._abort(parts, None)
             raise
         if not await self._commit(parts):
+            await _let_go(parts)
             return False
         await self._workspace.background.run("finish transaction", self._finish(parts, begun))
         return True
@@ -188,7 +189,7 @@ class _Transaction:
             return (found.value.state, found.value.attempt) == ("committed", record.value.attempt)
         return True
 
-    async def _abort(self, error: SandurError | None) -> None:
+    async def _abort(self, parts: Sequence[Part], error: SandurError | None) -> None:
         """T8: what makes a refusal definite is written before it is answered; lost, it is not definite for the key."""
         record = self._held()
         failure = failure_of(error) if error else None
@@ -199,6 +200,7 @@ class _Transaction:
         except SwapLost:
             if error and self._request.key:
                 raise self._busy() from None
+        await _let_go(parts)
 
     async def _finish(self, parts: Sequence[Part], begun: _Attempt) -> None:
         """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
@@ -230,3 +232,8 @@ class _Transaction:
 
     def _busy(self) -> Busy:
         return Busy(f"transaction {self._id}: another attempt of it is under way")
+
+
+async def _let_go(parts: Sequence[Part]) -> None:
+    for part in parts:
+        await part.let_go()

@@ -21,7 +21,7 @@ from sandur.delta.requests import Uniform as UniformAsked
 from sandur.delta.updates import Metadata, changed
 from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
 from sandur.events.delta_receipts import commit_key
-from sandur.operations import indexing
+from sandur.operations import relisting
 from sandur.operations.after_commit import activate
 from sandur.operations.delta.publishing import (
     known_published,
@@ -264,9 +264,7 @@ class _Update:
     async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: one round, whether the client reports something or not; None when somebody was faster."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
-        mark = self.workspace.clock.new_id()
-        if listed:
-            await indexing.mark(self.workspace, listed, mark)  # I1
+        relisted = await relisting.begin(self.workspace, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
             held, _ = await both(swap, self._beside(base, reported))  # The commit happens here.
@@ -274,9 +272,8 @@ class _Update:
             self._is_uncertain = not lost.is_definite
             return None
         finally:
-            if listed:
-                finish = indexing.finish(self.workspace, listed, mark)
-                await self.workspace.background.run("list a changed table", finish)
+            if relisted:
+                await relisting.end(self.workspace, relisted)
         await self.workspace.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
 
