@@ -1,65 +1,108 @@
-"""What the server prints when it is ready works when it is pasted, with and without a token."""
+"""What the server prints when it is ready works when it is pasted: open, with a token, and with tables on S3."""
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from sandur.cli.banner import recipes
-from tests.interop.matrix import operation
+from sandur.settings import Settings, load_settings
+from tests.interop.engines.installing import NotInstalled
+from tests.interop.engines.trino import trino_with
+from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.recipes import Recipe, run_command, run_duckdb
+from tests.interop.serving import server_settings
 from tests.server.process import ServerProcess, server_process
 
 TOKEN = "a-secret-for-this-test"  # noqa: S105 - of a server that lives for seconds
 
+OPEN, SECURED, ON_S3 = "open", "with a token", "with a token on S3"
 
-@pytest.fixture(scope="module", params=[False, True], ids=["open", "with a token"])
-def needs_token(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+
+@dataclass(frozen=True)
+class Printed:
+    """What stands on the screen, line by line for each engine, and the environment that it is pasted into."""
+
+    lines: dict[str, str]
+    environment: dict[str, str]
+    secrets: dict[str, str]
+
+    def filled(self, engine: str) -> str:
+        """The lines with what a reader puts into the places left open."""
+        text = self.lines[engine]
+        for place, secret in self.secrets.items():
+            text = text.replace(f"{place} '…'", f"{place} '{secret}'")
+        return text
+
+
+@pytest.fixture(scope="module", params=[OPEN, SECURED, pytest.param(ON_S3, marks=pytest.mark.interop)])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def server(needs_token: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:  # noqa: FBT001 - a fixture
-    settings = {"authentication": "token", "token": TOKEN} if needs_token else {}
-    with server_process(tmp_path_factory.mktemp("printed"), fsync="never", **settings) as running:
+def told(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of the server."""
+    token = {} if kind == OPEN else {"authentication": "token", "token": TOKEN}
+    if kind != ON_S3:
+        return token
+    settings: Settings = request.getfixturevalue("seaweedfs_settings")
+    return token | server_settings(settings.s3)
+
+
+@pytest.fixture(scope="module")
+def server(kind: str, told: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("printed")
+    store = ["--store", f"s3://sandur/{folder.name}"] if kind == ON_S3 else []
+    with server_process(folder, *store, fsync="never", **told) as running:
         yield running
 
 
 @pytest.fixture
-def printed(server: ServerProcess, needs_token: bool) -> dict[str, str]:  # noqa: FBT001 - a fixture
-    """The lines for each engine, as they stand on the screen."""
-    found = recipes(server.url, "main", needs_token=needs_token)
+def printed(kind: str, told: dict[str, str], server: ServerProcess) -> Printed:
+    store = {"store": "s3://sandur/any"} if kind == ON_S3 else {}
+    settings = load_settings(environment={f"SANDUR_{key.upper()}": value for key, value in told.items()}, flags=store)
+    found = recipes(server.url, settings)
     for lines in found.values():
         assert all(f"  {line}" in server.printed for line in lines)
-    return {engine: "\n".join(lines) for engine, lines in found.items()}
+    keys = {"AWS_ACCESS_KEY_ID": settings.s3.access_key_id, "AWS_SECRET_ACCESS_KEY": settings.s3.secret_access_key}
+    secrets = {"TOKEN": TOKEN, "KEY_ID": settings.s3.access_key_id, "SECRET": settings.s3.secret_access_key}
+    environment = {"SANDUR_TOKEN": TOKEN} | (keys if kind == ON_S3 else {})
+    return Printed({engine: "\n".join(lines) for engine, lines in found.items()}, environment, secrets)
 
 
-def run_shell(lines: str, folder: Path) -> str:
-    return run_command(["bash", "-euo", "pipefail", "-c", lines], folder, {"SANDUR_TOKEN": TOKEN})
+def run_shell(lines: str, folder: Path, printed: Printed) -> str:
+    return run_command(["bash", "-euo", "pipefail", "-c", lines], folder, printed.environment)
 
 
-@operation("PyIceberg", "bearer token")
-def test_the_lines_for_pyiceberg_work(printed: dict[str, str], tmp_path: Path) -> None:
+@operation("PyIceberg", "bearer token", store=FOLDER)
+def test_the_lines_for_pyiceberg_work(printed: Printed, tmp_path: Path) -> None:
+    use = """
+import pyarrow as pa
+catalog.create_namespace_if_not_exists("p")
+table = catalog.create_table("p.t", pa.schema({"id": pa.int64()}))
+table.append(pa.table({"id": [42]}))
+print(catalog.load_table("p.t").scan().to_arrow()["id"].to_pylist())
+"""
     script = tmp_path / "pasted.py"
-    script.write_text(
-        f"{printed['PyIceberg']}\ncatalog.create_namespace_if_not_exists('p')\nprint(catalog.list_namespaces())"
-    )
+    script.write_text(printed.filled("PyIceberg") + use, encoding="utf-8")
 
-    assert "('p',)" in run_command(["python", str(script)], tmp_path, {"SANDUR_TOKEN": TOKEN})
+    assert run_command(["python", str(script)], tmp_path, printed.environment).split() == ["[42]"]
 
 
-@operation("DuckDB", "bearer token")
-def test_the_lines_for_duckdb_work(printed: dict[str, str], tmp_path: Path) -> None:
+@operation("DuckDB", "bearer token", store=FOLDER)
+def test_the_lines_for_duckdb_work(printed: Printed, tmp_path: Path) -> None:
     use = "CREATE SCHEMA sandur.d; CREATE TABLE sandur.d.t AS SELECT 42 AS id; SELECT id FROM sandur.d.t;"
 
-    shown = run_duckdb(Recipe("printed", "sql", printed["DuckDB"].replace("…", TOKEN) + use), tmp_path)
+    shown = run_duckdb(Recipe("printed", "sql", printed.filled("DuckDB") + use), tmp_path)
 
     assert shown == "[(42,)]"
 
 
-def test_the_lines_for_curl_work(printed: dict[str, str], tmp_path: Path) -> None:
-    shown = run_shell(printed["curl"].replace("curl ", "curl -fsS "), tmp_path)
+def test_the_lines_for_curl_work(printed: Printed, tmp_path: Path) -> None:
+    shown = run_shell(printed.filled("curl").replace("curl ", "curl -fsS "), tmp_path, printed)
 
     assert '"endpoints"' in shown
     assert '"namespaces"' in shown
@@ -67,11 +110,27 @@ def test_the_lines_for_curl_work(printed: dict[str, str], tmp_path: Path) -> Non
 
 @pytest.mark.interop
 @pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed, and Spark needs it")
-@operation("Spark", "bearer token")
-def test_the_lines_for_spark_work(printed: dict[str, str], tmp_path: Path) -> None:
-    start, options = printed["Spark"].splitlines()
+@operation("Spark", "bearer token", store=FOLDER)
+def test_the_lines_for_spark_work(printed: Printed, tmp_path: Path) -> None:
+    start, options = printed.filled("Spark").splitlines()
+    use = "CREATE NAMESPACE sandur.s; CREATE TABLE sandur.s.t AS SELECT 42 AS id; SELECT id FROM sandur.s.t"
 
-    shown = run_shell(f"{start} -e 'CREATE NAMESPACE sandur.s; SHOW NAMESPACES IN sandur'", tmp_path)
+    shown = run_shell(f"{start} -e '{use}'", tmp_path, printed)
 
-    assert "s" in shown.split()
-    assert "spark.sql.catalog.sandur.uri" in run_shell(options, tmp_path)
+    assert "42" in shown.split()
+    assert "spark.sql.catalog.sandur.uri" in run_shell(options, tmp_path, printed)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("kind", [ON_S3], indirect=True)
+@operation("Trino", "bearer token", store=S3)
+def test_the_lines_for_trino_work(printed: Printed, tmp_path: Path) -> None:
+    properties = printed.filled("Trino (etc/catalog/sandur.properties)")
+    try:
+        with trino_with(tmp_path, properties, printed.environment) as trino:
+            trino.sql("CREATE SCHEMA sandur.trino")
+            trino.sql("CREATE TABLE sandur.trino.t AS SELECT 42 AS id")
+            assert trino.sql("SELECT id FROM sandur.trino.t") == [[42]]
+    except NotInstalled as reason:
+        pytest.skip(f"Trino cannot be installed: {reason}")

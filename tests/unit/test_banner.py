@@ -8,6 +8,13 @@ from rich.console import Console
 from sandur.cli.banner import recipes, show_banner
 from sandur.settings import Settings, load_settings
 
+S3_ENVIRONMENT = {
+    "SANDUR_S3_ENDPOINT": "http://s3.example:9000",
+    "SANDUR_S3_REGION": "eu-north-1",
+    "SANDUR_S3_ACCESS_KEY_ID": "hush-id",
+    "SANDUR_S3_SECRET_ACCESS_KEY": "hush-key",
+}
+
 
 def shown(settings: Settings, width: int = 40) -> str:
     printed = io.StringIO()
@@ -18,7 +25,7 @@ def shown(settings: Settings, width: int = 40) -> str:
 def test_lines_to_paste_are_whole_however_narrow_the_terminal() -> None:
     text = shown(Settings(), width=20)
 
-    for lines in recipes("http://127.0.0.1:8181", "main", needs_token=False).values():
+    for lines in recipes("http://127.0.0.1:8181", Settings()).values():
         for line in lines:
             assert f"  {line}\n" in text
 
@@ -37,9 +44,24 @@ def test_a_token_is_told_by_its_place_never_by_its_value() -> None:
     assert text.count("SANDUR_TOKEN") >= 3
 
 
+ON_S3 = load_settings(flags={"store": "s3://b/p", "default_catalog": "lake"}, environment=S3_ENVIRONMENT)
+
+
 @pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino", "curl"])
 def test_every_engine_is_told_the_address_and_the_catalog(engine: str) -> None:
-    (lines,) = [lines for name, lines in recipes("http://h:1", "lake", needs_token=False).items() if engine in name]
+    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
 
     assert "http://h:1" in "\n".join(lines)
     assert "lake" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino"])
+def test_engines_are_told_where_the_bucket_is_and_not_its_keys(engine: str) -> None:
+    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
+
+    assert "s3.example:9000" in "\n".join(lines)
+    assert "hush" not in shown(ON_S3)
+
+
+def test_trino_is_told_nothing_of_a_folder_as_it_reads_none() -> None:
+    assert not [name for name in recipes("http://h:1", Settings()) if "Trino" in name]

@@ -11,10 +11,10 @@ from sandur.errors import BadRequest
 
 DEFAULT_URI: Final = "http://127.0.0.1:8181"
 DEFAULT_NAME: Final = "sandur"
+# A region is a part of every signature, even where the store has none.
+DEFAULT_REGION: Final = "us-east-1"
 SECRET_KEYS: Final = ("token", "credential", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
-# A region is a part of every signature, even where the store has none.
-_DEFAULT_REGION: Final = "us-east-1"
 _CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _FILE_ACCESS: Final = MappingProxyType(
     {
@@ -110,7 +110,7 @@ class Connection:
 def _s3_properties(s3: S3Store) -> dict[str, str]:
     said = {
         "s3.endpoint": s3.endpoint,
-        "client.region": s3.region or (_DEFAULT_REGION if s3.endpoint else ""),
+        "client.region": s3.region or (DEFAULT_REGION if s3.endpoint else ""),
         "s3.path-style-access": "true" if s3.path_style else "",
         "s3.access-key-id": s3.access_key_id,
         "s3.secret-access-key": s3.secret_access_key,

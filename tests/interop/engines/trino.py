@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ BOLD: Final = {
     "iceberg.expire-snapshots.min-retention": "0s",
     "iceberg.remove-orphan-files.min-retention": "0s",
 }
+SECURED: Final = {"iceberg.rest-catalog.security": "OAUTH2"}
 
 _LOOKS_MAX: Final = 600
 _LOOK_SECONDS: Final = 1.0
@@ -69,17 +70,24 @@ class Trino:
 
 @contextlib.contextmanager
 def trino_server(folder: Path, served: Served) -> Iterator[Trino]:
-    """A server that keeps its own files in the folder, until the block ends."""
+    """A server with a catalog as the page has it, which keeps its own files in the folder, until the block ends."""
+    with trino_with(folder, catalog_properties(served)) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def trino_with(folder: Path, properties: str, environment: Mapping[str, str] | None = None) -> Iterator[Trino]:
+    """A server with these properties of the catalog `sandur`."""
     home = trino_home()
     java = java_home(JAVA_VERSION)
     [port] = free_ports(1)
-    _configure(folder / "etc", folder / "data", port, served)
-    environment = {**os.environ, "JAVA_HOME": str(java), "PATH": f"{java}/bin:{os.environ['PATH']}"}
+    _configure(folder / "etc", folder / "data", port, properties)
+    with_java = {"JAVA_HOME": str(java), "PATH": f"{java}/bin:{os.environ['PATH']}"}
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [home / "bin" / "launcher", "run", f"--etc-dir={folder}/etc"],
-            env=environment,
+            env={**os.environ, **with_java, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -113,7 +121,7 @@ def trino_home() -> Path:
     return installed("trino", [PINS / "trino.txt"], install) / "server"
 
 
-def _configure(etc: Path, data: Path, port: int, served: Served) -> None:
+def _configure(etc: Path, data: Path, port: int, catalog: str) -> None:
     (etc / "catalog").mkdir(parents=True)
     data.mkdir()
     files = {
@@ -129,7 +137,7 @@ def _configure(etc: Path, data: Path, port: int, served: Served) -> None:
     for name, properties in files.items():
         lines = "".join(f"{key}={value}\n" for key, value in properties.items())
         (etc / name).write_text(lines, encoding="utf-8")
-    (etc / "catalog" / "sandur.properties").write_text(catalog_properties(served), encoding="utf-8")
+    (etc / "catalog" / "sandur.properties").write_text(catalog, encoding="utf-8")
     (etc / "jvm.config").write_text("-Xmx1G\n-Djdk.attach.allowAttachSelf=true\n", encoding="utf-8")
 
 
@@ -137,7 +145,8 @@ def catalog_properties(served: Served) -> str:
     """`etc/catalog/sandur.properties`: what the page says, and what lets tests do what is rarely wanted."""
     assert served.s3 is not None, "Trino reads no local files"
     told = s3_recipe("trino-catalog", address=f"{LOOPBACK}:{served.server.port}", s3_address=_address(served.s3))
-    return told.text + "".join(f"{name}={value}\n" for name, value in BOLD.items())
+    shown = {**SECURED, "iceberg.rest-catalog.oauth2.token": served.token} if served.token else {}
+    return told.text + "".join(f"{name}={value}\n" for name, value in (BOLD | shown).items())
 
 
 def _address(s3: S3Settings) -> str:
