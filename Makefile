@@ -56,10 +56,9 @@ crash: $(READY) ## Run the full crash matrix
 	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/statemachine
 
 # Engines that need an environment of their own install it when first asked for, below .tools. One engine alone:
-# .venv/bin/python -m pytest -m '' tests/interop/test_duckdb.py && .venv/bin/python -m tests.interop.matrix
+# make interop PARTS=duckdb. What did not end well, after a run that broke off or failed: make interop PARTS=--resume
 interop: $(READY) ## Run real engines against a running server, and tell what each can do
-	@$(BIN)/python -m tests.interop.matrix fresh
-	@$(BIN)/python -m pytest -m '' tests/interop; tests=$$?; $(BIN)/python -m tests.interop.matrix whole; exit $$tests
+	@$(BIN)/python -m tests.interop.run $(PARTS)
 
 rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 	@$(BIN)/python -m tests.rck

@@ -26,10 +26,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def pytest_sessionfinish() -> None:
-    RECORDER.keep()
-
-
 @pytest.fixture(scope="session")
 def folder_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of two workers on a fresh folder."""

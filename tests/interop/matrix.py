@@ -1,10 +1,11 @@
 """What each engine was seen to do, on which store: recorded by the tests, told as a table.
 
-A test says what it shows with the mark `operation`; its outcome is kept in `build/interop.json`, beside those of
-earlier runs. `python -m tests.interop.matrix` prints the table and writes it into `docs/engines.md`, where what was not
-run stays as it is.
+A test says what it shows with the mark `operation`. In a run of `make interop` its outcome is kept at once, in a file
+of `build/interop` for each part of the run. `python -m tests.interop.matrix` prints the table and writes it into
+`docs/engines.md`, where what was not run stays as it is.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,9 @@ S3: Final = "S3"
 STORES: Final = (FOLDER, S3)
 
 ROOT: Final = Path(__file__).parents[2]
-RESULTS: Final = ROOT / "build" / "interop.json"
+RESULTS: Final = ROOT / "build" / "interop"
+# Names the file that a run writes what it sees to; without it nothing is kept.
+KEPT_IN: Final = "INTEROP_RESULTS"
 PAGE: Final = ROOT / "docs" / "engines.md"
 BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"
@@ -85,7 +88,7 @@ _SIGNS: Final[dict[Outcome, str]] = {"failed": "✗ ", "skipped": "? ", "cannot"
 _SIGN_OF_FAILURE: Final = "✗"
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, tag="result"):
     """What one test showed of one engine, operation and store."""
 
     engine: str
@@ -96,17 +99,29 @@ class Result(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Version(msgspec.Struct, frozen=True, tag="version"):
+    """Which version of an engine runs."""
+
+    engine: str
+    version: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """How a part of a run ended: the exit code of its tests, and how long they took."""
+
+    exit_code: int
+    seconds: float
+
+
+Line = Result | Version | Ended
+
+
 class Results(msgspec.Struct, frozen=True):
-    """What is known so far, and which version of each engine it was."""
+    """What a run saw, which version of each engine it was, and how those of its parts ended that came to their end."""
 
     results: tuple[Result, ...] = ()
     versions: dict[str, str] = {}
-
-    def updated(self, newer: "Results") -> "Results":
-        """These with what is newer in their place: test by test, so that parts may be run alone."""
-        kept = {(one.engine, one.operation, one.store, one.test): one for one in self.results}
-        kept |= {(one.engine, one.operation, one.store, one.test): one for one in newer.results}
-        return Results(results=tuple(kept.values()), versions=self.versions | newer.versions)
+    ended: dict[str, Ended] = {}
 
 
 def operation(engine: str, name: str, *, store: str | None = None, cannot: str = "") -> pytest.MarkDecorator:
@@ -119,39 +134,49 @@ def operation(engine: str, name: str, *, store: str | None = None, cannot: str =
 
 
 class Recorder:
-    """Collects what the tests of a run show."""
+    """Writes what the tests of a run show to a file as they show it: a run that breaks off has lost nothing."""
 
-    def __init__(self) -> None:
-        self.results: dict[tuple[str, str, str, str], Result] = {}
-        self.versions: dict[str, str] = {}
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
 
     def version(self, engine: str, version: str) -> None:
         """Which version of the engine runs."""
-        self.versions[engine] = version
+        self._keep(Version(engine=engine, version=version))
 
     def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Take down one phase of a test; setting up counts only when it fails or skips, taking down when it fails."""
         if report.when != "call" and not report.failed and not report.skipped:
             return
         for mark in item.iter_markers("operation"):
-            result = _result(item, report, mark)
-            key = (result.engine, result.operation, result.store, result.test)
-            self.results[key] = _worse(self.results.get(key), result)
+            self._keep(_result(item, report, mark))
 
-    def keep(self, path: Path = RESULTS) -> None:
-        """Write what was collected into what earlier runs left."""
-        if not self.results:
-            return
-        merged = read_results(path).updated(Results(results=tuple(self.results.values()), versions=self.versions))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(merged), indent=1))
+    def _keep(self, line: Line) -> None:
+        if self._path is not None:
+            append(self._path, line)
 
 
-RECORDER: Final = Recorder()
+def append(path: Path, line: Line) -> None:
+    """Add a line to what a part of a run has left so far."""
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(line) + b"\n")
 
 
-def read_results(path: Path = RESULTS) -> Results:
-    return msgspec.json.decode(path.read_bytes(), type=Results) if path.exists() else Results()
+RECORDER: Final = Recorder(Path(os.environ[KEPT_IN]) if KEPT_IN in os.environ else None)
+
+
+def read_results(folder: Path = RESULTS) -> Results:
+    """What all parts left in the folder."""
+    parts = {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
+    every = [line for lines in parts.values() for line in lines]
+    return Results(
+        results=tuple(line for line in every if isinstance(line, Result)),
+        versions={line.engine: line.version for line in every if isinstance(line, Version)},
+        ended={part: line for part, lines in parts.items() for line in lines if isinstance(line, Ended)},
+    )
+
+
+def _lines(path: Path) -> list[Line]:
+    return [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
 
 
 def _result(item: pytest.Item, report: pytest.TestReport, mark: pytest.Mark) -> Result:
@@ -336,22 +361,19 @@ def _colored(cell: str) -> str:
     return f"[yellow]{cell}[/]" if cell[:1] in {"?", "–"} else f"[green]{cell}[/]"
 
 
-def main(arguments: list[str]) -> int:
-    """`fresh` forgets earlier runs. Otherwise the table is told and written, with `whole` in place of what was there.
+def main(*, is_whole: bool = False) -> int:
+    """Tell the table and write it; a run that was whole takes the place of all that was there.
 
     A failure is exit code 1.
     """
-    if arguments == ["fresh"]:
-        RESULTS.unlink(missing_ok=True)
-        return 0
     results = read_results()
     matrix = told(results)
     show(Console(highlight=False), matrix)
     if matrix.headings:
-        page = rewritten(PAGE.read_text(encoding="utf-8"), matrix, is_whole=arguments == ["whole"])
+        page = rewritten(PAGE.read_text(encoding="utf-8"), matrix, is_whole=is_whole)
         PAGE.write_text(page, encoding="utf-8")
     return int(any(one.outcome == "failed" for one in results.results))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,10 +8,12 @@ from tests.interop.matrix import (
     BEGIN,
     END,
     PAGE,
+    Ended,
     Outcome,
     Recorder,
     Result,
     Results,
+    append,
     markdown,
     parsed,
     read_results,
@@ -48,14 +50,6 @@ def test_stores_are_told_apart() -> None:
     )
 
     assert matrix.cells == {("read", "DuckDB"): "folder + S3", ("merge", "DuckDB"): "folder, ✗ S3"}
-
-
-def test_a_later_run_of_a_test_takes_the_place_of_an_earlier() -> None:
-    older = results(result("DuckDB", "read", "failed"), result("Spark", "read", "passed"))
-
-    newer = older.updated(results(result("DuckDB", "read", "passed")))
-
-    assert told(newer).cells == {("read", "DuckDB"): "folder", ("read", "Spark"): "folder"}
 
 
 def test_what_is_written_is_read_again() -> None:
@@ -121,19 +115,26 @@ def test_a_page_without_its_place_is_refused() -> None:
         rewritten("nothing here", told(results()))
 
 
-def test_runs_of_parts_add_up_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "build" / "interop.json"
+def test_parts_of_a_run_add_up(tmp_path: Path) -> None:
     for engine in ("DuckDB", "Spark"):
-        recorder = Recorder()
-        one = result(engine, "read", "passed")
-        recorder.results[one.engine, one.operation, one.store, one.test] = one
-        recorder.version(engine, "1")
-        recorder.keep(path)
+        path = tmp_path / f"{engine}.jsonl"
+        Recorder(path).version(engine, "1")
+        append(path, result(engine, "read", "passed"))
+    append(tmp_path / "Spark.jsonl", Ended(exit_code=0, seconds=1.5))
 
-    found = read_results(path)
+    found = read_results(tmp_path)
 
     assert {one.engine for one in found.results} == {"DuckDB", "Spark"}
     assert found.versions == {"DuckDB": "1", "Spark": "1"}
+    assert found.ended == {"Spark": Ended(exit_code=0, seconds=1.5)}
+
+
+def test_without_a_file_to_keep_it_in_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    Recorder(None).version("DuckDB", "1")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_page_has_a_place_for_the_table() -> None:

@@ -1,0 +1,179 @@
+"""`make interop`: every engine's tests, part by part, each part in a process of its own, and then the matrix.
+
+An engine that does not start, hangs or takes its process along spoils its own part alone. What a part saw is on disk as
+it sees it, so that a run can be broken off and taken up again with `--resume`, or be repeated for some parts by name.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.interop import matrix
+from tests.interop.matrix import KEPT_IN, RESULTS, ROOT, Ended, append, read_results
+
+HERE: Final = Path(__file__).parent
+# The first run of a part may install, and build, an engine.
+PART_SECONDS_MAX: Final = 5_400
+TOO_LONG: Final = 124
+_END_SECONDS_MAX: Final = 60
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some tests that run in one process: files, by patterns, and of those what `only` selects, as pytest's -k."""
+
+    name: str
+    files: tuple[str, ...]
+    only: str = ""
+    root: Path = HERE
+
+    def paths(self) -> list[Path]:
+        return sorted({path for pattern in self.files for path in self.root.glob(pattern)})
+
+
+_SPARK: Final = ("spark/test_*.py",)
+_CROSS: Final = ("test_cross_reading.py",)
+
+# What is quick comes first. In each part at most one Java machine runs at a time.
+NAMED: Final = (
+    Part("tools", ("test_matrix.py", "test_run.py", "engines/test_environments.py")),
+    Part("pyiceberg", ("test_pyiceberg*.py",)),
+    Part("duckdb", ("test_duckdb*.py",)),
+    Part("polars", ("test_polars.py",)),
+    Part("daft", ("engines/test_daft.py",)),
+    Part("datafusion", ("engines/test_datafusion.py",)),
+    Part("sail", ("engines/test_sail.py",)),
+    Part("chdb", ("engines/test_chdb.py",)),
+    Part("iceberg-js", ("engines/test_iceberg_js.py",)),
+    Part("iceberg-go", ("engines/test_iceberg_go.py",)),
+    Part("iceberg-rust", ("engines/test_iceberg_rust.py",)),
+    Part("trino", ("engines/test_trino.py",)),
+    Part("flink", ("engines/test_flink.py",)),
+    Part("spark", _SPARK, only="iceberg-1.11.0-folder"),
+    Part("spark-s3", _SPARK, only="iceberg-1.11.0-S3"),
+    Part("spark-iceberg-1.12", _SPARK, only="iceberg-1.12.0"),
+    Part("spark-3.5", _SPARK, only="iceberg-1.5.2"),
+    Part("spark-sessions", _SPARK, only="not iceberg-1"),
+    Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
+    Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py")),
+    Part("reading-on-a-folder", _CROSS, only="folder-"),
+    Part("reading-on-s3", _CROSS, only="S3-"),
+)
+
+
+def parts() -> list[Part]:
+    """All parts; what no other names comes last, so that no test can be forgotten."""
+    named = {path for part in NAMED for path in part.paths()}
+    others = sorted(str(path.relative_to(HERE)) for path in HERE.rglob("test_*.py") if path not in named)
+    return [*NAMED, Part("others", tuple(others))] if others else [*NAMED]
+
+
+def run_part(part: Part, folder: Path = RESULTS, *, seconds_max: float = PART_SECONDS_MAX) -> Ended:
+    """Run the tests of a part in the place of what it left before; they are ended when they take too long."""
+    kept = folder / f"{part.name}.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(b"")
+    selected = ["-k", part.only] if part.only else []
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-m", "", *selected, *map(str, part.paths())]
+    started = time.monotonic()
+    exit_code = _run(command, {KEPT_IN: str(kept)}, seconds_max)
+    ended = Ended(exit_code=exit_code, seconds=round(time.monotonic() - started, 1))
+    append(kept, ended)
+    return ended
+
+
+def _run(command: Sequence[str], environment: dict[str, str], seconds_max: float) -> int:
+    """The exit code; whatever the command started and left behind ends with it."""
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, start_new_session=True)
+    try:
+        return process.wait(seconds_max)
+    except subprocess.TimeoutExpired:
+        return TOO_LONG
+    finally:
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def chosen(names: Sequence[str], *, resume: bool, folder: Path = RESULTS) -> list[Part]:
+    """The parts that are named, or all; when resuming, those that did not come to a good end before.
+
+    ValueError for a name that no part has.
+    """
+    known = {part.name: part for part in parts()}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"no part is called {unknown[0]}; there are: {', '.join(known)}")
+    wanted = [part for name, part in known.items() if name in names or not names]
+    if not resume:
+        return wanted
+    ended = read_results(folder).ended
+    return [part for part in wanted if part.name not in ended or ended[part.name].exit_code]
+
+
+def run(wanted: Iterable[Part], console: Console) -> None:
+    """One part after the other, with a line before and after each."""
+    all_of_them = list(wanted)
+    for number, part in enumerate(all_of_them, start=1):
+        console.rule(f"[bold]{part.name}[/] ({number} of {len(all_of_them)})")
+        console.print(_line(part.name, run_part(part)))
+
+
+def _line(name: str, ended: Ended) -> str:
+    how = {0: "[green]passed[/]", TOO_LONG: "[red]took too long[/]"}.get(ended.exit_code, "[red]failed[/]")
+    return f"{name}: {how} after {ended.seconds:.0f} s"
+
+
+def show_times(console: Console) -> None:
+    table = Table("part", "tests", "seconds", title="How long each part took")
+    ended = read_results().ended
+    for part in parts():
+        if one := ended.get(part.name):
+            table.add_row(part.name, "failed" if one.exit_code else "passed", f"{one.seconds:.0f}")
+    table.add_row("all", "", f"{sum(one.seconds for one in ended.values()):.0f}")
+    console.print(table)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 1 when a test failed or a part did not come to its end, 2 for a name that no part has."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.run")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run anew; all without a name")
+    parser.add_argument("--resume", action="store_true", help="run only what did not end well before")
+    asked = parser.parse_args(arguments)
+    console = Console(highlight=False)
+    try:
+        wanted = chosen(asked.parts, resume=asked.resume)
+    except ValueError as error:
+        console.print(str(error), markup=False)
+        return 2
+    if not asked.parts and not asked.resume:
+        shutil.rmtree(RESULTS, ignore_errors=True)
+    run(wanted, console)
+    ended = read_results().ended
+    is_whole = all(part.name in ended for part in parts())
+    code = matrix.main(is_whole=is_whole)
+    show_times(console)
+    return int(bool(code) or any(one.exit_code for one in ended.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

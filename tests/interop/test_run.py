@@ -1,0 +1,91 @@
+"""The run of all engines: every test has its part, and a part that breaks off loses nothing of what it saw."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.interop.matrix import RESULTS, Ended, append, read_results
+from tests.interop.run import HERE, TOO_LONG, Part, chosen, main, parts, run_part
+
+SHOWS = """
+import os, signal, threading
+import pytest
+
+pytest_plugins = ["tests.interop.conftest"]
+
+@pytest.mark.operation("Novel", "read")
+def test_what_is_seen() -> None: ...
+"""
+DIES = f"""{SHOWS}
+def test_what_comes_then() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+HANGS = f"""{SHOWS}
+def test_what_comes_then() -> None:
+    threading.Event().wait()
+"""
+
+
+def part(source: str, folder: Path) -> Part:
+    (folder / "test_one.py").write_text(source, encoding="utf-8")
+    return Part("one", ("test_*.py",), root=folder)
+
+
+def test_every_file_of_tests_belongs_to_a_part() -> None:
+    covered = {path for part in parts() for path in part.paths()}
+
+    assert covered == set(HERE.rglob("test_*.py"))
+
+
+def test_every_part_has_tests_and_a_name_of_its_own() -> None:
+    assert all(part.paths() for part in parts())
+    assert len({part.name for part in parts()}) == len(parts())
+
+
+@pytest.mark.parametrize(
+    ("source", "seconds_max", "exit_code"),
+    [
+        (SHOWS, 60, 0),
+        (DIES, 60, -signal.SIGKILL),
+        pytest.param(HANGS, 20, TOO_LONG, marks=pytest.mark.interop),  # It takes all of its time.
+    ],
+)
+def test_what_a_part_saw_is_kept_however_it_ends(
+    source: str, seconds_max: float, exit_code: int, tmp_path: Path
+) -> None:
+    ended = run_part(part(source, tmp_path), tmp_path / "results", seconds_max=seconds_max)
+
+    found = read_results(tmp_path / "results")
+    assert ended.exit_code == exit_code
+    assert [(one.engine, one.operation, one.outcome) for one in found.results] == [("Novel", "read", "passed")]
+    assert found.ended == {"one": ended}
+
+
+def test_a_part_that_is_run_again_forgets_what_it_saw(tmp_path: Path) -> None:
+    append(tmp_path / "one.jsonl", Ended(exit_code=1, seconds=7))
+
+    ended = run_part(part("def test_it() -> None: ...", tmp_path), tmp_path)
+
+    assert read_results(tmp_path).ended == {"one": ended}
+
+
+def test_a_run_is_taken_up_where_it_broke_off(tmp_path: Path) -> None:
+    append(tmp_path / "duckdb.jsonl", Ended(exit_code=0, seconds=1))
+    append(tmp_path / "trino.jsonl", Ended(exit_code=1, seconds=1))
+
+    wanted = [part.name for part in chosen([], resume=True, folder=tmp_path)]
+
+    assert "duckdb" not in wanted
+    assert "trino" in wanted
+    assert len(wanted) == len(parts()) - 1
+    assert [part.name for part in chosen(["trino", "duckdb"], resume=True, folder=tmp_path)] == ["trino"]
+
+
+def test_a_part_that_nobody_knows_is_refused_and_nothing_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(RESULTS.glob("*"))
+
+    assert main(["duckdb", "unheard-of"]) == 2
+
+    assert "no part is called unheard-of" in capsys.readouterr().out
+    assert set(RESULTS.glob("*")) == before
