@@ -16,11 +16,15 @@ LATER_ON_S3 = (FOLDER, pytest.param(S3, marks=pytest.mark.interop))
 
 @dataclass(frozen=True)
 class Served:
-    """A running server; `s3` is what clients need to read and write its tables, None when they lie in a folder."""
+    """A running server; `s3` is what clients need to read and write its tables, None when they lie in a folder.
+
+    `token` is what they show to a server that asks who is there; it is empty where none does.
+    """
 
     store: str
     server: ServerProcess
     s3: S3Settings | None = None
+    token: str = ""
 
     @property
     def url(self) -> str:
@@ -29,9 +33,10 @@ class Served:
     @property
     def pyiceberg_properties(self) -> dict[str, str]:
         """What PyIceberg, and what speaks its words, is told beyond the address."""
+        shown = {"token": self.token} if self.token else {}
         if self.s3 is None:
-            return {}
-        return {
+            return shown
+        return shown | {
             "s3.endpoint": self.s3.endpoint,
             "s3.region": self.s3.region,
             "s3.access-key-id": self.s3.access_key_id,
@@ -46,7 +51,7 @@ _numbers = itertools.count()
 def created_namespace(served: Served) -> str:
     """A new namespace, whose name no other has."""
     name = f"namespace_{next(_numbers)}"
-    with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as opened:
+    with load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties) as opened:
         opened.create_namespace(name)
     return name
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contributed_writers
 from tests.interop.cross_python import READERS, WRITERS
+from tests.interop.engines.opening import opened
 from tests.interop.matrix import READS_OF, STORES, operation
 from tests.interop.serving import Served, created_namespace
 
@@ -60,8 +61,9 @@ def _pair(store: str, writer: Writer, reader: Reader) -> object:
     [
         _pair(store, writer, reader)
         for store in STORES
-        for writer in ALL_WRITERS
+        # By reader: everybody writes for the first one, and then each engine is started once more, to read.
         for reader in ALL_READERS
+        for writer in ALL_WRITERS
         if store in writer.stores and store in reader.stores
     ],
     indirect=["served"],
@@ -76,3 +78,25 @@ def test_what_one_engine_wrote_another_reads(served: Served, writer: Writer, rea
     found = reader.read(served, namespace, "t")
 
     assert sorted((tuple(row) for row in found), key=lambda row: str(row[0])) == list(ROWS)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    ("served", "writer"),
+    [
+        pytest.param(store, writer, id=f"{store}-{writer.engine}")
+        for store in STORES
+        for writer in ALL_WRITERS
+        if store in writer.stores
+    ],
+    indirect=["served"],
+)
+def test_what_one_engine_wrote_is_found_by_iceberg_js(served: Served, writer: Writer, written: Written) -> None:
+    """It knows the catalog and no rows."""
+    namespace = written.by(writer, served)
+
+    found = opened("iceberg-js", served).ask(call="loadTable", **{"with": [{"namespace": [namespace], "name": "t"}]})
+
+    [schema] = [one for one in found["schemas"] if one["schema-id"] == found["current-schema-id"]]
+    assert [field["name"] for field in schema["fields"]] == ["id", "name", "amount"]
+    assert found["current-snapshot-id"] is not None

@@ -29,8 +29,9 @@ class Conversation:
         """The engine's answer; EngineError with its own words when it fails, or with its log when it died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # Who is gone answers nothing, below.
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise EngineError(f"the engine ended with {self._process.wait()}: {self._tail()}")

@@ -14,6 +14,7 @@ import pytest
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.flink import flink_session
 from tests.interop.engines.installing import NotInstalled, cargo_program, go_program, node_modules, python_environment
+from tests.interop.engines.machines import JAVA
 from tests.interop.engines.telling import told
 from tests.interop.engines.trino import trino_server
 from tests.interop.matrix import RECORDER
@@ -30,7 +31,7 @@ class Sql(Protocol):
 
 Opening = Callable[[Path, Served], AbstractContextManager[Any]]
 
-# What runs, with the address of the server it runs on and what ends it; and what cannot be had, with the reason.
+# What runs, with what it was told of its server and what ends it; and what cannot be had, with the reason.
 _opened: Final[dict[str, tuple[str, Any, contextlib.ExitStack]]] = {}
 _not_installed: Final[dict[str, str]] = {}
 
@@ -67,7 +68,7 @@ def iceberg_js(folder: Path, served: Served) -> Iterator[Conversation]:
     if node is None:
         raise NotInstalled("node is not installed")
     script = Path(__file__).parent / "sessions" / "iceberg_js_session.mjs"
-    with conversation([node, script, home, served.url, "main"], folder) as opened:
+    with conversation([node, script, home, told(served)], folder) as opened:
         yield opened
 
 
@@ -93,6 +94,7 @@ OPENINGS: Final[dict[str, Opening]] = {
     "iceberg-go": program_session(go_program, "iceberg_go"),
     "iceberg-rust": program_session(cargo_program, "iceberg_rust"),
 }
+_ON_JAVA: Final = frozenset({"Trino", "Flink"})
 
 
 def opened(engine: str, served: Served) -> Any:
@@ -102,11 +104,19 @@ def opened(engine: str, served: Served) -> Any:
     """
     if engine in _not_installed:
         pytest.skip(_not_installed[engine])
-    if engine in _opened and _opened[engine][0] != served.url:
-        _opened.pop(engine)[2].close()
+    if engine in _opened and _opened[engine][0] != told(served):
+        _close(engine)
     if engine not in _opened:
-        _opened[engine] = (served.url, *_open(engine, served))
+        if engine in _ON_JAVA:
+            JAVA.take(lambda: _close(engine))
+        _opened[engine] = (told(served), *_open(engine, served))
     return _opened[engine][1]
+
+
+def _close(engine: str) -> None:
+    """End the engine, if it runs."""
+    if engine in _opened:
+        _opened.pop(engine)[2].close()
 
 
 def _open(engine: str, served: Served) -> tuple[Any, contextlib.ExitStack]:
@@ -123,5 +133,5 @@ def _open(engine: str, served: Served) -> tuple[Any, contextlib.ExitStack]:
 
 @atexit.register
 def _close_all() -> None:
-    for _, _, ending in _opened.values():
-        ending.close()
+    for engine in [*_opened]:
+        _close(engine)

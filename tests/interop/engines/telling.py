@@ -10,4 +10,4 @@ from tests.interop.serving import Served
 def told(served: Served) -> str:
     """What a session must know of a server, as JSON."""
     s3 = None if served.s3 is None else msgspec.to_builtins(served.s3)
-    return json.dumps({"uri": served.url, "s3": s3, "properties": served.pyiceberg_properties})
+    return json.dumps({"uri": served.url, "token": served.token, "s3": s3, "properties": served.pyiceberg_properties})

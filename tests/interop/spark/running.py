@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.installing import ROOT, NotInstalled, java_home, python_environment
+from tests.interop.engines.machines import JAVA
 from tests.interop.serving import Served
 from tests.interop.spark.flavours import OLDEST, Flavour
 
-JAVA: Final = 17
+JAVA_VERSION: Final = 17
 
 
 class Sparks:
@@ -32,6 +33,7 @@ class Sparks:
             raise self._not_installed[flavour]
         if self._conversation is None or self._key != (flavour, served.url):
             self.end()
+            JAVA.take(self.end)
             self._conversation = self._started(flavour, served)
             self._key = (flavour, served.url)
         return self._conversation
@@ -120,7 +122,7 @@ def running_spark(
     }
     interpreter = python_environment("spark-3.5") if flavour.spark == OLDEST.spark else Path(sys.executable)
     command: list[str | Path] = [interpreter, "-m", "tests.interop.spark.spark_session", json.dumps(told)]
-    environment = {"JAVA_HOME": str(java_home(JAVA)), "PYTHONPATH": str(ROOT / "src")}
+    environment = {"JAVA_HOME": str(java_home(JAVA_VERSION)), "PYTHONPATH": str(ROOT / "src")}
     with conversation(command, folder, environment=environment) as spark:
         yield spark
 

@@ -2,12 +2,20 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+
+from tests.interop.engines.conversation import Conversation
+from tests.interop.matrix import FOLDER, operation
+from tests.interop.serving import Served
 from tests.interop.spark.flavours import LATEST, ON_S3, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.running import SPARKS, Sql, catalog_of, running_spark
 from tests.server.process import ServerProcess
 
 COUNT = 5
+SMALL = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
 
 
 def inserts(sql: Sql, first: int) -> list[str]:
@@ -62,3 +70,37 @@ def test_spark_and_pyiceberg_append_to_one_table_at_once(sql: Sql, folder_server
     assert (failures, other.returncode) == ([], 0)
     sql("REFRESH TABLE t")
     assert sql.column("SELECT id FROM t ORDER BY id") == [*range(COUNT), *range(100, 100 + COUNT)]
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+@operation("Spark", "concurrent writers")
+def test_two_sparks_in_processes_of_their_own_append_to_one_table_at_once(
+    served: Served, namespace: str, tmp_path: Path
+) -> None:
+    SPARKS.end()
+    folders = tmp_path / "one", tmp_path / "other"
+    for folder in folders:
+        folder.mkdir()
+    flavour = LATEST if served.store == FOLDER else ON_S3
+    table = f"sandur.{namespace}.t"
+
+    def append(spark: Conversation, first: int) -> list[str]:
+        inserts = [f"INSERT INTO {table} VALUES ({first + number})" for number in range(COUNT)]
+        failures: list[str] = spark.ask(job="run_at_once", arguments={"sessions": [inserts]})
+        return failures
+
+    with (
+        running_spark(flavour, folders[0], [catalog_of(served)], **SMALL) as one,
+        running_spark(flavour, folders[1], [catalog_of(served)], **SMALL) as other,
+        ThreadPoolExecutor() as threads,
+    ):
+        one.sql(f"CREATE TABLE {table} (id BIGINT) TBLPROPERTIES ('commit.retry.num-retries' = '20')")
+        other.sql(f"SELECT * FROM {table}")
+        failures = list(threads.map(append, (one, other), (0, 100)))
+
+        assert failures == [[], []]
+        for spark in (one, other):
+            spark.sql(f"REFRESH TABLE {table}")
+            found = [row[0] for row in spark.sql(f"SELECT id FROM {table} ORDER BY id")]
+            assert found == [*range(COUNT), *range(100, 100 + COUNT)]

@@ -20,6 +20,7 @@ import (
 
 type told struct {
 	URI        string
+	Token      string
 	Properties iceberg.Properties
 }
 
@@ -45,7 +46,7 @@ func main() {
 	}
 	ctx := context.Background()
 	catalog, err := rest.NewCatalog(ctx, "sandur", server.URI,
-		rest.WithWarehouseLocation("main"), rest.WithAdditionalProps(server.Properties))
+		rest.WithWarehouseLocation("main"), rest.WithOAuthToken(server.Token), rest.WithAdditionalProps(server.Properties))
 	if err != nil {
 		panic(err)
 	}

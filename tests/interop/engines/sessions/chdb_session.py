@@ -29,10 +29,11 @@ def main(told: dict[str, Any]) -> None:
 def attachment(told: dict[str, Any]) -> str:
     s3 = told["s3"]
     keys = f", '{s3['access_key_id']}', '{s3['secret_access_key']}'" if s3 else ""
+    shown = f", auth_header = 'Authorization: Bearer {told['token']}'" if told["token"] else ""
     endpoint = f", storage_endpoint = '{s3['endpoint']}/sandur'" if s3 else ""
     return (
         f"CREATE DATABASE sandur ENGINE = DataLakeCatalog('{told['uri']}/v1'{keys}) "
-        f"SETTINGS catalog_type = 'rest', warehouse = 'main'{endpoint}"
+        f"SETTINGS catalog_type = 'rest', warehouse = 'main'{endpoint}{shown}"
     )
 
 

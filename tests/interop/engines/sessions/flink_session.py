@@ -14,9 +14,9 @@ def main(told: dict[str, Any]) -> None:
     answers = taken_output()
     environment = TableEnvironment.create(settings())
     options = {"type": "iceberg", "catalog-type": "rest", "uri": told["uri"], "warehouse": "main"}
+    options |= told["properties"]
     if told["s3"]:
         options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": told["s3"]["region"]}
-        options |= told["properties"]
     quoted = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
     environment.execute_sql(f"CREATE CATALOG sandur WITH ({quoted})")
     environment.execute_sql("USE CATALOG sandur")

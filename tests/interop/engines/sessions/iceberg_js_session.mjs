@@ -2,9 +2,11 @@
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 
-const [home, uri, catalogName] = process.argv.slice(2)
+const home = process.argv[2]
+const { uri, token } = JSON.parse(process.argv[3])
 const { IcebergRestCatalog } = createRequire(`${home}/`)('iceberg-js')
-const catalog = new IcebergRestCatalog({ baseUrl: uri, catalogName, auth: { type: 'none' } })
+const auth = token ? { type: 'bearer', token } : { type: 'none' }
+const catalog = new IcebergRestCatalog({ baseUrl: uri, catalogName: 'main', auth })
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { call, with: parameters } = JSON.parse(line)

@@ -30,7 +30,8 @@ def main(told: dict[str, Any]) -> None:
 
 def settings(told: dict[str, Any]) -> dict[str, str]:
     """What Sail reads from its environment."""
-    catalog = f'[{{type="iceberg-rest", name="sandur", uri="{told["uri"]}", warehouse="main"}}]'
+    shown = f', bearer_access_token="{told["token"]}"' if told["token"] else ""
+    catalog = f'[{{type="iceberg-rest", name="sandur", uri="{told["uri"]}", warehouse="main"{shown}}}]'
     found = {"SAIL_CATALOG__LIST": catalog, "SAIL_CATALOG__DEFAULT_CATALOG": "sandur"}
     if s3 := told["s3"]:
         found |= {
