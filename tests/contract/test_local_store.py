@@ -175,6 +175,32 @@ async def test_a_folder_with_something_in_it_stays(store: LocalStore, tmp_path: 
     assert [path.name for path in (tmp_path / "store" / "a").iterdir()] == ["d"]
 
 
+async def test_a_folder_that_comes_and_goes_stays_and_keeps_no_object_out(store: LocalStore, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / "a" / "b"
+    for is_there in (False, True, True):
+        version = await store.put("a/b/c", b"1", expected=ABSENT)
+        await store.delete("a/b/c", expected=version)
+        assert folder.is_dir() == is_there
+
+    version = await store.put("a/b", b"2", expected=ABSENT)
+
+    assert await store.get("a/b") == Stored(b"2", version)
+    await store.delete("a/b", expected=version)
+    assert await store.list("") == []
+
+
+async def test_a_folder_that_comes_and_goes_is_taken_away_when_that_is_asked_for(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        await store.delete("a/b/c", expected=await store.put("a/b/c", b"1", expected=ABSENT))
+    assert (tmp_path / "store" / "a" / "b").is_dir()
+
+    assert store.remove_empty_folder("a/b")
+
+    assert not (tmp_path / "store" / "a" / "b").exists()
+
+
 async def test_a_folder_is_no_object(store: LocalStore) -> None:
     store.make_folder("a/b")
 

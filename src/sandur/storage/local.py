@@ -35,6 +35,7 @@ _FOLDER_TRIES_MAX: Final = 100
 _READ_TRIES_MAX: Final = 100
 _SPARES_MAX: Final = 32
 _SPARE_BYTES_MAX: Final = 64 << 10
+_FOLDERS_REMEMBERED_MAX: Final = 1_000
 _LEFTOVER_AGE_SECONDS: Final = 24 * 3600
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -54,6 +55,8 @@ class LocalStore:
         self._internals = self._prefix + INTERNALS
         self._syncs = fsync == "always"
         self._spares: list[str] = []
+        # Folders that were taken away when they were empty, and whether they were made again since: such a one stays.
+        self._came_back: dict[str, bool] = {}
         self._threads = Threads(_THREADS_MAX, "sandur-local")
         try:
             for folder in ("locks", "writing"):
@@ -83,6 +86,7 @@ class LocalStore:
 
     def remove_empty_folder(self, key: str) -> bool:
         path = self._path(key)
+        self._came_back.pop(path, None)
         self._remove_empty_folders(path)
         return not os.path.exists(path)
 
@@ -125,7 +129,10 @@ class LocalStore:
 
     async def delete(self, key: str, *, expected: Version) -> None:
         path = self._path(key)
-        await self._threads.run(lambda: self._remove(key, path, expected))
+        if not self._syncs:
+            with contextlib.suppress(BlockingIOError):
+                return self._remove(key, path, expected, waits=False)
+        return await self._threads.run(lambda: self._remove(key, path, expected))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         if checked_prefix(prefix):
@@ -216,6 +223,9 @@ class LocalStore:
             except FileNotFoundError:
                 self._make_folders(os.path.dirname(path))
             except (IsADirectoryError, NotADirectoryError) as error:
+                if self._came_back.pop(path, False):  # Kept, and perhaps empty.
+                    self._remove_empty_folders(path)
+                    continue
                 raise BadRequest(f"key {key}: a folder and a file would have the same name: {error}") from error
             else:
                 return
@@ -229,17 +239,21 @@ class LocalStore:
         for path in reversed(missing):
             with contextlib.suppress(FileExistsError, FileNotFoundError):
                 os.mkdir(path)
+                if path in self._came_back:
+                    self._came_back[path] = True
                 if self._syncs:
                     _sync(os.path.dirname(path))
 
-    def _remove(self, key: str, path: str, expected: Version) -> None:
+    def _remove(self, key: str, path: str, expected: Version, *, waits: bool = True) -> None:
         try:
-            with self._locked(key) as lock:
+            with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
                 if status:
                     self._raise_floor(lock, status.st_mtime_ns)
                 os.unlink(path)
+        except BlockingIOError:
+            raise
         except OSError as error:
             raise Unavailable(f"object {key}: cannot be deleted: {error}") from error
         self._remove_empty_folders(os.path.dirname(path))
@@ -252,11 +266,15 @@ class LocalStore:
                 os.fsync(lock)
 
     def _remove_empty_folders(self, folder: str) -> None:
-        while len(folder) > len(self._root):
+        """Take a folder and those above it away as far as they are empty, but for those that come and go."""
+        while len(folder) > len(self._root) and not self._came_back.get(folder):
             try:
                 os.rmdir(folder)
             except OSError:  # Not empty, or gone: either way the folders above stay.
                 return
+            self._came_back[folder] = False
+            if len(self._came_back) > _FOLDERS_REMEMBERED_MAX:
+                self._came_back.pop(next(iter(self._came_back)), None)
             folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
