@@ -32,6 +32,8 @@ NEXT: Final = Flavour("Spark", "4.1", "1.12.0", FOLDER)
 OLDEST: Final = Flavour("Spark 3.5", "3.5", "1.5.2", FOLDER)
 
 EVERY: Final = (LATEST, ON_S3, NEXT, OLDEST)
+NEW: Final = (LATEST, ON_S3, NEXT)
+ON_A_FOLDER: Final = (LATEST, NEXT)
 
 
 def shows(

@@ -87,4 +87,5 @@ def migrate_plain_table(spark: SparkSession, *, catalog: str, folder: str, query
     own.sql(f"CREATE TABLE default.migrated USING parquet LOCATION '{folder}' AS {query}")
     migrated = own.sql("CALL spark_catalog.system.migrate('default.migrated')").collect()[0][0]
     rows = [row[0] for row in own.sql("SELECT * FROM default.migrated").collect()]
+    own.sql(f"DROP TABLE {catalog}.default.migrated")
     return migrated, rows

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.engines.conversation import Conversation
 from tests.interop.matrix import FOLDER, operation
 from tests.interop.serving import Served
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import LATEST, NEW, ON_A_FOLDER, ON_S3, shows
 from tests.interop.spark.running import SPARKS, Sql, catalog_of, running_spark
 from tests.server.process import ServerProcess
 
@@ -22,7 +22,7 @@ def inserts(sql: Sql, first: int) -> list[str]:
     return [sql.filled("INSERT INTO {here}.t VALUES ({number})", number=first + number) for number in range(COUNT)]
 
 
-@shows("concurrent writers", by=(LATEST, ON_S3))
+@shows("concurrent writers", by=NEW)
 def test_two_sessions_append_to_one_table_at_once(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('commit.retry.num-retries' = '20')")
 
@@ -34,7 +34,7 @@ def test_two_sessions_append_to_one_table_at_once(sql: Sql) -> None:
     assert len(sql.snapshots()) == 2 * COUNT
 
 
-@shows("concurrent writers")
+@shows("concurrent writers", by=NEW)
 def test_of_two_merges_of_the_same_rows_both_count_or_one_is_refused(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, n BIGINT) TBLPROPERTIES ('commit.retry.num-retries' = '20')")
     sql("INSERT INTO t VALUES (1, 0)")
@@ -47,7 +47,7 @@ def test_of_two_merges_of_the_same_rows_both_count_or_one_is_refused(sql: Sql) -
     assert sql("SELECT * FROM t") == [[1, 2 * COUNT - len(failures)]]
 
 
-@shows("concurrent writers")
+@shows("concurrent writers", by=NEW)
 def test_a_table_is_created_by_one_of_two(sql: Sql) -> None:
     create = "CREATE TABLE {here}.t AS SELECT 1 a"
 
@@ -58,7 +58,7 @@ def test_a_table_is_created_by_one_of_two(sql: Sql) -> None:
     assert sql("SELECT * FROM t") == [[1]]
 
 
-@shows("concurrent writers")
+@shows("concurrent writers", by=ON_A_FOLDER)
 def test_spark_and_pyiceberg_append_to_one_table_at_once(sql: Sql, folder_server: ServerProcess) -> None:
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('commit.retry.num-retries' = '20')")
     where = [folder_server.url, sql.here.removeprefix("sandur."), "t", "100", str(COUNT)]

@@ -1,10 +1,10 @@
 """Clients that ask for less at a time: pages of lists, and snapshots only when they are needed."""
 
-from tests.interop.spark.flavours import LATEST, NEXT, shows
+from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.running import Sql
 
 
-@shows("namespaces", by=(LATEST, NEXT))
+@shows("namespaces", by=NEW)
 def test_long_lists_come_in_pages(sql: Sql) -> None:
     for number in range(5):
         sql("CREATE TABLE {here}.t{number} (id BIGINT)", number=number)
@@ -18,7 +18,7 @@ def test_long_lists_come_in_pages(sql: Sql) -> None:
     assert sorted(name.rpartition(".")[2] for name in children) == ["n0", "n1", "n2", "n3", "n4"]
 
 
-@shows("time travel", "expire snapshots", by=(LATEST, NEXT))
+@shows("time travel", "expire snapshots", by=NEW)
 def test_snapshots_that_were_not_sent_at_first_are_found_when_asked_for(sql: Sql) -> None:
     lazy = f"{sql.here.replace('sandur', 'lazy')}.t"
     sql("CREATE TABLE {lazy} (id BIGINT)", lazy=lazy)

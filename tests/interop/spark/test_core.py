@@ -3,7 +3,7 @@
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import EVERY, LATEST, NEXT, ON_S3, shows
+from tests.interop.spark.flavours import EVERY, NEW, shows
 from tests.interop.spark.running import Sql
 
 DELETED_ROWS = "SELECT sum(record_count) FROM {here}.t.delete_files"
@@ -79,7 +79,7 @@ def test_a_table_is_replaced_and_keeps_its_history(sql: Sql) -> None:
         sql("REPLACE TABLE nothing AS SELECT 1 a")
 
 
-@shows("replace table", by=(LATEST, ON_S3, NEXT))
+@shows("replace table", by=NEW)
 def test_a_table_is_replaced_by_one_without_the_columns_it_was_partitioned_by(sql: Sql) -> None:
     """Iceberg 1.5 cannot, on any catalog: its tasks look for the lost column of every old partitioning."""
     make_rows(sql)

@@ -6,14 +6,13 @@ import urllib.request
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import LATEST, NEXT, ON_S3, shows
+from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.running import Sql
-from tests.server.process import ServerProcess
 
 LINEAGE = "SELECT id, _row_id, _last_updated_sequence_number FROM t ORDER BY id"
 
 
-@shows("v3: row lineage", by=(LATEST, ON_S3, NEXT))
+@shows("v3: row lineage", by=NEW)
 def test_rows_keep_their_identity_through_updates_and_compaction(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('format-version' = '3')")
     sql("INSERT INTO t SELECT id, 'a' FROM range(0, 3, 1, 1)")
@@ -27,7 +26,7 @@ def test_rows_keep_their_identity_through_updates_and_compaction(sql: Sql) -> No
     assert sql(LINEAGE) == [[0, 0, 1], [1, 1, 3], [2, 2, 1], [3, 3, 2]]
 
 
-@shows("v3: row lineage")
+@shows("v3: row lineage", by=NEW)
 def test_a_table_that_is_upgraded_gives_its_rows_an_identity(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2')")
     sql("INSERT INTO t VALUES (1)")
@@ -40,7 +39,7 @@ def test_a_table_that_is_upgraded_gives_its_rows_an_identity(sql: Sql) -> None:
         sql("ALTER TABLE t SET TBLPROPERTIES ('format-version' = '2')")
 
 
-@shows("v3: deletion vectors", by=(LATEST, ON_S3, NEXT))
+@shows("v3: deletion vectors", by=NEW)
 def test_deletes_are_vectors_one_for_each_file(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read',
@@ -57,7 +56,7 @@ def test_deletes_are_vectors_one_for_each_file(sql: Sql) -> None:
     assert sql.column(with_vectors) == [2]
 
 
-@shows("v3: variant", by=(LATEST, ON_S3, NEXT))
+@shows("v3: variant", by=NEW)
 def test_variants_are_written_read_and_looked_into(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v VARIANT) TBLPROPERTIES ('format-version' = '3')")
 
@@ -70,7 +69,7 @@ def test_variants_are_written_read_and_looked_into(sql: Sql) -> None:
     ]
 
 
-@shows("v3: variant")
+@shows("v3: variant", by=NEW)
 def test_a_variant_is_refused_before_format_version_3(sql: Sql) -> None:
     with pytest.raises(EngineError, match="variant is not supported until v3"):
         sql("CREATE TABLE t (v VARIANT) TBLPROPERTIES ('format-version' = '2')")
@@ -78,13 +77,14 @@ def test_a_variant_is_refused_before_format_version_3(sql: Sql) -> None:
     assert sql("SHOW TABLES IN {here}") == []
 
 
-@shows("v3: default values", by=(LATEST, NEXT))
-def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql, folder_server: ServerProcess) -> None:
+@shows("v3: default values", by=NEW)
+def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql) -> None:
     """Another client's commit adds the column; Spark reads what it says."""
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
     sql("INSERT INTO t VALUES (1)")
 
-    _add_column_with_default(folder_server.url, sql.here.removeprefix("sandur."))
+    [url] = sql.job("options_of", prefix="spark.sql.catalog.sandur.uri").values()
+    _add_column_with_default(url, sql.here.removeprefix("sandur."))
     sql("REFRESH TABLE t")
 
     assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"]]
@@ -92,7 +92,7 @@ def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql, folder_serv
     assert sql("SELECT * FROM t ORDER BY id") == [[1, "then"], [2, "given"]]
 
 
-@shows("v3: set default values", by=(LATEST, NEXT), cannot="Iceberg's Spark reads default values and cannot set them")
+@shows("v3: set default values", by=NEW, cannot="Iceberg's Spark reads default values and cannot set them")
 def test_a_default_cannot_be_set_by_spark(sql: Sql) -> None:
     with pytest.raises(EngineError, match="does not support column default value"):
         sql("CREATE TABLE t (id BIGINT, word STRING DEFAULT 'x') TBLPROPERTIES ('format-version' = '3')")
@@ -101,7 +101,7 @@ def test_a_default_cannot_be_set_by_spark(sql: Sql) -> None:
         sql("ALTER TABLE t ADD COLUMN word STRING DEFAULT 'x'")
 
 
-@shows("v3: unknown type", by=(LATEST, NEXT))
+@shows("v3: unknown type", by=NEW)
 def test_a_column_of_no_type_yet_holds_nothing(sql: Sql) -> None:
     sql("CREATE TABLE t TBLPROPERTIES ('format-version' = '3') AS SELECT 1 id, NULL nothing")
 

@@ -1,6 +1,6 @@
 """Procedures that go back, pick out and look at the history of a table."""
 
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.running import Sql
 
 
@@ -12,7 +12,7 @@ def make_three(sql: Sql) -> list[int]:
     return sql.snapshots()
 
 
-@shows("rollback", by=(LATEST, ON_S3))
+@shows("rollback", by=NEW)
 def test_a_table_goes_back_to_a_snapshot(sql: Sql) -> None:
     first, _, third = make_three(sql)
 
@@ -21,7 +21,7 @@ def test_a_table_goes_back_to_a_snapshot(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t") == [0]
 
 
-@shows("rollback")
+@shows("rollback", by=NEW)
 def test_a_table_goes_back_to_a_time(sql: Sql) -> None:
     _, second, third = make_three(sql)
     then = sql.column("SELECT committed_at FROM {here}.t.snapshots ORDER BY committed_at")[2]
@@ -32,7 +32,7 @@ def test_a_table_goes_back_to_a_time(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [0, 1]
 
 
-@shows("rollback")
+@shows("rollback", by=NEW)
 def test_any_snapshot_or_ref_becomes_the_current_one(sql: Sql) -> None:
     first, second, third = make_three(sql)
     sql("ALTER TABLE t CREATE TAG second AS OF VERSION {second}", second=second)
@@ -43,7 +43,7 @@ def test_any_snapshot_or_ref_becomes_the_current_one(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [0, 1]
 
 
-@shows("ancestors")
+@shows("ancestors", by=NEW)
 def test_ancestors_are_told_from_the_newest_on(sql: Sql) -> None:
     first, second, third = make_three(sql)
 
@@ -51,7 +51,7 @@ def test_ancestors_are_told_from_the_newest_on(sql: Sql) -> None:
     assert sql.column("CALL sandur.system.ancestors_of('{here}.t', {second})", second=second) == [second, first]
 
 
-@shows("branches and tags")
+@shows("branches and tags", by=NEW)
 def test_a_branch_is_made_by_moving_it_to_another(sql: Sql) -> None:
     _, _, third = make_three(sql)
 
@@ -60,7 +60,7 @@ def test_a_branch_is_made_by_moving_it_to_another(sql: Sql) -> None:
     assert sql.column("SELECT count(*) FROM {here}.t.branch_fresh") == [3]
 
 
-@shows("changelog view", by=(LATEST, ON_S3))
+@shows("changelog view", by=NEW)
 def test_changes_are_told_row_by_row(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v STRING)")
     sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")

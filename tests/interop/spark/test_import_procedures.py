@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import NEW, ON_A_FOLDER, shows
 from tests.interop.spark.running import Sql
 from tests.interop.spark.test_maintenance_procedures import folder_of
 
 METADATA = "SELECT file FROM {here}.{table}.metadata_log_entries ORDER BY timestamp DESC LIMIT 1"
 
 
-@shows("add files")
+@shows("add files", by=ON_A_FOLDER)
 def test_files_become_part_of_a_table_where_they_lie(sql: Sql, tmp_path: Path) -> None:
     files = tmp_path / "files"
     sql.job("write_parquet", query="SELECT id, 'IS' country FROM range(3)", folder=f"{files}/country=IS")
@@ -28,7 +28,7 @@ def test_files_become_part_of_a_table_where_they_lie(sql: Sql, tmp_path: Path) -
     assert sql.column("SELECT count(*) FROM t") == [5]
 
 
-@shows("register", by=(LATEST, ON_S3))
+@shows("register", by=NEW)
 def test_a_table_is_registered_by_its_metadata(sql: Sql) -> None:
     sql("CREATE TABLE t AS SELECT id FROM range(3)")
     (metadata,) = sql.column(METADATA, table="t")
@@ -43,7 +43,7 @@ def test_a_table_is_registered_by_its_metadata(sql: Sql) -> None:
         sql("CALL sandur.system.register_table('{here}.u', '{metadata}')", metadata=metadata)
 
 
-@shows("snapshot and migrate")
+@shows("snapshot and migrate", by=ON_A_FOLDER)
 def test_a_table_of_spark_is_tried_out_and_stays_as_it_is(sql: Sql) -> None:
     sql("CREATE TABLE spark_catalog.default.plain USING parquet AS SELECT id FROM range(3)")
 
@@ -56,7 +56,7 @@ def test_a_table_of_spark_is_tried_out_and_stays_as_it_is(sql: Sql) -> None:
     sql("DROP TABLE spark_catalog.default.plain")
 
 
-@shows("snapshot and migrate")
+@shows("snapshot and migrate", by=ON_A_FOLDER)
 def test_a_table_of_spark_is_migrated_where_it_lies(sql: Sql) -> None:
     """Its place must be one that the server allows: here, below the root of the catalog."""
     sql("CREATE TABLE neighbour (id BIGINT)")
@@ -70,7 +70,7 @@ def test_a_table_of_spark_is_migrated_where_it_lies(sql: Sql) -> None:
     assert sorted(rows) == [0, 1, 2, 3]
 
 
-@shows("rewrite table path")
+@shows("rewrite table path", by=ON_A_FOLDER)
 def test_a_table_is_prepared_for_another_place(sql: Sql, tmp_path: Path) -> None:
     """Hadoop writes `file:/`, and the procedure compares texts: the table says its place in the same way."""
     sql("CREATE TABLE neighbour (id BIGINT)")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import LATEST, NEXT, ON_S3, shows
+from tests.interop.spark.flavours import NEW, ON_A_FOLDER, ON_S3, shows
 from tests.interop.spark.running import Sql
 
 LONG_AGO_SECONDS = 1_700_000_000
@@ -25,7 +25,7 @@ def make_small_files(sql: Sql, count: int = 4) -> None:
         sql("INSERT INTO t VALUES ({number}, 'w{number}')", number=count - number)
 
 
-@shows("compaction", by=(LATEST, ON_S3, NEXT))
+@shows("compaction", by=NEW)
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -47,7 +47,7 @@ def test_data_files_are_rewritten_by_every_strategy(sql: Sql, strategy: str) -> 
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2, 3, 4]
 
 
-@shows("compaction")
+@shows("compaction", by=NEW)
 def test_a_compaction_beside_an_append_keeps_both(sql: Sql) -> None:
     make_small_files(sql)
 
@@ -60,7 +60,7 @@ def test_a_compaction_beside_an_append_keeps_both(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2, 3, 4, 5]
 
 
-@shows("expire snapshots", by=(LATEST, ON_S3))
+@shows("expire snapshots", by=NEW)
 def test_expired_snapshots_take_their_files_along(sql: Sql) -> None:
     make_small_files(sql, 2)
     sql("INSERT OVERWRITE t VALUES (7, 'x')")
@@ -76,7 +76,7 @@ def test_expired_snapshots_take_their_files_along(sql: Sql) -> None:
     assert len(sql.snapshots()) == 1
 
 
-@shows("expire snapshots")
+@shows("expire snapshots", by=NEW)
 def test_what_a_tag_holds_does_not_expire(sql: Sql) -> None:
     make_small_files(sql, 3)
     sql("ALTER TABLE t CREATE TAG kept AS OF VERSION {first}", first=sql.snapshots()[0])
@@ -87,7 +87,7 @@ def test_what_a_tag_holds_does_not_expire(sql: Sql) -> None:
     assert sql("SELECT id FROM t VERSION AS OF 'kept'") == [[3]]
 
 
-@shows("orphan files")
+@shows("orphan files", by=ON_A_FOLDER)
 def test_orphans_that_are_old_are_removed_and_nothing_else(sql: Sql) -> None:
     make_small_files(sql, 2)
     folder = folder_of(sql)
@@ -114,7 +114,7 @@ def test_orphans_on_a_bucket_are_looked_for_by_prefix(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
 
 
-@shows("rewrite manifests", by=(LATEST, ON_S3))
+@shows("rewrite manifests", by=NEW)
 def test_manifests_are_put_together(sql: Sql) -> None:
     make_small_files(sql)
 
@@ -124,7 +124,7 @@ def test_manifests_are_put_together(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2, 3, 4]
 
 
-@shows("rewrite deletes", by=(LATEST, ON_S3))
+@shows("rewrite deletes", by=NEW)
 def test_position_deletes_are_put_together(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read',
@@ -143,7 +143,7 @@ def test_position_deletes_are_put_together(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == list(range(3, 10))
 
 
-@shows("statistics", by=(LATEST, ON_S3))
+@shows("statistics", by=NEW)
 def test_statistics_of_columns_are_computed_and_kept(sql: Sql) -> None:
     make_small_files(sql)
 
@@ -154,7 +154,7 @@ def test_statistics_of_columns_are_computed_and_kept(sql: Sql) -> None:
     assert sql.column("SELECT count(*) FROM t") == [5]
 
 
-@shows("statistics")
+@shows("statistics", by=NEW)
 def test_statistics_of_partitions_are_computed_and_kept(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, country STRING) PARTITIONED BY (country)")
     sql("INSERT INTO t VALUES (1, 'IS'), (2, 'DK')")
@@ -165,7 +165,7 @@ def test_statistics_of_partitions_are_computed_and_kept(sql: Sql) -> None:
     assert sql.column("SELECT sum(record_count) FROM {here}.t.partitions") == [2]
 
 
-@shows("branches and tags")
+@shows("branches and tags", by=NEW)
 def test_a_tag_cannot_be_written_to(sql: Sql) -> None:
     make_small_files(sql, 1)
     sql("ALTER TABLE t CREATE TAG v1")

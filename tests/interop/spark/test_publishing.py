@@ -3,7 +3,7 @@
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.running import Sql
 
 
@@ -12,7 +12,7 @@ def make_audited(sql: Sql) -> None:
     sql("INSERT INTO t VALUES (1)")
 
 
-@shows("write-audit-publish", by=(LATEST, ON_S3))
+@shows("write-audit-publish", by=NEW)
 def test_a_staged_write_is_seen_once_it_is_published(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_1")
@@ -30,7 +30,7 @@ def test_a_staged_write_is_seen_once_it_is_published(sql: Sql) -> None:
         sql("CALL sandur.system.publish_changes('{here}.t', 'audit_1')")
 
 
-@shows("write-audit-publish")
+@shows("write-audit-publish", by=NEW)
 def test_a_staged_write_is_published_on_top_of_what_came_meanwhile(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_2")
@@ -43,7 +43,7 @@ def test_a_staged_write_is_published_on_top_of_what_came_meanwhile(sql: Sql) -> 
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2, 3]
 
 
-@shows("write-audit-publish", by=(LATEST, ON_S3))
+@shows("write-audit-publish", by=NEW)
 def test_a_branch_is_written_audited_and_published(sql: Sql) -> None:
     make_audited(sql)
     sql("ALTER TABLE t CREATE BRANCH audit")
@@ -58,7 +58,7 @@ def test_a_branch_is_written_audited_and_published(sql: Sql) -> None:
     assert sql.column("SELECT id FROM t ORDER BY id") == [1, 2]
 
 
-@shows("write-audit-publish")
+@shows("write-audit-publish", by=NEW)
 def test_a_snapshot_is_picked_from_the_side(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_3")

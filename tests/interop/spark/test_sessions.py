@@ -1,5 +1,6 @@
 """`sandur.spark.session` in a process that has a session already."""
 
+import os
 import subprocess
 import sys
 
@@ -30,15 +31,24 @@ print(first is again, [row[0] for row in first.sql("SHOW NAMESPACES IN sandur LI
 first.stop()
 """
 
+# Nobody listens there, so that nothing can be fetched; the server itself is asked directly.
+NOWHERE = {"Host": "127.0.0.1", "Port": "9"}
+CUT_OFF = " ".join(f"-D{scheme}.proxy{key}={value}" for scheme in ("http", "https") for key, value in NOWHERE.items())
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), operation("Spark", "namespaces")]
 
 
-def printed(script: str, server: ServerProcess) -> str:
+def printed(script: str, server: ServerProcess, **environment: str) -> str:
     """What the script prints in a process of its own, the only one with a Spark."""
     SPARKS.end()
     begin = f"import sandur.spark\nfrom sandur.errors import Invalid\nurl, local = {server.url!r}, {LOCAL!r}\n"
     done = subprocess.run(
-        [sys.executable, "-c", begin + script], capture_output=True, text=True, timeout=500, check=False
+        [sys.executable, "-c", begin + script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     return done.stdout.strip()
@@ -50,3 +60,14 @@ def test_a_session_without_iceberg_cannot_learn_it(folder_server: ServerProcess)
 
 def test_a_running_session_learns_more_catalogs(folder_server: ServerProcess) -> None:
     assert printed(BESIDE_ONE_OF_OURS, folder_server) == "True ['made_by_a_session']"
+
+
+def test_jars_are_taken_from_the_cache_once_they_are_there(folder_server: ServerProcess) -> None:
+    for_s3 = "sandur.spark.session(sandur.spark.Connection(uri=url, s3=sandur.spark.S3Store()), options=local)"
+    printed(f"{for_s3}.stop()", folder_server)
+
+    shown = printed(
+        f"print({for_s3}.sql('SHOW NAMESPACES IN sandur').columns)", folder_server, JAVA_TOOL_OPTIONS=CUT_OFF
+    )
+
+    assert shown == "['namespace']"

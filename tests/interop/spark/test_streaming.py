@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.running import Sql
 
 
-@shows("streaming", by=(LATEST, ON_S3))
+@shows("streaming", by=NEW)
 def test_files_stream_into_a_table_each_once(sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id BIGINT, word STRING) PARTITIONED BY (bucket(2, id))")
     files = tmp_path / "files"
@@ -24,7 +24,7 @@ def test_files_stream_into_a_table_each_once(sql: Sql, tmp_path: Path) -> None:
     assert sql.column(written)[0] == 2
 
 
-@shows("streaming", by=(LATEST, ON_S3))
+@shows("streaming", by=NEW)
 def test_a_table_streams_into_another_and_goes_on_where_it_stopped(sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id BIGINT)")
     sql("CREATE TABLE u (id BIGINT)")
@@ -42,7 +42,7 @@ def test_a_table_streams_into_another_and_goes_on_where_it_stopped(sql: Sql, tmp
     assert sql.column("SELECT id FROM u ORDER BY id") == [0, 1, 2, 3, 4]
 
 
-@shows("streaming")
+@shows("streaming", by=NEW)
 def test_a_stream_of_counts_replaces_its_table_each_time(sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (word STRING)")
     sql("CREATE TABLE counts (word STRING, count BIGINT)")

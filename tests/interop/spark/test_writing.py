@@ -3,11 +3,11 @@
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.spark.flavours import LATEST, ON_S3, shows
+from tests.interop.spark.flavours import NEW, ON_A_FOLDER, shows
 from tests.interop.spark.running import Sql
 
 
-@shows("insert", "overwrite")
+@shows("insert", "overwrite", by=NEW)
 def test_rows_are_inserted_by_name_replaced_by_condition_and_truncated(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, n INT)")
 
@@ -20,7 +20,7 @@ def test_rows_are_inserted_by_name_replaced_by_condition_and_truncated(sql: Sql)
     assert sql("SELECT * FROM t") == []
 
 
-@shows("create table as select", "replace table", "insert", "overwrite", by=(LATEST, ON_S3))
+@shows("create table as select", "replace table", "insert", "overwrite", by=NEW)
 def test_frames_are_written_to_tables(sql: Sql) -> None:
     table = f"{sql.here}.t"
 
@@ -33,7 +33,7 @@ def test_frames_are_written_to_tables(sql: Sql) -> None:
     assert sql("SELECT * FROM t") == [["x"]]
 
 
-@shows("evolve schema")
+@shows("evolve schema", by=NEW)
 def test_columns_identify_a_row_while_they_are_required(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT NOT NULL, n INT)")
 
@@ -47,7 +47,7 @@ def test_columns_identify_a_row_while_they_are_required(sql: Sql) -> None:
     assert sql("SELECT * FROM t") == [[None, 1]]
 
 
-@shows("create table", by=(LATEST, ON_S3))
+@shows("create table", by=NEW)
 def test_names_may_hold_dots_spaces_slashes_and_other_scripts(sql: Sql) -> None:
     sql("CREATE NAMESPACE {here}.`dot.ted and spaced`")
     sql("CREATE TABLE {here}.`dot.ted and spaced`.`t/ö ❄ +%` AS SELECT 1 AS `ein e.s`")
@@ -59,7 +59,7 @@ def test_names_may_hold_dots_spaces_slashes_and_other_scripts(sql: Sql) -> None:
     assert sql.column("SELECT count(*) FROM {here}.`dot.ted and spaced`.`t/ö ❄ +%`.snapshots") == [2]
 
 
-@shows("create table")
+@shows("create table", by=ON_A_FOLDER)
 def test_a_place_that_the_server_does_not_allow_is_refused(sql: Sql) -> None:
     for statement in (
         "CREATE TABLE t (id BIGINT) LOCATION 'file:///etc/t'",
