@@ -75,15 +75,14 @@ def go_program(name: str) -> Path:
 
 
 def cargo_program(name: str) -> Path:
-    """The program that the crate in the folder of this name makes."""
+    """The program that the crate in the folder of this name makes; what it is made of stays in `target` beside it."""
 
     def install(home: Path) -> None:
         cargo = _program("cargo")
-        sources = _sources(name, home)
-        run([cargo, "build", "--quiet"], folder=sources)
-        [program] = [path for path in (sources / "target" / "debug").iterdir() if path.is_file() and not path.suffix]
-        program.rename(home / "program")
-        shutil.rmtree(sources / "target")  # Hundreds of times the size of the program.
+        made = home / "target" / "debug"
+        run([cargo, "build", "--quiet", "--locked", "--target-dir", home / "target"], folder=_sources(name, home))
+        [program] = [path for path in made.iterdir() if path.is_file() and os.access(path, os.X_OK)]
+        shutil.copy(program, home / "program")
 
     return installed(name, _files(name), install) / "program"
 

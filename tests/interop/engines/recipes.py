@@ -9,7 +9,13 @@ from typing import Final, TypeVar
 import pytest
 
 from tests.interop.engines.flink import flink_environment, flink_interpreter
-from tests.interop.engines.installing import NotInstalled, go_program, node_modules, python_environment
+from tests.interop.engines.installing import (
+    NotInstalled,
+    cargo_program,
+    go_program,
+    node_modules,
+    python_environment,
+)
 from tests.interop.matrix import PAGE
 from tests.interop.recipes import DEFAULT_ADDRESS, Recipe, Runner, run_command
 
@@ -68,6 +74,17 @@ def _run_iceberg_go(recipe: Recipe, folder: Path) -> str:
     return run_command([shutil.which("go") or "go", "run", "."], folder)
 
 
+def _run_iceberg_rust(recipe: Recipe, folder: Path) -> str:
+    """With the crates of the program that the tests talk to, which are compiled then."""
+    target = _had("iceberg-rust", lambda: cargo_program("iceberg_rust")).with_name("target")
+    for name in ("Cargo.toml", "Cargo.lock"):
+        shutil.copy(Path(__file__).parent / "iceberg_rust" / name, folder)
+    (folder / "src").mkdir()
+    (folder / "src" / "main.rs").write_text(recipe.text, encoding="utf-8")
+    command = [shutil.which("cargo") or "cargo", "run", "--quiet", "--locked", "--target-dir", str(target)]
+    return run_command(command, folder)
+
+
 def _had(engine: str, get: Callable[[], T]) -> T:
     try:
         return get()
@@ -82,4 +99,5 @@ RUNNERS: Final[dict[str, Runner]] = {
     "flink": _run_flink,
     "iceberg-js": _run_iceberg_js,
     "iceberg-go": _run_iceberg_go,
+    "iceberg-rust": _run_iceberg_rust,
 }
