@@ -72,3 +72,9 @@ def namespace(served: Served) -> str:
 def schema_name(namespace: str) -> str:
     """The same, as engines call it."""
     return namespace
+
+
+@pytest.fixture(autouse=True)
+def planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars plans with PyIceberg, as it does by itself, with a warning, when its own planner is not installed."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")

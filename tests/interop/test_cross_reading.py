@@ -42,12 +42,6 @@ def written() -> Written:
     return Written()
 
 
-@pytest.fixture(autouse=True)
-def planner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polars plans with PyIceberg and says nothing about it."""
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-
-
 def _pair(store: str, writer: Writer, reader: Reader) -> object:
     refusal = reader.refuses.get(writer.engine, "")
     marks = [operation(reader.engine, f"{READS_OF}{writer.engine} wrote", store=store, cannot=refusal)]

@@ -15,12 +15,6 @@ ROWS = pl.DataFrame({"id": [1, 2, 3], "name": ["one", None, "þrír"]})
 RECORDER.version(POLARS, pl.__version__)
 
 
-@pytest.fixture(autouse=True)
-def planner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan with PyIceberg, as Polars does by itself, with a warning, when its own planner is not installed."""
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-
-
 @pytest.fixture
 def table(catalog: RestCatalog, namespace: str) -> Table:
     made: Table = catalog.create_table((namespace, "t"), ROWS.to_arrow().schema)
