@@ -87,6 +87,11 @@ _WORST_FIRST: Final[tuple[Outcome, ...]] = ("failed", "skipped", "cannot", "pass
 _SIGNS: Final[dict[Outcome, str]] = {"failed": "✗ ", "skipped": "? ", "cannot": "– ", "passed": ""}
 _SIGN_OF_FAILURE: Final = "✗"
 
+# Of the table that is printed, in characters.
+_OPERATION_WIDTH: Final = 34
+_ENGINE_WIDTH: Final = 16
+_BORDER_WIDTH: Final = 3
+
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
     """What one test showed of one engine, operation and store."""
@@ -343,16 +348,25 @@ def rewritten(page: str, newer: Told, *, is_whole: bool = False) -> str:
 
 
 def show(console: Console, matrix: Told) -> None:
+    """Some engines at a time, as many as are wide enough to be read."""
     engines = _sorted_engines(matrix)
-    table = Table(
-        "operation", *(matrix.headings[engine] for engine in engines), title="What each engine was seen to do"
-    )
-    for name in _sorted_operations(matrix):
-        table.add_row(name, *(_colored(matrix.cells.get((name, engine), "")) for engine in engines))
-    console.print(table)
+    per_table = max((console.width - _OPERATION_WIDTH) // _ENGINE_WIDTH, 1)
+    for first in range(0, len(engines), per_table):
+        console.print(_table(matrix, engines[first : first + per_table]))
     for engine in engines:
         for reason in matrix.reasons.get(engine, ()):
             console.print(f"{engine}, {reason}", markup=False)
+
+
+def _table(matrix: Told, engines: list[str]) -> Table:
+    table = Table("operation", title="What each engine was seen to do")
+    for engine in engines:
+        table.add_column(matrix.headings[engine], max_width=_ENGINE_WIDTH - _BORDER_WIDTH)
+    for name in _sorted_operations(matrix):
+        cells = [matrix.cells.get((name, engine), "") for engine in engines]
+        if any(cells):
+            table.add_row(name, *(_colored(cell) for cell in cells))
+    return table
 
 
 def _colored(cell: str) -> str:

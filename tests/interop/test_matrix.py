@@ -1,8 +1,10 @@
 """The record of what engines did: nothing bad is hidden, and nothing that was not run is lost."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.interop.matrix import (
     BEGIN,
@@ -18,6 +20,7 @@ from tests.interop.matrix import (
     parsed,
     read_results,
     rewritten,
+    show,
     told,
 )
 
@@ -64,6 +67,19 @@ def test_what_is_written_is_read_again() -> None:
     )
 
     assert parsed(markdown(matrix)) == matrix
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_what_is_shown_can_be_read_on_any_screen(width: int) -> None:
+    engines = ("Spark", "PyIceberg", "iceberg-rust", "DuckDB", "Trino")
+    seen = [result(engine, "read", "passed", store=store) for engine in engines for store in ("folder", "S3")]
+    screen = io.StringIO()
+
+    show(Console(file=screen, width=width), told(results(*seen, result("DuckDB", "merge", "failed"))))
+
+    assert screen.getvalue().count("folder + S3") == len(engines)
+    assert all(engine in screen.getvalue() for engine in engines)
+    assert "DuckDB, merge, folder: why failed" in " ".join(screen.getvalue().split())
 
 
 EMPTY = f"above\n{BEGIN}\n{END}\nbelow\n"
