@@ -1,6 +1,7 @@
 """What the server says when it is ready."""
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -28,6 +29,16 @@ def test_lines_to_paste_are_whole_however_narrow_the_terminal() -> None:
     for lines in recipes("http://127.0.0.1:8181", Settings()).values():
         for line in lines:
             assert f"  {line}\n" in text
+
+
+def test_who_has_an_environment_that_is_not_active_is_told_how_to_enter_it() -> None:
+    printed = io.StringIO()
+    console = Console(file=printed, width=20)
+
+    show_banner(console, Settings(), "http://h:1", activation=Path("/home/me/my tools/bin/activate"))
+
+    assert "\n  source '/home/me/my tools/bin/activate'\n" in printed.getvalue()
+    assert "source " not in shown(Settings())
 
 
 def test_the_facts_are_told() -> None:

@@ -1,5 +1,7 @@
 """What the server says when it is ready: what it serves, and lines to paste into each engine."""
 
+import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -13,7 +15,8 @@ from sandur.spark.options import PACKAGES
 from sandur.spark.versions import DEFAULT_SPARK
 
 
-def show_banner(console: Console, settings: Settings, url: str) -> None:
+def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
+    """Print it; `activation` is the script that puts the commands of these lines on the PATH, None where they are."""
     console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
     for name, value in _facts(settings, url).items():
         console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
@@ -22,6 +25,9 @@ def show_banner(console: Console, settings: Settings, url: str) -> None:
         for line in lines:
             # Not wrapped: a broken line cannot be pasted.
             console.print(Text(f"  {line}"), soft_wrap=True)
+    if activation:
+        console.print(Text("\nin another terminal, before all else", style="bold cyan"))
+        console.print(Text(f"  source {shlex.quote(str(activation))}"), soft_wrap=True)
     console.print()
 
 

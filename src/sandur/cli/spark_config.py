@@ -79,7 +79,8 @@ def show_spark_config(
 
 def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, needs_token: bool) -> None:
     console = Console(highlight=False)
-    table = Table("option", "value", title="Options of a Spark session")
+    table = Table("option", title="Options of a Spark session")
+    table.add_column("value", overflow="fold")  # Cut short, it would be of no use.
     for key, value in options.items():
         table.add_row(key, _HIDDEN if key.endswith(SECRET_KEYS) else value)
     console.print(table)
