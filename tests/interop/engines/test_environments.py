@@ -7,6 +7,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError, conversation
 from tests.interop.engines.installing import NotInstalled, installed, run
+from tests.interop.engines.machines import Turns
 
 ECHO = """
 import sys
@@ -70,3 +71,22 @@ def test_an_engine_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
         pytest.raises(EngineError, match="the engine's last words"),
     ):
         engine.ask(sql="die")
+
+
+def test_an_engine_that_could_not_start_leaves_its_last_words_to_every_question(tmp_path: Path) -> None:
+    with conversation([sys.executable, "-c", "import sys; sys.exit('no port is free')"], tmp_path) as engine:
+        for _ in range(2):
+            with pytest.raises(EngineError, match="no port is free"):
+                engine.ask(sql="are you there?")
+
+
+def test_who_takes_the_turn_ends_the_one_before() -> None:
+    ended: list[str] = []
+    turns = Turns()
+
+    turns.take(lambda: ended.append("Spark"))
+    turns.take(lambda: ended.append("Trino"))
+    assert ended == ["Spark"]
+    turns.take(lambda: ended.append("Flink"))
+
+    assert ended == ["Spark", "Trino"]

@@ -1,0 +1,24 @@
+"""The demo, as `make demo` runs it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.interop.matrix import ROOT
+from tests.interop.recipes import run_command
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed, and Spark needs it"),
+]
+
+
+def test_the_demo_comes_to_its_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    printed = run_command([sys.executable, "-m", "demo"], ROOT, {"TMPDIR": str(tmp_path)})
+
+    for shown in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):
+        assert shown in printed
+    assert list(tmp_path.glob("sandur-demo-*")) == []
