@@ -1,8 +1,15 @@
 """Scan planning beside PyIceberg's planner and Iceberg Java's own, over tables of more and more files, in one run.
 
-Every planner gets the same table and has to come to all file scan tasks of a scan: ours as the JSON that a client gets,
-in the answer and behind every plan task. Cold is a server that has just started; beside the catalog, one that finds
-what another has decoded; warm, one that has planned the same scan before.
+Every planner gets the same table on the same disk and has to come to all file scan tasks of a scan: PyIceberg and Java
+as their own objects, ours as the JSON that a client gets, in the answer and behind every plan task.
+
+- Cold: a process that has planned nothing but a table of a few files, so that all code is loaded, and for ours also
+  nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own; Java's process goes on.
+- Beside: as cold, but another server has planned the scan before and kept what it decoded.
+- Warm: the same scan again in the same process.
+- HTTP: the same scan again of a running server, every task fetched one after the other over one connection.
+
+Memory is the most that a process ever held; ours is that of cold and warm together.
 
 Run: python -m bench planning [--files N …] [--manifest-files N] [--json FILE] [--without-java] [--without-pyiceberg]
 """
@@ -19,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import msgspec
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import StaticTable
@@ -40,6 +48,7 @@ from sandur.storage.locations import Locations
 from tests.differential.java_oracle import OracleUnavailable
 from tests.planning.java_planner import JavaPlanner
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
+from tests.server.process import ServerProcess, server_process
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 FILES_PER_MANIFEST: Final = 5_000
@@ -48,6 +57,10 @@ ROWS_PER_FILE: Final = 100
 WARM_ROUNDS: Final = 3
 GOAL_COLD, GOAL_WARM = 10.0, 3.0
 DAYS: Final = 400
+FILES_TO_WARM_UP: Final = 200
+SELECTIVITIES: Final = 3
+CACHE_BYTES: Final = Settings().plan_cache_bytes_max
+MARK: Final = b'"data-file"'
 
 
 def made_table(folder: Path, count: int, per_manifest: int) -> str:
@@ -114,15 +127,14 @@ def filters(count: int) -> dict[str, Any]:
 class Ours:
     """A server, as far as planning goes."""
 
-    def __init__(self, folder: Path, path: str, *, keeps: bool) -> None:
-        store = LocalStore(folder, fsync="never")
-        settings = Settings(plan_store_bytes_max=(1 << 30) if keeps else 0)
+    def __init__(self, catalog: Path, folder: Path, path: str, *, cache_bytes_max: int = CACHE_BYTES) -> None:
+        store, tables = LocalStore(catalog, fsync="never"), LocalStore(folder, fsync="never")
         self.workspace = Workspace(
             store=store,
             layout=Layout(),
             clock=SystemClock(),
-            settings=settings,
-            locations=Locations(f"file://{folder}", store, open_store=lambda _: store),
+            settings=Settings(plan_cache_bytes_max=cache_bytes_max),
+            locations=Locations(f"file://{folder}", tables, open_store=lambda _: tables),
         )
         self._metadata = decode_table_metadata(Path(path).read_bytes())
         self._manifests = Manifests(self.workspace, [f"file://{folder}"])
@@ -132,13 +144,15 @@ class Ours:
         settings = self.workspace.settings
         request = decode_scan_request(msgspec.json.encode({"filter": wanted}))
         limits = Limits(settings.plan_inline_files_max, settings.plan_task_files, looking_seconds_max=600)
-        selecting = Selecting(scan_of(request, self._metadata), self._metadata, self._manifests)
-        answered = await run_plan("p", selecting, limits)
-        size, files = len(answered.fields), answered.fields.count(b'"data-file"')
+        plan_id = self.workspace.clock.new_id()
+        scan = scan_of(request, self._metadata)
+        selecting = Selecting(scan, self._metadata, self._manifests, plan_id=plan_id)
+        answered = await run_plan(plan_id, selecting, limits)
+        size, files = len(answered.fields), answered.fields.count(MARK)
         for token in answered.plan_tasks:
             body = await run_task(selecting, decoded_task(token))
             size += len(body)
-            files += body.count(b'"data-file"')
+            files += body.count(MARK)
         return files, size
 
 
@@ -148,56 +162,87 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begin, found
 
 
-def measure_ours(folder: Path, path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    """Cold, then warm in the same process; then a server that finds what was kept. Run in a process of its own."""
+def peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def measure_ours(
+    catalog: Path,
+    path: str,
+    wanted: Any,  # noqa: ANN401 - a filter is any JSON
+    *,
+    rounds: int,
+    cache_bytes_max: int = CACHE_BYTES,
+) -> dict[str, Any]:
+    """The first plan, then the same again. Run in a process of its own."""
 
     async def run() -> dict[str, Any]:
-        # Arrow looks for pandas when it is first used; that is no part of planning.
-        await Ours(folder, path, keeps=False).plan({"type": "eq", "term": "id", "value": -1})
-        cold = Ours(folder, path, keeps=True)
+        with tempfile.TemporaryDirectory() as warming:
+            tiny = made_table(Path(warming) / "t", FILES_TO_WARM_UP, FILES_TO_WARM_UP)
+            await Ours(Path(warming) / "c", Path(warming) / "t", tiny).plan(wanted=True)
+        server = Ours(catalog, Path(path).parent.parent, path, cache_bytes_max=cache_bytes_max)
+        before = peak_mb()
         cpu, begin = time.process_time(), time.perf_counter()
-        files, size = await cold.plan(wanted)
-        cold_seconds, cold_cpu = time.perf_counter() - begin, time.process_time() - cpu
-        await cold.workspace.background.drain()
-        warm: list[float] = []
+        files, size = await server.plan(wanted)
+        first, first_cpu = time.perf_counter() - begin, time.process_time() - cpu
+        await server.workspace.background.drain()
+        again: list[float] = []
         cpu = time.process_time()
-        for _ in range(WARM_ROUNDS):
+        for _ in range(rounds):
             begin = time.perf_counter()
-            await cold.plan(wanted)
-            warm.append(time.perf_counter() - begin)
-        warm_cpu = (time.process_time() - cpu) / WARM_ROUNDS
-        beside = Ours(folder, path, keeps=True)
-        begin = time.perf_counter()
-        await beside.plan(wanted)
-        beside_seconds = time.perf_counter() - begin
-        await beside.workspace.background.drain()
+            await server.plan(wanted)
+            again.append(time.perf_counter() - begin)
+        again_cpu = (time.process_time() - cpu) / max(1, rounds)
         return {
             "files": files,
             "json bytes": size,
-            "cold s": cold_seconds,
-            "beside s": beside_seconds,
-            "warm s": min(warm),
-            "cold CPU s": cold_cpu,
-            "warm CPU s": warm_cpu,
-            "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "first s": first,
+            "first CPU s": first_cpu,
+            "again s": min(again, default=0.0),
+            "again CPU s": again_cpu,
+            "before MB": before,
+            "peak MB": peak_mb(),
         }
 
     return asyncio.run(run())
 
 
-def ours_apart(folder: Path, path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    command = [sys.executable, "-m", "bench.planning", "--measure", str(folder), path, json.dumps(wanted)]
+def measure_pyiceberg(path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+    """The first plan. Run in a process of its own."""
+    with tempfile.TemporaryDirectory() as warming:
+        tiny = made_table(Path(warming), FILES_TO_WARM_UP, FILES_TO_WARM_UP)
+        list(StaticTable.from_metadata(tiny).scan().plan_files())
+    table = StaticTable.from_metadata(path)
+    scan = table.scan() if wanted is True else table.scan(row_filter=BooleanExpression.model_validate(wanted))
+    cpu = time.process_time()
+    seconds, files = timed(lambda: sum(1 for _ in scan.plan_files()))
+    return {"files": files, "s": seconds, "CPU s": time.process_time() - cpu, "peak MB": peak_mb()}
+
+
+def apart(*arguments: str) -> dict[str, Any]:
+    """What a process of its own measures."""
+    command = [sys.executable, "-m", "bench.planning", "--measure", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def measure_pyiceberg(path: str, wanted: Any) -> tuple[float, float, int]:  # noqa: ANN401 - a filter is any JSON
-    table = StaticTable.from_metadata(path)
-    scan = table.scan() if wanted is True else table.scan(row_filter=BooleanExpression.model_validate(wanted))
-    cpu = time.process_time()
-    seconds, tasks = timed(lambda: list(scan.plan_files()))
-    return seconds, time.process_time() - cpu, len(tasks)
+def ours_apart(path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+    told = json.dumps(wanted)
+    with tempfile.TemporaryDirectory() as catalog:
+        cold = apart("ours", path, told, catalog, str(WARM_ROUNDS))
+        beside = apart("ours", path, told, catalog, "0")
+    return {
+        "files": cold["files"],
+        "json bytes": cold["json bytes"],
+        "cold s": cold["first s"],
+        "beside s": beside["first s"],
+        "warm s": cold["again s"],
+        "cold CPU s": cold["first CPU s"],
+        "warm CPU s": cold["again CPU s"],
+        "before MB": cold["before MB"],
+        "peak MB": cold["peak MB"],
+    }
 
 
 def measure_java(java: JavaPlanner, path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
@@ -209,35 +254,78 @@ def measure_java(java: JavaPlanner, path: str, wanted: Any) -> dict[str, Any]:  
     return {"files": files, "cold s": cold, "warm s": min(warm), "warm CPU s": warm_cpu}
 
 
+class Served:
+    """A server on which the table is registered, and one connection to it."""
+
+    def __init__(self, server: ServerProcess, path: str) -> None:
+        self._client = httpx.Client(base_url=f"{server.url}/v1", timeout=600)
+        self._ask("/namespaces", {"namespace": ["db"]})
+        self._ask("/namespaces/db/register", {"name": "t", "metadata-location": f"file://{path}"})
+
+    def _ask(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - any JSON
+        answer = self._client.post(path, json=body)
+        answer.raise_for_status()
+        return answer.content
+
+    def plan(self, wanted: Any) -> int:  # noqa: ANN401 - a filter is any JSON
+        """How many files are planned."""
+        body = self._ask("/namespaces/db/tables/t/plan", {"filter": wanted})
+        files = body.count(MARK)
+        for token in msgspec.json.decode(body)["plan-tasks"]:
+            files += self._ask("/namespaces/db/tables/t/tasks", {"plan-task": token}).count(MARK)
+        return files
+
+
+def measure_http(served: Served, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+    """The same scan again; the first one may be as cold as it likes."""
+    files = served.plan(wanted)
+    return {"files": files, "warm s": min(timed(lambda: served.plan(wanted))[0] for _ in range(WARM_ROUNDS))}
+
+
 def measured(
     folder: Path, count: int, per_manifest: int, java: JavaPlanner | None, *, with_pyiceberg: bool
-) -> list[dict[str, Any]]:
-    path = made_table(folder, count, per_manifest)
-    found = []
-    for name, wanted in filters(count).items():
-        ours = ours_apart(folder, path, wanted)
-        line: dict[str, Any] = {"files": count, "selectivity": name, "ours": ours}
-        if with_pyiceberg:
-            seconds, cpu, files = measure_pyiceberg(path, wanted)
-            assert files == ours["files"], (files, ours)
-            line |= {"pyiceberg s": seconds, "pyiceberg CPU s": cpu}
-            line["times PyIceberg, cold"] = round(seconds / ours["cold s"], 1)
-            line["times PyIceberg, cold, by CPU"] = round(cpu / ours["cold CPU s"], 1)
-        if java is not None:
-            theirs = measure_java(java, path, wanted)
-            assert theirs["files"] == ours["files"], (theirs, ours)
-            line["java"] = theirs
-            line["times Java, warm"] = round(theirs["warm s"] / ours["warm s"], 1)
-            line["times Java, warm, by CPU"] = round(theirs["warm CPU s"] / ours["warm CPU s"], 1)
-            line["times Java, cold"] = round(theirs["cold s"] / ours["cold s"], 1)
-        found.append(line)
+) -> Iterator[dict[str, Any]]:
+    path = made_table(folder / "table", count, per_manifest)
+    (folder / "served").mkdir()
+    with server_process(folder / "served", "--allow-location", f"file://{folder}", fsync="never") as server:
+        served = Served(server, path)
+        for name, wanted in filters(count).items():
+            line: dict[str, Any] = {"files": count, "selectivity": name, "ours": ours_apart(path, wanted)}
+            line["http"] = measure_http(served, wanted)
+            if with_pyiceberg:
+                line["pyiceberg"] = apart("pyiceberg", path, json.dumps(wanted))
+            if java is not None:
+                line["java"] = measure_java(java, path, wanted)
+            yield line | compared(line)
+
+
+def compared(line: dict[str, Any]) -> dict[str, Any]:
+    """How many times as fast we are; all planners have to come to the same number of files."""
+    ours, found = line["ours"], {}
+    for other in ("http", "pyiceberg", "java"):
+        assert line.get(other, ours)["files"] == ours["files"], line
+    if "pyiceberg" in line:
+        found["times PyIceberg, cold"] = round(line["pyiceberg"]["s"] / ours["cold s"], 1)
+        found["times PyIceberg, cold, by CPU"] = round(line["pyiceberg"]["CPU s"] / ours["cold CPU s"], 1)
+    if "java" in line:
+        found["times Java, warm"] = round(line["java"]["warm s"] / ours["warm s"], 1)
+        found["times Java, warm, by CPU"] = round(line["java"]["warm CPU s"] / ours["warm CPU s"], 1)
+        found["times Java, cold"] = round(line["java"]["cold s"] / ours["cold s"], 1)
     return found
+
+
+def measure(which: str, path: str, told: str, *rest: str) -> dict[str, Any]:
+    """What a process of its own is asked for."""
+    if which == "pyiceberg":
+        return measure_pyiceberg(path, json.loads(told))
+    catalog, rounds, *cache = rest
+    cache_bytes_max = int(cache[0]) if cache else CACHE_BYTES
+    return measure_ours(Path(catalog), path, json.loads(told), rounds=int(rounds), cache_bytes_max=cache_bytes_max)
 
 
 def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] == "--measure":
-        folder, path, wanted = sys.argv[2:5]
-        print(json.dumps(measure_ours(Path(folder), path, json.loads(wanted))))
+        print(json.dumps(measure(*sys.argv[2:])))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, action="append", help=f"default: {SIZES}")
@@ -250,13 +338,14 @@ def main() -> None:
     lines: list[dict[str, Any]] = []
     sizes = told.files or SIZES
     with Progress() as progress:
-        task = progress.add_task("planning", total=len(sizes))
+        task = progress.add_task("planning", total=len(sizes) * SELECTIVITIES)
         for count in sizes:
             with tempfile.TemporaryDirectory() as folder:
-                lines += measured(
+                for line in measured(
                     Path(folder), count, told.manifest_files, java, with_pyiceberg=not told.without_pyiceberg
-                )
-            progress.advance(task)
+                ):
+                    lines.append(line)
+                    progress.advance(task)
     if java is not None:
         java.close()
     _show(lines)
@@ -282,6 +371,7 @@ def _show(lines: list[dict[str, Any]]) -> None:
         "cold ms",
         "beside ms",
         "warm ms",
+        "HTTP ms",
         "PyIceberg ms",
         "Java warm ms",
         "× PyIceberg (CPU)",
@@ -295,7 +385,8 @@ def _show(lines: list[dict[str, Any]]) -> None:
             round(line["ours"]["cold s"] * 1e3, 1),
             round(line["ours"]["beside s"] * 1e3, 1),
             round(line["ours"]["warm s"] * 1e3, 1),
-            round(line.get("pyiceberg s", 0) * 1e3, 1),
+            round(line["http"]["warm s"] * 1e3, 1),
+            round(line.get("pyiceberg", {}).get("s", 0) * 1e3, 1),
             round(line.get("java", {}).get("warm s", 0) * 1e3, 1),
             f"{line.get('times PyIceberg, cold', '')} ({line.get('times PyIceberg, cold, by CPU', '')})",
             f"{line.get('times Java, warm', '')} ({line.get('times Java, warm, by CPU', '')})",

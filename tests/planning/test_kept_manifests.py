@@ -1,14 +1,18 @@
 """Decoded manifests in memory and beside the catalog: bounded, shared, and never needed."""
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import planning
 from sandur.operations.janitors.plans import PLANS
 from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.planning import kept
 from sandur.operations.planning.kept import PLACE_BYTES_MAX
+from sandur.operations.planning.planning import Failed
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import list_all
 from tests.fakes.spy_store import SpyStore
@@ -76,6 +80,52 @@ async def test_memory_holds_no_more_than_it_may(tmp_path: Path) -> None:
     assert len(await everything(server, await asked(server))) == 600
 
     assert 0 < server.manifests.bytes <= 100_000
+
+
+async def test_a_manifest_is_read_once_however_many_ask_for_it_at_once(tmp_path: Path, spy: SpyStore) -> None:
+    fleet = Fleet(tmp_path, store=spy)
+    server = await fleet.furnish(made_table(fleet.table_folder, 30, 30))
+    spy.reset()
+
+    results = await asyncio.gather(*(asked(server, **WANTED) for _ in range(10)))
+
+    assert {tuple(await everything(server, result)) for result in results} == {("file:///t/data/7.parquet",)}
+    assert sorted(avro_reads(spy)) == sorted(set(avro_reads(spy)))
+
+
+async def test_a_manifest_that_cannot_be_read_is_asked_for_again_the_next_time(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 3))
+    manifest = fleet.table_folder / "metadata" / "m1-0.avro"
+    manifest.rename(manifest.with_suffix(".away"))
+    assert isinstance(await asked(server), Failed)
+
+    manifest.with_suffix(".away").rename(manifest)
+
+    assert len(await everything(server, await asked(server))) == 3
+
+
+async def test_what_plans_selected_is_remembered_within_bounds(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, plan_cache_bytes_max=200_000, plan_inline_files_max=5, plan_task_files=20)
+    server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
+
+    assert len(await everything(server, await asked(server))) == 600
+
+    assert server.manifests.selected.bytes <= 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("selectivity", ["100 %", "1 %"])
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, selectivity: str) -> None:
+    """Ten times as many files, and a cache that holds neither."""
+    peaks = []
+    for count in (30_000, 300_000):
+        path = planning.made_table(tmp_path / str(count), count, 5_000)
+        told = json.dumps(planning.filters(count)[selectivity])
+        measured = planning.apart("ours", path, told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20))
+        peaks.append(measured["peak MB"] - measured["before MB"])
+
+    assert peaks[1] < peaks[0] + 25
 
 
 async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:

@@ -227,6 +227,23 @@ async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: P
     assert first.plan_id == again.plan_id != other.plan_id
 
 
+async def test_a_repeated_request_is_answered_for_the_snapshot_of_the_first_one(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 9)
+    server = await fleet.furnish(table)
+    await asked(server, by=asking(key="k"))
+    table.add_snapshot([MadeManifest(PLAIN, numbered(100, 9))])
+    location = f"file://{table.write(name='v2.metadata.json')}"
+    await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
+
+    again = await asked(fleet.server(), by=asking(key="k"))
+
+    assert sorted(await everything(server, again)) == sorted(paths(0, 9))
+    fleet.clock.advance(11 * 60_000)
+    later = await asked(server, by=asking(key="k"))
+    assert sorted(await everything(server, later)) == sorted(paths(100, 109))
+
+
 @pytest.mark.parametrize("token", ["", "x", "e30", "é", "WzEsInAiLDEsW11d", "A" * 100_000])
 async def test_a_task_that_nobody_gave_out_does_not_exist(tmp_path: Path, token: str) -> None:
     fleet = Fleet(tmp_path)
@@ -260,7 +277,7 @@ def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table() -
     size = entries_per_task(manifests, 128)
     groups = grouped_runs(enumerate(manifests), entries_per_task=size, matched={})
 
-    assert size == 1_000
+    assert size == 10_000
     assert len(groups) == PLAN_TASKS_MAX
     assert sum(run.stop - run.start for group in groups for run in group) == 10_000_000
 

@@ -37,6 +37,7 @@ from sandur.operations.caches import (
 )
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
+from sandur.operations.planning.remembering import ManifestMemory
 from sandur.operations.planning.under_way import SCANS_MAX, Answered, UnderWay, size_of
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
@@ -79,7 +80,7 @@ class Workspace:
         self.locations = locations
         self.background = background or Background()
         self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
-        self.manifests: RecentBytes[tuple[str, str], Any] = RecentBytes(settings.plan_cache_bytes_max)
+        self.manifests = ManifestMemory(settings.plan_cache_bytes_max)
         self.plans: UnderWay[Answered] = UnderWay(size_of)
         self.scans: Recent[str, Any] = Recent(SCANS_MAX)
         self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array, Values, kind_of, no_values
+from sandur.iceberg.expressions.arrays import Array, Mask, Values, kind_of, no_values
 from sandur.iceberg.expressions.values import BYTES, FLOATS, INTEGERS, from_bytes
+from sandur.iceberg.scan.arrow import array_of
 from sandur.iceberg.types import Primitive
 
 EXISTING: Final = 0
@@ -41,93 +42,115 @@ PLAIN: Final[Mapping[str, pa.DataType]] = {
     "content_size_in_bytes": pa.int64(),
 }
 _OF_THE_ENTRY: Final = frozenset({"status", "snapshot_id", "sequence_number"})
+_REQUIRED: Final = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
+_CONTENT_MAX: Final = 2
 _ABSENT_MEANS: Final[Mapping[str, int]] = {"content": 0}
-_PARTITION: Final = "partition."
+PARTITION: Final = "partition."
 _MICROS_PER_DAY: Final = 86_400_000_000
+_WIDTHS: Final = (4, 8)
+_DATE_WIDTH: Final = 4
+_COLUMN_BYTES: Final = 600
 
 Record = Mapping[str, Any]
 
 
 class ManifestColumns:
-    """The live entries of one manifest. `spec_id` and `is_v1` come from the file's own header, when it says so."""
+    """The live entries of one manifest. Columns may be unpacked when they are first asked for."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        self._values: dict[tuple[str, Primitive], Values] = {}
-
-    @property
-    def count(self) -> int:
-        return int(self.batch.num_rows)
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.batch.nbytes) + 2_000
+    def __init__(self, columns: Mapping[str, pa.Array], header: Mapping[str, str], count: int) -> None:
+        self.columns = columns
+        self.header = header
+        self.count = count
 
     @cached_property
     def spec_id(self) -> int | None:
-        found = (self.batch.schema.metadata or {}).get(b"partition-spec-id")
+        """From the file's own header, when it says so."""
+        found = self.header.get("partition-spec-id")
         return None if found is None else int(found)
 
-    @cached_property
-    def places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.batch.schema.names)}
+    @property
+    def size_bytes(self) -> int:
+        """How much memory they take: small ones take more for being columns than for what they hold."""
+        return sum(column.nbytes + _COLUMN_BYTES for column in self.columns.values())
 
     def has(self, name: str) -> bool:
-        return name in self.places
+        return name in self.columns
 
     def column(self, name: str) -> pa.Array:
-        return self.batch.column(self.places[name])
+        return self.columns[name]
 
     def numbers(self, name: str) -> Values:
-        """A column of whole numbers."""
-        return _numbers(self.column(name)) if self.has(name) else _absent_numbers(self.count)
+        """A column of whole numbers; not valid where the manifest has none."""
+        if not self.has(name):
+            return Values(np.zeros(self.count, dtype=np.int64), np.zeros(self.count, dtype=np.bool_))
+        column = self.column(name)
+        return Values(plain_values(column).astype(np.int64, copy=False), validity(column))
 
-    def partition(self, field_id: int, kind: Primitive) -> Values:
-        """The values of a partition field; nulls when the manifest does not have it."""
-        return self._kept(f"{_PARTITION}{field_id}", kind)
-
-    def bound(self, which: str, field_id: int, kind: Primitive) -> Values:
-        """The lower or upper bounds of a column, as values of a type; not valid where there is none."""
-        return self._kept(f"{which}.{field_id}", kind)
-
-    def _kept(self, name: str, kind: Primitive) -> Values:
-        found = self._values.get((name, kind))
-        if found is None:
-            found = typed(self.column(name), kind) if self.has(name) else no_values(kind, self.count)
-            self._values[name, kind] = found
-        return found
+    def typed(self, name: str, kind: Primitive) -> Values:
+        """A column of bounds or partition values, as values of a type; not valid where the manifest has none."""
+        return typed(self.column(name), kind) if self.has(name) else no_values(kind, self.count)
 
     def ids_of(self, which: str) -> list[int]:
         """The columns of which the manifest has this statistic."""
         prefix = f"{which}."
-        return sorted(int(name.removeprefix(prefix)) for name in self.places if name.startswith(prefix))
-
-    @cached_property
-    def told(self) -> list[str]:
-        """The columns that are no statistics."""
-        return [name for name in self.batch.schema.names if name in PLAIN or name.startswith(_PARTITION)]
+        return sorted(int(name.removeprefix(prefix)) for name in self.columns if name.startswith(prefix))
 
 
-def _absent_numbers(count: int) -> Values:
-    return Values(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_))
+def checked(found: ManifestColumns) -> ManifestColumns:
+    """The same columns; ValueError for entries without what every file has."""
+    for name in _REQUIRED:
+        if found.column(name).null_count:
+            raise ValueError(f"an entry has no {name}")
+    content = found.numbers("content").values
+    if len(content) and not 0 <= int(content.min()) <= int(content.max()) <= _CONTENT_MAX:
+        raise ValueError("an entry is neither of data nor of deletes")
+    return found
 
 
-def _numbers(column: pa.Array) -> Values:
-    valid = np.asarray(column.is_valid())
-    filled = column.fill_null(0) if column.null_count else column
-    return Values(np.asarray(filled).astype(np.int64, copy=False), valid)
+def field_id_of(name: str) -> int | None:
+    """The column that a statistic is about; None for a column that is none."""
+    which, _, field_id = name.partition(".")
+    return int(field_id) if which in COUNTS or which in BOUNDS else None
+
+
+def validity(column: pa.Array) -> Mask:
+    """Which values are there."""
+    bits = column.buffers()[0] if column.null_count else None
+    if bits is None:
+        return np.full(len(column), column.null_count == 0)
+    places = slice(column.offset, column.offset + len(column))
+    return np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little", count=places.stop)[places].view(
+        np.bool_
+    )
+
+
+def plain_values(column: pa.Array) -> Array:
+    """The numbers of a column as they lie in memory, whatever stands where there is none."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), dtype=np.int64)
+    content = column.buffers()[1]
+    start, stop = column.offset, column.offset + len(column)
+    if content is None:
+        return np.zeros(len(column), dtype=np.int64)
+    if pa.types.is_boolean(kind):
+        bits = np.unpackbits(np.frombuffer(content, dtype=np.uint8), bitorder="little", count=stop)
+        return bits[start:].view(np.bool_)
+    form = f"<f{kind.bit_width // 8}" if pa.types.is_floating(kind) else f"<i{kind.bit_width // 8}"
+    return np.frombuffer(content, dtype=form)[start:stop]
 
 
 def typed(column: pa.Array, kind: Primitive) -> Values:
     """A stored column as values of a type."""
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+    if is_bytes(column.type):
         return _from_binary(column, kind)
-    valid = np.asarray(column.is_valid())
     if kind_of(kind) == np.dtype(object) and kind.name != "decimal":
         return no_values(kind, len(column))  # A number where the schema wants bytes: nothing is known.
-    filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0) if column.null_count else column
-    values = np.asarray(filled).astype(kind_of(kind), copy=False)
-    return Values(values, valid)
+    return Values(plain_values(column).astype(kind_of(kind), copy=False), validity(column))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _from_binary(column: pa.Array, kind: Primitive) -> Values:
@@ -135,10 +158,9 @@ def _from_binary(column: pa.Array, kind: Primitive) -> Values:
         return _fixed_width(column, kind)
     found = no_values(kind, len(column))
     if kind.name == "string" or kind.name in BYTES:
-        raw = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
-        found.values[:] = raw.fill_null(b"").to_numpy(zero_copy_only=False)
-        return Values(found.values, np.asarray(column.is_valid()))
-    for row, data in enumerate(column.to_pylist()):
+        found.values[:] = [data or b"" for data in column.cast(pa.binary()).to_pylist()]
+        return Values(found.values, validity(column))
+    for row, data in enumerate(column.cast(pa.binary()).to_pylist()):
         value = None if data is None else from_bytes(kind, data)
         if value is not None:
             found.values[row] = value
@@ -149,28 +171,41 @@ def _from_binary(column: pa.Array, kind: Primitive) -> Values:
 def _fixed_width(column: pa.Array, kind: Primitive) -> Values:
     """Numbers in their binary form, each of four or eight bytes; NaN is no number."""
     found = no_values(kind, len(column))
-    offsets, data = binary_parts(column)
-    lengths = np.diff(offsets)
-    valid = np.asarray(column.is_valid())
-    for width in (4, 8):
-        rows = np.flatnonzero(valid & (lengths == width))
-        if not len(rows):
-            continue
-        gathered = data[offsets[rows][:, None] + np.arange(width)]
-        form = f"<f{width}" if kind.name in FLOATS else f"<i{width}"
-        numbers = np.ascontiguousarray(gathered).view(form)[:, 0].astype(kind_of(kind))
-        if width == 4 and kind.name.startswith("timestamp"):  # noqa: PLR2004 - a date that was promoted
-            numbers = numbers * (_MICROS_PER_DAY * (1000 if kind.name.endswith("_ns") else 1))
-        found.values[rows] = numbers
-        found.valid[rows] = True
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width in _WIDTHS:
+        found.values[:] = _of_width(_fixed_bytes(column), kind, column.type.byte_width)
+        found.valid[:] = validity(column)
+    else:
+        flexible = column.cast(pa.binary())
+        offsets, data = binary_parts(flexible)
+        lengths, valid = np.diff(offsets), validity(flexible)
+        for width in _WIDTHS:
+            rows = np.flatnonzero(valid & (lengths == width))
+            if len(rows):
+                gathered = np.ascontiguousarray(data[offsets[rows][:, None] + np.arange(width)])
+                found.values[rows] = _of_width(gathered, kind, width)
+                found.valid[rows] = True
     if kind.name in FLOATS:
         found.valid[np.isnan(found.values)] = False
     return found
 
 
+def _of_width(content: Array, kind: Primitive, width: int) -> Array:
+    form = f"<f{width}" if kind.name in FLOATS else f"<i{width}"
+    numbers = content.reshape(-1).view(form).astype(kind_of(kind), copy=False)
+    if width == _DATE_WIDTH and kind.name.startswith("timestamp"):  # A date that was promoted.
+        return numbers * (_MICROS_PER_DAY * (1000 if kind.name.endswith("_ns") else 1))
+    return numbers
+
+
+def _fixed_bytes(column: pa.Array) -> Array:
+    width = column.type.byte_width
+    content = np.frombuffer(column.buffers()[1], dtype=np.uint8)
+    return content[column.offset * width : (column.offset + len(column)) * width]
+
+
 def binary_parts(column: pa.Array) -> tuple[Array, Array]:
-    """Where each value begins and ends in the bytes, and the bytes."""
-    _, offsets, data = column.buffers()
+    """Where each value of a column of bytes, texts or lists begins and ends, and the bytes that it is a part of."""
+    _, offsets, data, *_ = column.buffers()
     places = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
     return places, content
@@ -185,19 +220,14 @@ def columns_of(
     columns: dict[str, pa.Array] = {}
     for name, kind in PLAIN.items():
         source = live if name in _OF_THE_ENTRY else files
-        columns[name] = pa.array([_plain(one, name) for one in source], type=kind)
+        columns[name] = array_of([_plain(one, name) for one in source], kind)
     for field_id, name, kind in partition:
-        columns[f"{_PARTITION}{field_id}"] = pa.array([_kept(file["partition"].get(name)) for file in files], type=kind)
+        columns[f"{PARTITION}{field_id}"] = array_of([_kept(file["partition"].get(name)) for file in files], kind)
     for which in COUNTS:
         columns |= _spread(which, files, pa.int64())
     for which in BOUNDS:
         columns |= _spread(which, files, pa.binary())
-    return ManifestColumns(batch_of(columns, header))
-
-
-def batch_of(columns: Mapping[str, pa.Array], header: Mapping[str, str]) -> pa.RecordBatch:
-    schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()], metadata=dict(header))
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+    return ManifestColumns(columns, header, len(live))
 
 
 def _plain(record: Record, name: str) -> object:
@@ -218,4 +248,4 @@ def _spread(which: str, files: Sequence[Record], kind: pa.DataType) -> dict[str,
             if values is None:
                 values = found[pair["key"]] = [None] * len(files)
             values[row] = pair["value"]
-    return {f"{which}.{field_id}": pa.array(values, type=kind) for field_id, values in sorted(found.items())}
+    return {f"{which}.{field_id}": array_of(values, kind) for field_id, values in sorted(found.items())}

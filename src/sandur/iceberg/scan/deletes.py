@@ -1,9 +1,13 @@
 """Which delete files apply to a data file: by sequence number, and by partition, path, or everywhere."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Mask
+from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.entries import Entries
 
 DATA_FILE: Final = 0
@@ -65,7 +69,7 @@ class DeleteIndex:
         """The delete files of each of these data files."""
         if self.count == 0:
             return [[] for _ in rows]
-        paths = entries.columns.column("file_path").take(rows).to_pylist()
+        paths = _taken(entries.columns.column("file_path"), rows)
         keys: Sequence[PartitionKey | None] = (
             partition_keys(entries, rows) if self._positions or self._equalities else [None] * len(rows)
         )
@@ -97,10 +101,14 @@ def partition_keys(entries: Entries, rows: Sequence[int]) -> list[PartitionKey]:
         return [(spec_id, ())] * len(rows)
     names = [f"partition.{field.field_id or 0}" for field in entries.spec.fields]
     columns = [
-        entries.columns.column(name).take(rows).to_pylist() if entries.columns.has(name) else [None] * len(rows)
+        _taken(entries.columns.column(name), rows) if entries.columns.has(name) else [None] * len(rows)
         for name in names
     ]
     return [(spec_id, values) for values in zip(*columns, strict=True)]
+
+
+def _taken(column: pa.Array, rows: Sequence[int]) -> list[Any]:
+    return list(column.take(numbers(np.array(rows, dtype=np.int64), None, pa.int64())).to_pylist())
 
 
 def _named_paths(entries: Entries) -> list[str | None]:

@@ -13,7 +13,7 @@ from sandur.iceberg.expressions.predicates import Column, Filter, leaves
 from sandur.iceberg.expressions.projection import inclusive
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.scan.columns import ADDED, ManifestColumns
+from sandur.iceberg.scan.columns import ADDED, PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.types import Primitive
 
@@ -34,6 +34,7 @@ class Entries:
         self.columns = columns
         self.spec = spec
         self.types = types
+        self._values: dict[tuple[str, Primitive], Values] = {}
 
     @property
     def count(self) -> int:
@@ -66,7 +67,14 @@ class Entries:
 
     @property
     def partition_values(self) -> ValuesOf:
-        return lambda column: self.columns.partition(column.id, column.type)
+        return lambda column: self._typed(f"{PARTITION}{column.id}", column.type)
+
+    def _typed(self, name: str, kind: Primitive) -> Values:
+        """Values of a column that may be asked for several times in one scan."""
+        found = self._values.get((name, kind))
+        if found is None:
+            found = self._values[name, kind] = self.columns.typed(name, kind)
+        return found
 
     def selected(self, found: Filter, projected: Filter) -> Mask:
         """Which data files may hold a matching row: by their partition, and by the bounds of their columns."""
@@ -91,8 +99,8 @@ class Entries:
         not_null = np.where(both, total.values - nulls.values, total.values)
         is_only_nan = nans.valid & total.valid & (nans.values == not_null) & (nans.values > 0)
         return Facts(
-            columns.bound("lower_bounds", field_id, column.source),
-            columns.bound("upper_bounds", field_id, column.source),
+            self._typed(f"lower_bounds.{field_id}", column.source),
+            self._typed(f"upper_bounds.{field_id}", column.source),
             may_have_null=~nulls.valid | (nulls.values != 0),
             is_only_null=is_only_null,
             may_have_nan=~nans.valid | (nans.values != 0),

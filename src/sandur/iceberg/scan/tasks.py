@@ -1,23 +1,37 @@
 """File scan tasks as clients get them: JSON with everything that reading a file takes, written column by column."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.expressions.values import Json, Value, from_bytes, spelled
 from sandur.iceberg.raw_json import encode
-from sandur.iceberg.scan.columns import BOUNDS, COUNTS, ManifestColumns
+from sandur.iceberg.scan.arrow import numbers, texts_of
+from sandur.iceberg.scan.columns import BOUNDS, COUNTS, PARTITION, plain_values
 from sandur.iceberg.scan.deletes import DeleteFile, DeleteIndex
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.scan.residuals import Residuals
+from sandur.iceberg.scan.texts import (
+    Part,
+    chosen,
+    joined,
+    list_texts,
+    lowered,
+    number_texts,
+    or_nothing,
+    or_null,
+    quoted,
+    statistic_texts,
+)
 from sandur.iceberg.types import Primitive
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
 _NUMBERS: Final = ("sort_order_id", "content_offset", "content_size_in_bytes")
+_PARTITIONS_SPELLED: Final = 10_000
 _LISTS: Final = ("split_offsets", "equality_ids")
-_NEEDS_ESCAPES: Final = r'["\\\x00-\x1f]'
 
 
 class Tasks:
@@ -27,44 +41,22 @@ class Tasks:
         self._tasks: list[bytes] = []
         self._deletes: list[bytes] = []
         self._places: dict[tuple[int, int], int] = {}
-        self.count = 0
 
-    def add(
-        self, entries: Entries, rows: Sequence[int], texts: pa.Array, residuals: Residuals, deletes: DeleteIndex
-    ) -> None:
-        """The tasks of these files, of which `texts` tells; none of them twice in one answer."""
-        if not rows:
-            return
-        spelled_residuals = pa.array([text.decode() for text in residuals.spelled], type=pa.string())
-        self._tasks.append(
-            _as_one_text(
-                _joined(
-                    '{"data-file":',
-                    texts,
-                    self._references(entries, rows, deletes),
-                    ',"residual-filter":',
-                    spelled_residuals.take(pa.array(residuals.kinds[list(rows)])),
-                    "},",
-                )
-            )
-        )
-        self.count += len(rows)
+    def add(self, text: bytes) -> None:
+        """Tasks, each with a comma behind it; none of them twice in one answer."""
+        self._tasks.append(text)
 
-    def _references(self, entries: Entries, rows: Sequence[int], deletes: DeleteIndex) -> "pa.Array | str":
-        if not deletes.count:
-            return ""
-        found = [b"" if not files else _reference(self._referred(files)) for files in deletes.of(entries, rows)]
-        return pa.array([text.decode() for text in found], type=pa.string())
-
-    def _referred(self, found: Sequence[DeleteFile]) -> list[int]:
-        return [self._place(file) for file in found]
+    def references(self, entries: Entries, rows: Array, deletes: DeleteIndex) -> pa.Array:
+        """What the task of each file says of its deletes."""
+        found = deletes.of(entries, rows.tolist())
+        return texts_of(["" if not files else _reference([self._place(file) for file in files]) for files in found])
 
     def _place(self, file: DeleteFile) -> int:
         key = (id(file.entries), file.row)
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._deletes)
-            self._deletes += file_objects(file.entries, [file.row], frozenset())
+            self._deletes += file_objects(file.entries, [file.row])
         return place
 
     def fields(self) -> bytes:
@@ -73,115 +65,110 @@ class Tasks:
         return b'"file-scan-tasks":[' + b"".join(self._tasks).removesuffix(b",") + b"]" + deletes
 
 
-def _reference(places: Sequence[int]) -> bytes:
-    return b',"delete-file-references":' + encode(places)
+def _reference(places: Sequence[int]) -> str:
+    return ',"delete-file-references":' + encode(places).decode()
 
 
-def _joined(*parts: "pa.Array | str") -> pa.Array:
-    """The parts of every row, one after the other; a text is the same in all of them."""
-    texts = [part if isinstance(part, pa.Array) else pa.scalar(part, type=pa.string()) for part in parts]
-    return pc.binary_join_element_wise(*texts, "")
+def file_objects(entries: Entries, rows: Sequence[int]) -> list[bytes]:
+    """Each of the files as a JSON object, without statistics."""
+    parts = file_parts(entries, np.array(rows, dtype=np.int64), frozenset())
+    return [text.encode() for text in joined(parts).to_pylist()]
 
 
-def _as_one_text(column: pa.Array) -> bytes:
-    """All rows, one right behind the other."""
-    _, offsets, content = column.buffers()
-    places = memoryview(offsets).cast("i")
-    return bytes(memoryview(content)[places[column.offset] : places[column.offset + len(column)]])
+class _Chosen:
+    """Some rows of a manifest's columns."""
+
+    def __init__(self, entries: Entries, rows: Array) -> None:
+        self._columns = entries.columns
+        # In order and without gaps, so that nothing has to be copied.
+        self._is_slice = int(rows[-1]) - int(rows[0]) == len(rows) - 1
+        self._first, self._count = int(rows[0]), len(rows)
+        self._rows = None if self._is_slice else numbers(rows, None, pa.int64())
+
+    def column(self, name: str) -> pa.Array:
+        whole = self._columns.column(name)
+        return whole.slice(self._first, self._count) if self._rows is None else whole.take(self._rows)
 
 
-def file_objects(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> list[bytes]:
-    """Each of the files as a JSON object."""
-    return [text.encode() for text in file_texts(entries, rows, stats_ids).to_pylist()]
-
-
-def file_texts(entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> pa.Array:
-    """Each of the files as a JSON object, in a column of texts."""
-    plain = _taken(entries, rows, with_statistics=bool(stats_ids))
-    contents = pa.array(_CONTENTS, type=pa.string())
-    statistics = _statistics(plain, stats_ids) if stats_ids else ""
-    return _joined(
+def file_parts(entries: Entries, rows: Array, stats_ids: frozenset[int]) -> list[Part]:
+    """Each of the files as a JSON object, in pieces. There is at least one row."""
+    found = _Chosen(entries, rows)
+    return [
         f'{{"spec-id":{entries.spec.spec_id or 0},"content":"',
-        contents.take(plain.column("content")),
+        chosen(_CONTENTS, plain_values(found.column("content"))),
         '","file-path":',
-        _quoted(plain.column("file_path")),
+        *quoted(found.column("file_path")),
         ',"file-format":"',
-        pc.utf8_lower(plain.column("file_format")),
+        lowered(found.column("file_format")),
         '","partition":[',
-        *_partition(entries, plain),
+        *_partition(entries, found),
         '],"file-size-in-bytes":',
-        plain.column("file_size_in_bytes").cast(pa.string()),
+        number_texts(found.column("file_size_in_bytes")),
         ',"record-count":',
-        plain.column("record_count").cast(pa.string()),
-        *_optional(entries, plain, rows),
-        statistics,
+        number_texts(found.column("record_count")),
+        *_optional(entries, found, rows),
+        *_statistics(entries, found, stats_ids),
         "}",
-    )
+    ]
 
 
-def _taken(entries: Entries, rows: Sequence[int], *, with_statistics: bool) -> ManifestColumns:
-    """Some of the rows, and only the columns that are told of."""
-    batch = entries.columns.batch
-    if not with_statistics:
-        batch = batch.select(entries.columns.told)
-    if rows[-1] - rows[0] == len(rows) - 1:  # In order and without gaps, so that nothing has to be copied.
-        return ManifestColumns(batch.slice(rows[0], len(rows)))
-    return ManifestColumns(batch.take(pa.array(rows, type=pa.int64())))
-
-
-def _quoted(texts: pa.Array) -> pa.Array:
-    """Texts as JSON. Hardly any has something in it that has to be escaped."""
-    if pc.any(pc.match_substring_regex(texts, _NEEDS_ESCAPES)).as_py():
-        return pa.array([encode(text).decode() for text in texts.to_pylist()], type=pa.string())
-    return _joined('"', texts, '"')
-
-
-def _optional(entries: Entries, plain: ManifestColumns, rows: Sequence[int]) -> list[pa.Array]:
+def _optional(entries: Entries, found: _Chosen, rows: Array) -> list[Part]:
     """What a file may have beside the rest; columns that are empty are left out."""
-    found: list[tuple[str, pa.Array]] = []
+    parts: list[Part] = []
     for name in (*_NUMBERS, *_LISTS, "referenced_data_file", "key_metadata"):
-        column = plain.column(name)
+        column = found.column(name)
         if column.null_count == len(column):
             continue
         if name in _NUMBERS:
-            found.append((name, column.cast(pa.string())))
+            parts.append(_named(name, [number_texts(column)]))
         elif name in _LISTS:
-            joined = pc.binary_join(column.cast(pa.list_(pa.string())), ",")
-            found.append((name, _joined("[", joined, "]")))
+            parts.append(_named(name, [list_texts(column)]))
         elif name == "key_metadata":
             keys = [None if key is None else encode(key.hex().upper()).decode() for key in column.to_pylist()]
-            found.append((name, pa.array(keys, type=pa.string())))
+            parts.append(_named(name, [texts_of(keys)]))
         else:
-            known = [None if text is None else encode(text).decode() for text in column.to_pylist()]
-            found.append((name, pa.array(known, type=pa.string())))
+            parts.append(_named(name, quoted(column)))
     first = entries.first_row_ids
-    if first.valid.any():
-        chosen = list(rows)
-        numbers = pa.array(first.values[chosen], mask=~first.valid[chosen])
-        found.append(("first_row_id", numbers.cast(pa.string())))
-    empty = pa.scalar("", type=pa.string())
-    return [pc.coalesce(_joined(f',"{name.replace("_", "-")}":', column), empty) for name, column in found]
+    if first.valid[rows].any():
+        parts.append(_named("first_row_id", [number_texts(numbers(first.values[rows], first.valid[rows], pa.int64()))]))
+    return parts
 
 
-def _partition(entries: Entries, plain: ManifestColumns) -> "list[pa.Array | str]":
+def _named(name: str, value: Sequence[Part]) -> Part:
+    """A field with its name; nothing where the value is null."""
+    label = f',"{name.replace("_", "-")}":'
+    if all(isinstance(part, str) for part in value):
+        return label + "".join(str(part) for part in value)
+    return or_nothing(joined([label, *value]))
+
+
+def _partition(entries: Entries, found: _Chosen) -> list[Part]:
     """The partition values in the order of the spec's fields, with commas between them."""
-    found: list[pa.Array | str] = []
+    parts: list[Part] = []
     for field in entries.spec.fields:
         field_id = field.field_id or 0
-        name = f"partition.{field_id}"
-        if found:
-            found.append(",")
-        found.append(_partition_texts(plain.column(name), entries.types.get(field_id)) if plain.has(name) else "null")
-    return found
+        name = f"{PARTITION}{field_id}"
+        if parts:
+            parts.append(",")
+        has = entries.columns.has(name)
+        parts.append(_partition_texts(found.column(name), entries.types.get(field_id)) if has else "null")
+    return parts
 
 
-def _partition_texts(column: pa.Array, kind: Primitive | None) -> pa.Array:
+def _partition_texts(column: pa.Array, kind: Primitive | None) -> Part:
     """Every value is spelled once, however many files have it."""
     encoded = column.dictionary_encode()
-    texts = pa.array(
-        [encode(_partition_value(kind, value)).decode() for value in encoded.dictionary.to_pylist()], type=pa.string()
-    )
-    return pc.coalesce(texts.take(encoded.indices), pa.scalar("null", type=pa.string()))
+    words = [_partition_text(kind, value) for value in encoded.dictionary.to_pylist()]
+    if not words:
+        return "null"
+    if not column.null_count:
+        return chosen(words, plain_values(encoded.indices))
+    return or_null(texts_of(words).take(encoded.indices))
+
+
+@lru_cache(maxsize=_PARTITIONS_SPELLED, typed=True)
+def _partition_text(kind: Primitive | None, value: Value) -> str:
+    return encode(_partition_value(kind, value)).decode()
 
 
 def _partition_value(kind: Primitive | None, value: Value) -> Json:
@@ -193,16 +180,29 @@ def _partition_value(kind: Primitive | None, value: Value) -> Json:
     return value if kind is None else spelled(kind, value)
 
 
-def _statistics(plain: ManifestColumns, stats_ids: frozenset[int]) -> pa.Array:
+def _statistics(entries: Entries, found: _Chosen, stats_ids: frozenset[int]) -> list[Part]:
     """Counts, and bounds as the hex of their binary form, which is what clients read."""
-    rows: list[dict[str, dict[str, list[Json]]]] = [{} for _ in range(plain.count)]
-    for which in (*COUNTS, *BOUNDS):
-        for field_id in plain.ids_of(which):
-            if field_id not in stats_ids:
-                continue
-            for row, value in zip(rows, plain.column(f"{which}.{field_id}").to_pylist(), strict=True):
-                if value is not None:
-                    pairs = row.setdefault(which.replace("_", "-"), {"keys": [], "values": []})
-                    pairs["keys"].append(field_id)
-                    pairs["values"].append(value.hex().upper() if isinstance(value, bytes) else value)
-    return pa.array(["," + encode(row).decode()[1:-1] if row else "" for row in rows], type=pa.string())
+    parts: list[Part] = []
+    for which in (*COUNTS, *BOUNDS) if stats_ids else ():
+        ids = [field_id for field_id in entries.columns.ids_of(which) if field_id in stats_ids]
+        columns = [found.column(f"{which}.{field_id}") for field_id in ids]
+        if any(column.null_count for column in columns):
+            parts.append(_with_gaps(which, ids, columns))
+        elif columns:
+            keys = ",".join(map(str, ids))
+            parts.append(f',"{which.replace("_", "-")}":{{"keys":[{keys}],"values":[')
+            for place, column in enumerate(columns):
+                parts += [",", *statistic_texts(column)] if place else statistic_texts(column)
+            parts.append("]}")
+    return parts
+
+
+def _with_gaps(which: str, ids: Sequence[int], columns: Sequence[pa.Array]) -> pa.Array:
+    """One kind of statistic, where not every file has it of every column."""
+    texts: list[str] = []
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        pairs = [(field_id, value) for field_id, value in zip(ids, values, strict=True) if value is not None]
+        told = [value.hex().upper() if isinstance(value, bytes) else value for _, value in pairs]
+        text = encode({"keys": [field_id for field_id, _ in pairs], "values": told}).decode()
+        texts.append(f',"{which.replace("_", "-")}":{text}' if pairs else "")
+    return texts_of(texts)

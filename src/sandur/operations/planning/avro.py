@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from sandur.errors import Invalid
-from sandur.iceberg.scan.columns import ManifestColumns, columns_of
+from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
 from sandur.iceberg.scan.container import Container, opened
-from sandur.iceberg.scan.decoding import decoded_columns, manifest_columns
+from sandur.iceberg.scan.decoding import decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
 
@@ -52,9 +52,10 @@ def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
         container = opened(data)
         fields = partition_fields(container.schema)
         try:
-            return manifest_columns(decoded_columns(container, fields), header_of(container))
+            columns = decoded_columns(container, fields)
+            return checked(ManifestColumns(columns, header_of(container), len(columns["file_path"])))
         except Unreadable:
-            return columns_of(_records(container), fields, header_of(container))
+            return checked(columns_of(_records(container), fields, header_of(container)))
     except _BROKEN as error:
         raise _unreadable("manifest", location, error) from error
 

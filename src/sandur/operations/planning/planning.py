@@ -68,7 +68,7 @@ Result = Submitted | Cancelled | Failed | Completed
 
 async def plan_table_scan(
     workspace: Workspace, identifier: Identifier, scan_request: ScanRequest, request: Request
-) -> Submitted | Failed | Completed:
+) -> Result:
     """Plan a scan of the table as it is now. What takes too long is answered as submitted, and worked on behind it."""
     document = await current_document(workspace, identifier)
     scan = scan_of(scan_request, document.metadata)
@@ -86,10 +86,12 @@ async def plan_table_scan(
         expires_ms=now_ms + ttl_ms(workspace),
     )
     # Kept before it is answered: a plan that a client knows of is there, whichever server is asked next.
-    result, _ = await both(
+    result, is_kept = await both(
         _worked_out(workspace, identifier, plan, scan, document.metadata), keep_plan(workspace, plan)
     )
-    return result
+    if is_kept:
+        return result
+    return await fetch_planning_result(workspace, identifier, plan.plan_id, principal=plan.principal)
 
 
 async def fetch_planning_result(
@@ -112,7 +114,7 @@ async def cancel_planning(workspace: Workspace, identifier: Identifier, plan_id:
         held = await _plan_of_table(workspace, identifier, plan_id, principal)
         if held.value.state == "cancelled":
             return
-        workspace.plans.give_up(plan_id)
+        workspace.plans.give_up(held.value.work_id)
         try:
             gone = replace(held.value, state="cancelled", request=ScanRequest())
             await plan_cell(workspace, plan_id).swap(gone, expected=held.version)
@@ -131,9 +133,9 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
     if plan.state == "cancelled" or plan.snapshot_id != task.snapshot_id:
         raise no_such_task(token)
     selecting: Selecting | None = workspace.scans.get(plan.plan_id)
-    if selecting is None:
+    if selecting is None or not selecting.is_of(plan.snapshot_id):
         document, scan = await _pinned(workspace, identifier, plan)
-        selecting = await _selecting(workspace, identifier, scan, document.metadata)
+        selecting = await _selecting(workspace, identifier, plan, scan, document.metadata)
         workspace.scans[plan.plan_id] = selecting
     # A task that asks for more than any that was given out is nobody's.
     if entries_asked(task) > TASK_SLACK * entries_per_task(await selecting.listed(), plan.entries_per_task):
@@ -171,8 +173,11 @@ async def _pinned(workspace: Workspace, identifier: Identifier, plan: Plan) -> t
     return document, scan if plan.snapshot_id is not None else replace(scan, snapshot=None)
 
 
-async def _selecting(workspace: Workspace, identifier: Identifier, scan: Scan, metadata: TableMetadata) -> Selecting:
-    return Selecting(scan, metadata, Manifests(workspace, await allowed_roots(workspace, identifier.catalog)))
+async def _selecting(
+    workspace: Workspace, identifier: Identifier, plan: Plan, scan: Scan, metadata: TableMetadata
+) -> Selecting:
+    manifests = Manifests(workspace, await allowed_roots(workspace, identifier.catalog))
+    return Selecting(scan, metadata, manifests, plan_id=plan.plan_id)
 
 
 async def _worked_out(
@@ -184,10 +189,14 @@ async def _worked_out(
     limits = Limits(settings.plan_inline_files_max, plan.entries_per_task, wait_seconds / 2)
 
     async def work() -> Answered:
-        return await run_plan(plan.plan_id, await _selecting(workspace, identifier, scan, metadata), limits)
+        selecting = await _selecting(workspace, identifier, plan, scan, metadata)
+        answered = await run_plan(plan.plan_id, selecting, limits)
+        if answered.plan_tasks:
+            workspace.scans[plan.plan_id] = selecting
+        return answered
 
     try:
-        answered = await workspace.plans.worked_on(plan.plan_id, work, wait_seconds=wait_seconds)
+        answered = await workspace.plans.worked_on(plan.work_id, work, wait_seconds=wait_seconds)
     except SandurError as error:
         return _failed_or_raised(plan.plan_id, error)
     return Submitted(plan.plan_id) if answered is None else Completed(plan.plan_id, answered)

@@ -35,6 +35,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int
     event_id: str = ""
 
+    @property
+    def work_id(self) -> str:
+        """What tells the work on a plan from other work: an id may come back for a later snapshot, with a key."""
+        return f"{self.plan_id}@{self.snapshot_id}"
+
 
 def plan_cell(workspace: Workspace, plan_id: str) -> Cell[Plan]:
     return Cell(workspace.store, workspace.layout.operational(FOLDER, plan_id), Plan, workspace.clock)
@@ -53,12 +58,20 @@ def ttl_ms(workspace: Workspace) -> int:
     return max(TTL_MS_MIN, seconds_of(workspace.settings.plan_ttl) * 1_000)
 
 
-async def keep_plan(workspace: Workspace, plan: Plan) -> None:
-    """Write the plan; one that is there already was written by an earlier try of the same request."""
+async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
+    """Write the plan. False when an earlier try of the same request has written one that lasts: that one stands."""
+    cell = plan_cell(workspace, plan.plan_id)
     try:
-        await plan_cell(workspace, plan.plan_id).create(plan)
+        await cell.create(plan)
     except SwapLost:
-        return
+        held = await cell.read()
+        if held is None or held.value.expires_ms > plan.created_ms:
+            return False
+        try:
+            await cell.swap(plan, expected=held.version)
+        except SwapLost:
+            return False
+    return True
 
 
 async def found_plan(workspace: Workspace, plan_id: str, *, principal: str) -> Held[Plan]:

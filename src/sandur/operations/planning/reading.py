@@ -1,6 +1,7 @@
 """Manifest lists and manifests, read when they are needed and kept as they were decoded: they never change."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -8,14 +9,20 @@ from sandur.catalog.locations import checked_location
 from sandur.errors import Invalid, NotFound
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.iceberg.scan.packing import Packed, packed, unpacked
+from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.snapshots import Snapshot
+from sandur.operations.caches import RecentBytes
 from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
 from sandur.operations.planning.kept import ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
+from sandur.operations.planning.remembering import Remembered
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
 READS_AT_ONCE: Final = 8
-DECODED_AT_ONCE: Final = 2
+ENTRIES_AHEAD_MAX: Final = 100_000
+"""Large manifests are read ahead one at a time: they are decoded when they are asked for."""
+
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
 
@@ -26,7 +33,11 @@ class Manifests:
     def __init__(self, workspace: Workspace, roots: Sequence[str]) -> None:
         self._workspace = workspace
         self._roots = roots
-        self._decoding = asyncio.Semaphore(DECODED_AT_ONCE)
+
+    @property
+    def selected(self) -> RecentBytes[tuple[str, str], Selected]:
+        """What plans selected, by plan and manifest."""
+        return self._workspace.manifests.selected
 
     async def listed(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of a snapshot; of an old one, which names them itself, little more than their paths."""
@@ -52,27 +63,35 @@ class Manifests:
 
         `entries` is how many it should have: one with many is looked for beside the catalog first.
         """
-        workspace = self._workspace
+        memory = self._workspace.manifests
         checked_location(location, self._roots)
-        cached: ManifestColumns | None = workspace.manifests.get(("entries", location))
-        if cached is not None:
-            return cached
+        found = memory.columns(location)
+        if found is not None:
+            return found
+        return await asyncio.shield(memory.reading(location, lambda: self._columns(location, entries)))
+
+    def begin(self, manifest: ManifestFile) -> None:
+        """Read a manifest that is likely to be asked for next, unless enough is being read."""
+        memory, location = self._workspace.manifests, manifest.manifest_path
+        if memory.under_way < READS_AT_ONCE and not memory.is_known(location):
+            checked_location(location, self._roots)
+            memory.reading(location, lambda: self._columns(location, manifest.live_files or 0))
+
+    async def _columns(self, location: str, entries: int) -> ManifestColumns:
+        workspace = self._workspace
         key = place_of(workspace, location) if entries >= ENTRIES_MIN else None
         looked = Looked(None, ABSENT) if key is None else await look_in_place(workspace, key, location)
-        found = looked.columns
-        if found is None:
-            found = await self._decoded(location)
-            if key is not None:
-                keeping = put_in_place(workspace, key, location, found, expected=looked.expected)
-                await workspace.background.run("keep a decoded manifest", keeping)
-        workspace.manifests.put(("entries", location), found, found.size_bytes)
-        return found
-
-    async def _decoded(self, location: str) -> ManifestColumns:
+        if looked.packed is not None:
+            workspace.manifests.remember(location, looked.packed)
+            return unpacked(looked.packed)
         data = await self._read(location)
-        # Decoding takes room, several times that of the manifest, and more of it at once is not faster.
-        async with self._decoding:
-            return await asyncio.to_thread(decoded_manifest, data, location=location)
+        async with workspace.manifests.decoding:
+            columns, remembered = await asyncio.to_thread(_decoded, data, location)
+        workspace.manifests.remember(location, remembered)
+        if key is not None and isinstance(remembered, Packed):
+            keeping = put_in_place(workspace, key, location, remembered, expected=looked.expected)
+            await workspace.background.run("keep a decoded manifest", keeping)
+        return columns
 
     async def _read(self, location: str) -> bytes:
         data = await self._workspace.locations.read(location)
@@ -87,22 +106,35 @@ class Manifests:
 
         Who stops early leaves what is being read to be finished and kept: it is likely to be asked for next.
         """
-        ahead: list[asyncio.Task[ManifestColumns]] = []
-        following = iter(manifests)
+        ahead: deque[asyncio.Task[ManifestColumns]] = deque()
+        following = deque(manifests)
+        entries = 0
         try:
             for manifest in manifests:
-                while len(ahead) < READS_AT_ONCE and (one := next(following, None)) is not None:
+                while following and (not ahead or _has_room(len(ahead), entries, following[0])):
+                    one = following.popleft()
+                    entries += one.live_files or 0
                     ahead.append(asyncio.ensure_future(self.columns(one.manifest_path, entries=one.live_files or 0)))
-                yield manifest, await ahead.pop(0)
-        except asyncio.CancelledError:
-            for task in ahead:
-                task.cancel()
-            raise
+                found = await ahead.popleft()
+                entries -= manifest.live_files or 0
+                yield manifest, found
         finally:
-            waiting = [task for task in ahead if not task.cancelling()]
-            if waiting:
-                await self._workspace.background.run("read ahead", _ended(waiting))
+            for task in ahead:
+                _stop_waiting(task)
 
 
-async def _ended(tasks: Sequence["asyncio.Task[ManifestColumns]"]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:
+    if task.done() and not task.cancelled():
+        task.exception()  # Looked at, so that asyncio does not report it.
+    else:
+        task.cancel()
+
+
+def _has_room(ahead: int, entries: int, manifest: ManifestFile) -> bool:
+    return ahead < READS_AT_ONCE and entries + (manifest.live_files or 0) <= ENTRIES_AHEAD_MAX
+
+
+def _decoded(data: bytes, location: str) -> tuple[ManifestColumns, Remembered]:
+    """The columns of a manifest, and what is to be remembered of it."""
+    columns = decoded_manifest(data, location=location)
+    return columns, packed(columns) if columns.count >= ENTRIES_MIN else columns

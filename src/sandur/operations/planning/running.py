@@ -1,19 +1,17 @@
 """Working a plan out: small results in the answer itself, large ones as tasks, nothing in both."""
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from sandur.iceberg.scan.columns import ManifestColumns
+from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
+from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.scan.tasks import Tasks
-from sandur.operations.planning.selecting import Selected, Selecting
+from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.under_way import Answered
-
-ENTRIES_AT_ONCE: Final = 2_000
 
 
 class Limits(NamedTuple):
@@ -35,99 +33,87 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
     listed = await selecting.listed()
     looked = await _look(selecting, listed, limits)
     if looked.is_complete:
-        return Answered(await _inline(selecting, listed, looked.selected), ())
+        return Answered(looked.tasks.fields(), ())
     places = {manifest.manifest_path: place for place, manifest in enumerate(listed)}
     waiting = [
-        (places[manifest.manifest_path], manifest)
-        for manifest in looked.to_open
-        if manifest.manifest_path not in looked.without_match
+        (places[path], manifest)
+        for path, manifest in selecting.to_open(listed).items()
+        if path not in looked.matched or len(looked.matched[path])
     ]
-    matched = {places[found.entries.manifest.manifest_path]: found.rows for found in looked.selected}
+    matched = {places[path]: rows for path, rows in looked.matched.items()}
     size = entries_per_task(listed, limits.entries_per_task)
     groups = grouped_runs(waiting, entries_per_task=size, matched=matched)
     return Answered(Tasks().fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups])
 
 
-async def _selected(selecting: Selecting, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
-    """What a scan selects of a manifest; a long one is looked through beside the event loop."""
-    found = selecting.remembered(manifest)
-    if found is None:
-        if columns.count <= ENTRIES_AT_ONCE:
-            found = selecting.selected(manifest, columns)
-        else:
-            found = await asyncio.to_thread(selecting.selected, manifest, columns)
-        selecting.remember(found)
-    return found
-
-
 class _Looked(NamedTuple):
-    """What was seen of the manifests before it was enough."""
+    """What was seen of the manifests before it was enough: the rows that match in each, and their tasks if complete."""
 
-    to_open: Sequence[ManifestFile]
-    selected: Sequence[Selected]
-    without_match: frozenset[str]
+    matched: Mapping[str, Array]
+    tasks: Tasks
     is_complete: bool
 
 
 async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Limits) -> _Looked:
-    """Look through the manifests until all are seen, or too many files match, or too much time has passed."""
+    """Look through the manifests until all are seen, or too many files match, or too much time has passed.
+
+    Tasks are written as their files are found, so that no more than a few manifests are in memory.
+    """
     to_open = selecting.to_open(listed)
-    selected: list[Selected] = []
-    without_match: list[str] = []
-    matches = seen = rows = 0
+    matched: dict[str, Array] = {}
+    tasks = Tasks()
+    matches = rows = 0
     # A delete takes rows away that were counted: then no number of files is surely enough.
     rows_wanted = None if any(manifest.content == DELETES for manifest in listed) else selecting.scan.min_rows
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + limits.looking_seconds_max
-    async with aclosing(selecting.each(to_open)) as manifests:
+    async with aclosing(selecting.each(to_open.values())) as manifests:
         async for manifest, columns in manifests:
-            found = await _selected(selecting, manifest, columns)
-            seen += 1
-            if found.rows:
-                selected.append(found)
-                matches += len(found.rows)
-            else:
-                without_match.append(manifest.manifest_path)
+            found = await selecting.found(manifest, columns)
+            matched[manifest.manifest_path] = found.rows
+            matches += len(found.rows)
+            if matches > limits.inline_files_max:
+                selecting.remember(found)
+                return _Looked(matched, tasks, is_complete=False)
+            if len(found.rows):
+                found.write_all(tasks, await selecting.deletes(listed))
             rows += selecting.certain_rows(found)
             if rows_wanted and rows >= rows_wanted:
-                return _Looked(
-                    to_open, selected, frozenset(without_match), is_complete=matches <= limits.inline_files_max
-                )
-            if matches > limits.inline_files_max or loop.time() > ends_at:
+                return _Looked(matched, tasks, is_complete=True)
+            if loop.time() > ends_at:
                 break
-    is_complete = seen == len(to_open) and matches <= limits.inline_files_max
-    return _Looked(to_open, selected, frozenset(without_match), is_complete)
-
-
-async def _inline(selecting: Selecting, listed: Sequence[ManifestFile], selected: Sequence[Selected]) -> bytes:
-    deletes = await selecting.deletes(listed) if selected else None
-    tasks = Tasks()
-
-    def add() -> bytes:
-        for found in selected:
-            if deletes is not None:
-                tasks.add(found.entries, found.rows, found.texts, found.residuals(selecting.scan.filter), deletes)
-        return tasks.fields()
-
-    return await asyncio.to_thread(add)
+    return _Looked(matched, tasks, is_complete=len(matched) == len(to_open))
 
 
 async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     """The files behind a task, as fields of a JSON object. Runs that lead nowhere are empty."""
     listed = await selecting.listed()
-    can_match = {manifest.manifest_path for manifest in selecting.to_open(listed)}
-    runs = [run for run in task.runs if run.place < len(listed) and listed[run.place].manifest_path in can_match]
-    deletes = await selecting.deletes(listed) if runs else None
-    tasks = Tasks()
+    can_match = selecting.to_open(listed)
     by_path: dict[str, list[Run]] = {}
-    for run in runs:
-        by_path.setdefault(listed[run.place].manifest_path, []).append(run)
-    wanted = [listed[found[0].place] for found in by_path.values()]
-    async for manifest, columns in selecting.each(wanted):
-        found = await _selected(selecting, manifest, columns)
-        for run in by_path[manifest.manifest_path]:
-            start, stop = bisect_left(found.rows, run.start), bisect_left(found.rows, run.stop)
-            if start < stop and deletes is not None:
-                texts = found.texts.slice(start, stop - start)
-                tasks.add(found.entries, found.rows[start:stop], texts, found.residuals(selecting.scan.filter), deletes)
+    for run in task.runs:
+        path = listed[run.place].manifest_path if run.place < len(listed) else ""
+        if path in can_match:
+            by_path.setdefault(path, []).append(run)
+    tasks = Tasks()
+    if not by_path:
+        return tasks.fields()
+    deletes = await selecting.deletes(listed)
+    async with aclosing(_selected(selecting, [can_match[path] for path in by_path])) as found:
+        async for one in found:
+            for run in by_path[one.entries.manifest.manifest_path]:
+                one.write(tasks, run.start, run.stop, deletes)
     return tasks.fields()
+
+
+async def _selected(selecting: Selecting, manifests: Sequence[ManifestFile]) -> AsyncGenerator[Selected]:
+    """What a scan selects of each manifest, remembered where that was a moment ago."""
+    remembered = {manifest.manifest_path: selecting.remembered(manifest) for manifest in manifests}
+    for found in remembered.values():
+        if found is not None:
+            yield found
+    missing = [manifest for manifest in manifests if remembered[manifest.manifest_path] is None]
+    async with aclosing(selecting.each(missing)) as opened:
+        async for manifest, columns in opened:
+            selected = await selecting.found(manifest, columns)
+            selecting.remember(selected)
+            yield selected

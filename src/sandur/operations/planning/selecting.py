@@ -1,12 +1,12 @@
 """One scan of one table: its manifests, its deletes, and the files that it has to read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Mask
 from sandur.iceberg.expressions.predicates import Filter
@@ -23,52 +23,30 @@ from sandur.iceberg.scan.manifests import (
     partition_types,
 )
 from sandur.iceberg.scan.requests import Scan
-from sandur.iceberg.scan.residuals import Residuals, residuals
-from sandur.iceberg.scan.tasks import file_texts
+from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.caches import Recent
 from sandur.operations.planning.reading import Manifests
 
-SELECTED_MAX: Final = 2
-
-
-class Selected:
-    """Data files of one manifest that a scan reads: their rows, in order, and each of them as JSON."""
-
-    def __init__(self, entries: Entries, rows: Sequence[int], stats_ids: frozenset[int]) -> None:
-        self.entries = entries
-        self.rows = rows
-        self._stats_ids = stats_ids
-        self._residuals: Residuals | None = None
-
-    def residuals(self, found: Filter) -> Residuals:
-        """What is left of the filter for each entry."""
-        if self._residuals is None:
-            self._residuals = residuals(found, self.entries)
-        return self._residuals
-
-    @cached_property
-    def texts(self) -> pa.Array:
-        """Made for all files at once: the tasks of a manifest are mostly fetched one after the other."""
-        return file_texts(self.entries, self.rows, self._stats_ids)
+ENTRIES_AT_ONCE: Final = 10_000
 
 
 class Selecting:
     """What a scan selects. `place` of a manifest is where it stands in the snapshot's manifest list."""
 
-    def __init__(self, scan: Scan, metadata: TableMetadata, manifests: Manifests) -> None:
+    def __init__(self, scan: Scan, metadata: TableMetadata, manifests: Manifests, *, plan_id: str = "") -> None:
+        """What is selected of a manifest is remembered for a plan that has an id: its tasks are fetched one by one."""
         self.scan = scan
+        self._plan_id = plan_id
         self._metadata = metadata
         self._manifests = manifests
         self._specs = specs_by_id(metadata.specs)
         self._projections = projections(scan.filter, self._specs)
         self._types: dict[int, PartitionTypes] = {}
         self._listed: tuple[ManifestFile, ...] | None = None
-        self._to_open: list[ManifestFile] | None = None
+        self._to_open: dict[str, ManifestFile] | None = None
+        self._following: dict[str, ManifestFile] = {}
         self._deletes: DeleteIndex | None = None
-        # Tasks of one manifest are mostly fetched one after the other.
-        self._selected: Recent[str, Selected] = Recent(SELECTED_MAX)
 
     async def listed(self) -> tuple[ManifestFile, ...]:
         """What `_look_up` finds, once."""
@@ -91,11 +69,16 @@ class Selecting:
                     found.setdefault(manifest.manifest_path, manifest)
         return tuple(found.values())
 
-    def to_open(self, listed: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The data manifests that may have a file for this scan."""
+    def is_of(self, snapshot_id: int | None) -> bool:
+        return (None if self.scan.snapshot is None else self.scan.snapshot.snapshot_id) == snapshot_id
+
+    def to_open(self, listed: Sequence[ManifestFile]) -> Mapping[str, ManifestFile]:
+        """The data manifests that may have a file for this scan, by their paths."""
         if self._to_open is None:
             data = [manifest for manifest in listed if manifest.content == DATA]
-            self._to_open = manifests_to_open(data, self.scan.filter, self._specs)
+            found = manifests_to_open(data, self.scan.filter, self._specs)
+            self._to_open = {manifest.manifest_path: manifest for manifest in found}
+            self._following = {one.manifest_path: other for one, other in pairwise(found)}
         return self._to_open
 
     def entries(self, manifest: ManifestFile, columns: ManifestColumns) -> Entries:
@@ -111,31 +94,39 @@ class Selecting:
 
     def remembered(self, manifest: ManifestFile) -> Selected | None:
         """What was selected of a manifest a moment ago."""
-        return self._selected.get(manifest.manifest_path)
+        return self._manifests.selected.get((self._plan_id, manifest.manifest_path)) if self._plan_id else None
 
     def remember(self, found: Selected) -> None:
-        """Not from other threads, as all that changes what is remembered."""
-        self._selected[found.entries.manifest.manifest_path] = found
+        """Not from other threads, as all that changes what is remembered. The next manifest is read ahead."""
+        path = found.entries.manifest.manifest_path
+        if self._plan_id:
+            self._manifests.selected.put((self._plan_id, path), found, found.size_bytes)
+        if (following := self._following.get(path)) is not None:
+            self._manifests.begin(following)
+
+    async def found(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
+        """The files of a manifest that may hold a matching row; a long one is looked through beside the event loop."""
+        if columns.count <= ENTRIES_AT_ONCE:
+            return self.selected(manifest, columns)
+        return await asyncio.to_thread(self.selected, manifest, columns)
 
     def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
-        return self._select(self.entries(manifest, columns))
-
-    def _select(self, entries: Entries) -> Selected:
+        entries = self.entries(manifest, columns)
         mask = entries.selected(self.scan.filter, self._projected(entries))
         if (appended := self.scan.appended_ids) is not None:
             mask = mask & entries.added_by(appended)
-        return Selected(entries, np.flatnonzero(mask).tolist(), self.scan.stats_ids)
+        return Selected(entries, np.flatnonzero(mask), self.scan.filter, self.scan.stats_ids)
 
-    def each(self, manifests: Sequence[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
+    def each(self, manifests: Iterable[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
         """The manifests with their entries, in order, read ahead."""
-        return self._manifests.each(manifests)
+        return self._manifests.each(tuple(manifests))
 
     def certain_rows(self, found: Selected) -> int:
         """How many rows the files hold at least that match, before deletes; 0 when the filter leaves that open."""
         if self.scan.filter is not True or self.scan.min_rows is None:
             return 0
-        return int(found.entries.columns.numbers("record_count").values[list(found.rows)].sum())
+        return int(found.entries.columns.numbers("record_count").values[found.rows].sum())
 
     def _projected(self, entries: Entries) -> Filter:
         return self._projections.get(entries.spec.spec_id or 0, True)

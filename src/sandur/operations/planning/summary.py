@@ -46,7 +46,7 @@ async def scan_summary(workspace: Workspace, identifier: Identifier, request: Sc
     to_open = selecting.to_open(listed)
     data = [manifest for manifest in listed if manifest.content == DATA]
     files = rows = size = 0
-    async with aclosing(selecting.each(to_open)) as opened:
+    async with aclosing(selecting.each(to_open.values())) as opened:
         async for manifest, columns in opened:
             chosen = selecting.selected(manifest, columns).rows
             files += len(chosen)

@@ -2,17 +2,18 @@
 
 import base64
 import binascii
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from sandur.errors import NotFound
+from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.manifests import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
-PLAN_TASKS_MAX: Final = 10_000
+PLAN_TASKS_MAX: Final = 1_000
 """About how many tasks a plan has at most: the answer that names them all is bounded by it."""
 _VERSION: Final = 1
 _EVERYTHING: Final = 2**31 - 1
@@ -71,7 +72,7 @@ def no_such_task(token: str) -> NotFound:
 
 
 def grouped_runs(
-    manifests: Iterable[tuple[int, ManifestFile]], *, entries_per_task: int, matched: dict[int, Sequence[int]]
+    manifests: Iterable[tuple[int, ManifestFile]], *, entries_per_task: int, matched: Mapping[int, Array]
 ) -> list[list[Run]]:
     """Runs over all entries of the manifests, so many per task; small manifests share one.
 
@@ -94,10 +95,10 @@ def grouped_runs(
     return groups
 
 
-def _holds_any(run: Run, rows: Sequence[int]) -> bool:
+def _holds_any(run: Run, rows: Array) -> bool:
     """Whether one of the rows, which are in order, belongs to the run."""
-    following = bisect_left(rows, run.start)
-    return following < len(rows) and rows[following] < run.stop
+    following = int(np.searchsorted(rows, run.start))
+    return following < len(rows) and int(rows[following]) < run.stop
 
 
 def _runs(place: int, count: int | None, size: int) -> list[Run]:

@@ -1,0 +1,210 @@
+"""What was read of many records at once, as Arrow columns: without a copy where there need not be one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
+from sandur.iceberg.scan.lanes import Fields, Items, Numbers, Read, Spans, Unreadable
+
+Live = Mask | None
+"""Which records count; None means all of them, as nearly always."""
+
+_FIXED_WIDTH_MAX: Final = 16
+_LENGTHS_MAX: Final = 48
+"""Up to so many different lengths, values are copied length by length; beyond that, byte by byte."""
+
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+def column(buffer: Array, read: Read, kind: pa.DataType, live: Live) -> pa.Array:
+    """A column of a type that is known."""
+    match read:
+        case Numbers(values=values, valid=valid):
+            return numbers(_kept(values, live), _kept_mask(valid, live), kind)
+        case Spans():
+            return texts(buffer, _live_spans(read, live), kind)
+        case Items():
+            return _lists(read, kind, live)
+        case Fields():
+            raise Unreadable("a record where a value should be")
+
+
+def small_numbers(values: Array, valid: Mask | None) -> pa.Array:
+    """Whole numbers in as few bytes each as all of them take."""
+    lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    for kind in _INTEGERS:
+        limits = np.iinfo(NUMBERS[kind])
+        if limits.min <= lowest and highest <= limits.max:
+            return numbers(values, valid, kind)
+    raise Unreadable("a number is too large")
+
+
+def texts(buffer: Array, spans: Spans, kind: pa.DataType) -> pa.Array:
+    """The pieces of the buffer, one after the other."""
+    lengths = _lengths(spans)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        raise Unreadable("a column has too many bytes")
+    content = _gathered(buffer, spans.starts, lengths, offsets)
+    buffers = [validity_bits(spans.valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
+    found = pa.Array.from_buffers(kind, len(lengths), buffers)
+    if pa.types.is_string(kind):
+        found.validate(full=True)
+    return found
+
+
+def small_texts(buffer: Array, spans: Spans) -> pa.Array:
+    """Bytes; when all values have as many of them, and few, without telling so of each."""
+    known = spans.lengths if spans.valid is None else spans.lengths[spans.valid]
+    width = int(known[0]) if len(known) else 0
+    if not 0 < width <= _FIXED_WIDTH_MAX or not bool((known == width).all()):
+        return texts(buffer, spans, pa.binary())
+    starts = spans.starts if spans.valid is None else np.where(spans.valid, spans.starts, 0)
+    content = _pieces(buffer, width)[starts]
+    return pa.Array.from_buffers(pa.binary(width), len(starts), [validity_bits(spans.valid), pa.py_buffer(content)])
+
+
+def _lengths(spans: Spans) -> Array:
+    return spans.lengths if spans.valid is None else np.where(spans.valid, spans.lengths, 0)
+
+
+def _gathered(buffer: Array, starts: Array, lengths: Array, offsets: Array) -> Array:
+    different = np.flatnonzero(np.bincount(lengths)) if len(lengths) else lengths
+    if len(different) > _LENGTHS_MAX:
+        places = np.repeat(starts - offsets[:-1], lengths)
+        places += np.arange(offsets[-1])
+        return buffer.take(places)
+    content = np.empty(int(offsets[-1]), dtype=np.uint8)
+    for length in different.tolist():
+        if length:
+            rows = np.flatnonzero(lengths == length)
+            _pieces(content, length)[offsets[rows]] = _pieces(buffer, length)[starts[rows]]
+    return content
+
+
+def _pieces(buffer: Array, length: int) -> Array:
+    """The buffer as pieces of a length, one beginning at every byte."""
+    return np.ndarray(shape=(len(buffer) - length + 1,), dtype=f"V{length}", buffer=buffer, strides=(1,))
+
+
+def _kept(values: Array, live: Live) -> Array:
+    return values if live is None else values[live]
+
+
+def _kept_mask(valid: Mask | None, live: Live) -> Mask | None:
+    return valid if valid is None or live is None else valid[live]
+
+
+def _live_spans(spans: Spans, live: Live) -> Spans:
+    return Spans(_kept(spans.starts, live), _kept(spans.lengths, live), _kept_mask(spans.valid, live))
+
+
+def _lists(items: Items, kind: pa.DataType, live: Live) -> pa.Array:
+    """Arrays of numbers: each element goes to where its row's elements begin, behind those that came before."""
+    counts = np.zeros(items.records + 1, dtype=np.int64)
+    for rows, _ in items.steps:
+        counts[rows + 1] += 1
+    offsets = np.cumsum(counts)
+    free = offsets[:-1].copy()
+    values = np.zeros(int(offsets[-1]), dtype=np.int64)
+    for rows, read in items.steps:
+        if not isinstance(read, Numbers):
+            raise Unreadable("a list of something else than numbers")
+        values[free[rows]] = read.values
+        free[rows] += 1
+    buffers = [validity_bits(items.valid), pa.py_buffer(offsets.astype(np.int32))]
+    inside = numbers(values, None, kind.value_type)
+    whole = pa.Array.from_buffers(kind, items.records, buffers, children=[inside])
+    return whole if live is None else whole.filter(numbers(live, None, pa.bool_()))
+
+
+def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[str, pa.Array]:
+    """A map from column ids, kept as an array of pairs: one column per id that has a value."""
+    by_key: dict[int, Numbers | Spans] = {}
+    for rows, read in items.steps:
+        if not isinstance(read, Fields) or not isinstance(keys := read.fields.get("key"), Numbers):
+            raise Unreadable("a map without keys")
+        value = read.fields["value"]
+        if not isinstance(value, Numbers | Spans):
+            raise Unreadable("a map of something else than numbers and bytes")
+        # Nearly always the same column stands at the same place of all maps.
+        first = int(keys.values[0])
+        if bool((keys.values == first).all()):
+            by_key[first] = _placed(by_key.get(first), rows, value, items.records)
+            continue
+        for key in np.unique(keys.values).tolist():
+            chosen = np.flatnonzero(keys.values == key)
+            by_key[key] = _placed(by_key.get(key), rows[chosen], _some(value, chosen), items.records)
+    found = {f"{which}.{key}": _by_key(buffer, by_key[key], live) for key in sorted(by_key)}
+    return {name: made for name, made in found.items() if made.null_count < len(made)}
+
+
+def _by_key(buffer: Array, read: Numbers | Spans, live: Live) -> pa.Array:
+    match read:
+        case Numbers(values=values, valid=valid):
+            return small_numbers(_kept(values, live), _kept_mask(valid, live))
+        case Spans():
+            return small_texts(buffer, _live_spans(read, live))
+
+
+def _some(read: Numbers | Spans, chosen: Array) -> Numbers | Spans:
+    match read:
+        case Numbers(values=values, valid=valid):
+            return Numbers(values[chosen], None if valid is None else valid[chosen])
+        case Spans(starts=starts, lengths=lengths, valid=valid):
+            return Spans(starts[chosen], lengths[chosen], None if valid is None else valid[chosen])
+
+
+def _placed(found: Numbers | Spans | None, rows: Array, read: Numbers | Spans, records: int) -> Numbers | Spans:
+    """What was found so far, and what was read in these rows."""
+    if found is None and len(rows) == records:
+        return read
+    valid = np.zeros(records, dtype=np.bool_)
+    if found is not None:
+        valid[:] = True if found.valid is None else found.valid
+    valid[rows] = True if read.valid is None else read.valid
+    match read:
+        case Numbers(values=values):
+            return Numbers(_with(found.values if isinstance(found, Numbers) else None, rows, values, records), valid)
+        case Spans(starts=starts, lengths=lengths):
+            before = found if isinstance(found, Spans) else None
+            return Spans(
+                _with(None if before is None else before.starts, rows, starts, records),
+                _with(None if before is None else before.lengths, rows, lengths, records),
+                valid,
+            )
+
+
+def _with(found: Array | None, rows: Array, values: Array, records: int) -> Array:
+    changed = np.zeros(records, dtype=np.int64) if found is None else found.astype(np.int64)
+    changed[rows] = values
+    return changed
+
+
+def together(pieces: Sequence[Mapping[str, pa.Array]], counts: Sequence[int]) -> dict[str, pa.Array]:
+    """Columns of several pieces of a manifest, one behind the other; a piece without a column has nulls there."""
+    if len(pieces) == 1:
+        return dict(pieces[0])
+    names = list(dict.fromkeys(name for piece in pieces for name in piece))
+    found: dict[str, pa.Array] = {}
+    for name in names:
+        kind = _kind_of_all({piece[name].type for piece in pieces if name in piece})
+        parts = [
+            piece[name].cast(kind) if name in piece else pa.nulls(count, kind)
+            for piece, count in zip(pieces, counts, strict=True)
+        ]
+        found[name] = pa.concat_arrays(parts)
+    return found
+
+
+def _kind_of_all(kinds: set[pa.DataType]) -> pa.DataType:
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if all(pa.types.is_integer(kind) for kind in kinds):
+        return max(kinds, key=lambda kind: kind.bit_width)
+    return pa.binary()

@@ -1,0 +1,76 @@
+"""The files of one manifest that a scan reads, and their tasks, written some thousands at a time."""
+
+from typing import Final
+
+from sandur.iceberg.expressions.arrays import Array
+from sandur.iceberg.expressions.predicates import Filter
+from sandur.iceberg.scan.deletes import DeleteIndex
+from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.scan.residuals import Residuals, residuals
+from sandur.iceberg.scan.tasks import Tasks, file_parts
+from sandur.iceberg.scan.texts import Lines, Part, chosen, joined
+
+PORTION_ROWS: Final = 4_096
+"""Tasks are written for so many files at once: those that come next are mostly asked for next."""
+
+_PORTIONS_KEPT: Final = 2
+_ENTRY_BYTES: Final = 400
+_TASK_BYTES: Final = 400
+_SELF_BYTES: Final = 50_000
+
+
+class Selected:
+    """Data files of one manifest that a scan reads: their rows, in order."""
+
+    def __init__(self, entries: Entries, rows: Array, found: Filter, stats_ids: frozenset[int]) -> None:
+        self.entries = entries
+        self.rows = rows
+        self._filter = found
+        self._stats_ids = stats_ids
+        self._residuals: Residuals | None = None
+        self._portions: dict[int, Lines] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes, with what it unpacks and keeps."""
+        written = min(len(self.rows), _PORTIONS_KEPT * PORTION_ROWS)
+        return self.entries.count * _ENTRY_BYTES + written * _TASK_BYTES + _SELF_BYTES
+
+    def write_all(self, tasks: Tasks, deletes: DeleteIndex) -> None:
+        self._write(tasks, 0, len(self.rows), deletes)
+
+    def write(self, tasks: Tasks, start: int, stop: int, deletes: DeleteIndex) -> None:
+        """The tasks of those files that stand between these places of the manifest."""
+        self._write(tasks, int(self.rows.searchsorted(start)), int(self.rows.searchsorted(stop)), deletes)
+
+    def _write(self, tasks: Tasks, first: int, last: int, deletes: DeleteIndex) -> None:
+        for begin in range(first - first % PORTION_ROWS, last, PORTION_ROWS) if first < last else ():
+            start, stop = max(first, begin), min(last, begin + PORTION_ROWS)
+            if deletes.count:
+                tasks.add(self._referring(tasks, self.rows[start:stop], deletes))
+            else:
+                tasks.add(self._portion(begin).between(start - begin, stop - begin))
+
+    def _portion(self, begin: int) -> Lines:
+        found = self._portions.get(begin)
+        if found is None:
+            rows = self.rows[begin : begin + PORTION_ROWS]
+            found = Lines(joined([*self._heads(rows), *self._tails(rows)]))
+            while len(self._portions) >= _PORTIONS_KEPT:
+                del self._portions[next(iter(self._portions))]
+            self._portions[begin] = found
+        return found
+
+    def _referring(self, tasks: Tasks, rows: Array, deletes: DeleteIndex) -> bytes:
+        """Tasks that refer to delete files, by the places that these have in the answer."""
+        references = tasks.references(self.entries, rows, deletes)
+        return Lines(joined([*self._heads(rows), references, *self._tails(rows)])).between(0, len(rows))
+
+    def _heads(self, rows: Array) -> list[Part]:
+        return ['{"data-file":', *file_parts(self.entries, rows, self._stats_ids)]
+
+    def _tails(self, rows: Array) -> list[Part]:
+        if self._residuals is None:
+            self._residuals = residuals(self._filter, self.entries)
+        spelled = [text.decode() for text in self._residuals.spelled]
+        return [',"residual-filter":', chosen(spelled, self._residuals.kinds[rows]), "},"]
