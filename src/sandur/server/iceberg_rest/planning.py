@@ -25,14 +25,14 @@ async def plan(call: Call) -> Answer:
 
 async def fetch_result(call: Call) -> Answer:
     result = await operations.fetch_planning_result(
-        call.workspace, call.identifier("table"), call.text("plan-id"), principal=call.identity.principal
+        call.workspace, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
     )
     return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
 
 
 async def cancel(call: Call) -> Answer:
     await operations.cancel_planning(
-        call.workspace, call.identifier("table"), call.text("plan-id"), principal=call.identity.principal
+        call.workspace, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
     )
     return NO_CONTENT
 

@@ -1,21 +1,16 @@
 """One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
 
-from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.sources import Request
 from sandur.catalog.unity_names import identifier_of, schema_of
 from sandur.errors import BadRequest
 from sandur.iceberg.raw_json import check_utf8, decode
 from sandur.operations.catalogs_of import Sandur
-from sandur.operations.workspace import Workspace
-from sandur.server.identity import Identity, source_of
-from sandur.server.messages import HttpRequest
-from sandur.server.paths import decoded_query, decoded_segment
-from sandur.server.request_hash import checked_key, decoded_json, request_hash
+from sandur.server.asked import SHOWN_CHARS_MAX, Asked
+from sandur.server.request_hash import decoded_json
 from sandur.settings import Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -26,9 +21,7 @@ PAGE_SIZE_DEFAULT: Final = 1_000
 """How many entries a page has when the client leaves that to the server (`max_results=0`)."""
 PAGE_SIZE_MAX: Final = 1_000
 
-_TRUTH: Final = {"true": True, "false": False}
 _DIGITS_MAX: Final = 9
-_SHOWN_CHARS_MAX: Final = 40
 
 
 class Service(NamedTuple):
@@ -45,30 +38,8 @@ class PageAsked(NamedTuple):
     size: int | None
 
 
-class Call:
-    """A request on its way to an operation. `values` are the encoded parameters of the path."""
-
-    def __init__(
-        self, service: Service, operation: str, values: Mapping[str, bytes], http: HttpRequest, identity: Identity
-    ) -> None:
-        self.service = service
-        self.operation = operation
-        self.http = http
-        self.identity = identity
-        self._values = values
-        self._query: Mapping[str, str] | None = None
-
-    @property
-    def workspace(self) -> Workspace:
-        return self.service.sandur.workspace(self.identity.tenant, self.identity.workspace)
-
-    @property
-    def settings(self) -> Settings:
-        return self.service.settings
-
-    def value(self, parameter: str) -> str:
-        """A parameter of the path."""
-        return decoded_segment(self._values[parameter])
+class Call(Asked[Service]):
+    """A request on its way to an operation of this protocol."""
 
     def schema(self, parameter: str) -> Namespace:
         """A parameter of the path that is the full name of a schema: `catalog.schema`."""
@@ -77,12 +48,6 @@ class Call:
     def identifier(self, parameter: str) -> Identifier:
         """A parameter of the path that is a full name: `catalog.schema.name`."""
         return identifier_of(self.value(parameter))
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        if self._query is None:
-            self._query = decoded_query(self.http.query)
-        return self._query
 
     def wanted(self, parameter: str) -> str:
         """A parameter of the query that has to be there."""
@@ -103,13 +68,6 @@ class Call:
             raise BadRequest(f"Invalid max_results: expected at least 0, found {size}")
         return PageAsked(token, min(size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX))
 
-    def is_set(self, parameter: str) -> bool:
-        """A boolean of the query, false when absent."""
-        text = (self.query.get(parameter) or "false").lower()
-        if text not in _TRUTH:
-            raise BadRequest(f"Invalid {parameter}: expected true or false, found {text[:_SHOWN_CHARS_MAX]!r}")
-        return _TRUTH[text]
-
     def body(self, wanted: type[S], what: str) -> S:
         """The body as `wanted`; BadRequest that names `what`."""
         body = self.http.body
@@ -117,22 +75,10 @@ class Call:
         decoded_json(body, depth_max=self.settings.request_depth_max)  # Not nested too deep.
         return decode(body, wanted, what)
 
-    def request(self, *asked: str) -> Request:
-        """What a mutation carries: the key, the source, and the hash of everything that was asked."""
-        key = self.http.header(b"idempotency-key")
-        names = [decoded_segment(value) for value in self._values.values()]
-        return Request(
-            hash=request_hash(
-                self.operation, [*names, *asked], self.http.body, depth_max=self.settings.request_depth_max
-            ),
-            key=None if key is None else checked_key(key),
-            source=source_of(self.http, self.identity),
-        )
-
 
 def whole(text: str, what: str) -> int:
     """A whole number in a query; BadRequest otherwise."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
-        raise BadRequest(f"Invalid {what}: expected a whole number, found {text[:_SHOWN_CHARS_MAX]!r}")
+        raise BadRequest(f"Invalid {what}: expected a whole number, found {text[:SHOWN_CHARS_MAX]!r}")
     return int(text)
