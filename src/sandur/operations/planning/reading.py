@@ -15,7 +15,6 @@ from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.caches import RecentBytes
 from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
 from sandur.operations.planning.kept import ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
-from sandur.operations.planning.remembering import Remembered
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
@@ -65,9 +64,9 @@ class Manifests:
         """
         memory = self._workspace.manifests
         checked_location(location, self._roots)
-        found = memory.columns(location)
+        found = memory.entries(location)
         if found is not None:
-            return found
+            return unpacked(found) if isinstance(found, Packed) else found
         return await asyncio.shield(memory.reading(location, lambda: self._columns(location, entries)))
 
     def begin(self, manifest: ManifestFile) -> None:
@@ -134,7 +133,7 @@ def _has_room(ahead: int, entries: int, manifest: ManifestFile) -> bool:
     return ahead < READS_AT_ONCE and entries + (manifest.live_files or 0) <= ENTRIES_AHEAD_MAX
 
 
-def _decoded(data: bytes, location: str) -> tuple[ManifestColumns, Remembered]:
+def _decoded(data: bytes, location: str) -> tuple[ManifestColumns, Packed | ManifestColumns]:
     """The columns of a manifest, and what is to be remembered of it."""
     columns = decoded_manifest(data, location=location)
     return columns, packed(columns) if columns.count >= ENTRIES_MIN else columns

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.packing import Packed, unpacked
-from sandur.iceberg.scan.selected import Selected
 from sandur.operations.caches import RecentBytes
+
+if TYPE_CHECKING:  # Every workspace has this memory, and few plan: Arrow is loaded when one does.
+    from sandur.iceberg.scan.columns import ManifestColumns
+    from sandur.iceberg.scan.packing import Packed
+    from sandur.iceberg.scan.selected import Selected
 
 DECODED_AT_ONCE: Final = 2
 SELECTED_BYTES_MAX: Final = 64 << 20
-
-Remembered = Packed | ManifestColumns
-"""A manifest as it is remembered: packed, or as it was decoded when it is small."""
 
 
 class ManifestMemory(RecentBytes[tuple[str, str], Any]):
@@ -27,11 +26,11 @@ class ManifestMemory(RecentBytes[tuple[str, str], Any]):
         self.storing = 0
         self._under_way: dict[str, asyncio.Task[ManifestColumns]] = {}
 
-    def columns(self, location: str) -> ManifestColumns | None:
-        found: Remembered | None = self.get(("entries", location))
-        return unpacked(found) if isinstance(found, Packed) else found
+    def entries(self, location: str) -> "Packed | ManifestColumns | None":
+        """A manifest as it is remembered: packed, or as it was decoded when it is small."""
+        return self.get(("entries", location))
 
-    def remember(self, location: str, found: Remembered) -> None:
+    def remember(self, location: str, found: "Packed | ManifestColumns") -> None:
         self.put(("entries", location), found, found.size_bytes)
 
     def is_known(self, location: str) -> bool:
@@ -43,7 +42,7 @@ class ManifestMemory(RecentBytes[tuple[str, str], Any]):
         return len(self._under_way)
 
     def reading(
-        self, location: str, read: Callable[[], Coroutine[Any, Any, ManifestColumns]]
+        self, location: str, read: "Callable[[], Coroutine[Any, Any, ManifestColumns]]"
     ) -> "asyncio.Task[ManifestColumns]":
         """The manifest while it is being read, by whoever asked first. It is read to its end, whoever stops waiting."""
         task = self._under_way.get(location)
