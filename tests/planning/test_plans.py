@@ -239,7 +239,10 @@ async def test_a_repeated_request_is_answered_for_the_snapshot_of_the_first_one(
     again = await asked(fleet.server(), by=asking(key="k"))
 
     assert sorted(await everything(server, again)) == sorted(paths(0, 9))
-    fleet.clock.advance(11 * 60_000)
+    fleet.clock.advance(11 * 60_000)  # The plan is over, or was given up: the next request is a new one.
+    later = await asked(server, by=asking(key="k"))
+    assert isinstance(later, Completed)
+    await cancelled(server, later.plan_id)
     later = await asked(server, by=asking(key="k"))
     assert sorted(await everything(server, later)) == sorted(paths(100, 109))
 
@@ -268,18 +271,22 @@ async def test_a_forged_task_gets_no_more_than_a_task_holds(tmp_path: Path) -> N
     assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
 
 
-def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table() -> None:
+@pytest.mark.parametrize(
+    ("files", "size", "tasks"),
+    [(1_000, 128, 8), (100_000, 400, 250), (1_000_000, 4_000, 250), (200_000_000, 20_000, 10_000)],
+)
+def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(files: int, size: int, tasks: int) -> None:
     manifests = [
-        ManifestFile(manifest_path=str(number), added_files_count=100_000, existing_files_count=0)
-        for number in range(100)
+        ManifestFile(manifest_path=str(number), added_files_count=files // 10, existing_files_count=0)
+        for number in range(10)
     ]
 
-    size = entries_per_task(manifests, 128)
-    groups = grouped_runs(enumerate(manifests), entries_per_task=size, matched={})
+    found = entries_per_task(files, 128)
+    groups = grouped_runs(enumerate(manifests), entries_per_task=found, matched={})
 
-    assert size == 10_000
-    assert len(groups) == PLAN_TASKS_MAX
-    assert sum(run.stop - run.start for group in groups for run in group) == 10_000_000
+    assert found == size
+    assert len(groups) <= max(tasks, 10) <= PLAN_TASKS_MAX
+    assert sum(run.stop - run.start for group in groups for run in group) == files
 
 
 async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:

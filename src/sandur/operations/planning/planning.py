@@ -91,6 +91,7 @@ async def plan_table_scan(
     )
     if is_kept:
         return result
+    # An earlier try of the same request was kept: what it was told is true, and may have been another snapshot.
     return await fetch_planning_result(workspace, identifier, plan.plan_id, principal=plan.principal)
 
 
@@ -138,7 +139,7 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
         selecting = await _selecting(workspace, identifier, plan, scan, document.metadata)
         workspace.scans[plan.plan_id] = selecting
     # A task that asks for more than any that was given out is nobody's.
-    if entries_asked(task) > TASK_SLACK * entries_per_task(await selecting.listed(), plan.entries_per_task):
+    if entries_asked(task) > TASK_SLACK * entries_per_task(await selecting.total_entries(), plan.entries_per_task):
         raise no_such_task(token)
     return await run_task(selecting, task)
 

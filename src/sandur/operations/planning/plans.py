@@ -59,13 +59,13 @@ def ttl_ms(workspace: Workspace) -> int:
 
 
 async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
-    """Write the plan. False when an earlier try of the same request has written one that lasts: that one stands."""
+    """Write the plan. False when an earlier try of the same request has written one that stands."""
     cell = plan_cell(workspace, plan.plan_id)
     try:
         await cell.create(plan)
     except SwapLost:
         held = await cell.read()
-        if held is None or held.value.expires_ms > plan.created_ms:
+        if held is None or (held.value.state == "open" and held.value.expires_ms > plan.created_ms):
             return False
         try:
             await cell.swap(plan, expected=held.version)

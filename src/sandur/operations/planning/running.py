@@ -41,7 +41,7 @@ async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answer
         if path not in looked.matched or len(looked.matched[path])
     ]
     matched = {places[path]: rows for path, rows in looked.matched.items()}
-    size = entries_per_task(listed, limits.entries_per_task)
+    size = entries_per_task(await selecting.total_entries(), limits.entries_per_task)
     groups = grouped_runs(waiting, entries_per_task=size, matched=matched)
     return Answered(Tasks().fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups])
 

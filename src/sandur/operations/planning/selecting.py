@@ -47,6 +47,13 @@ class Selecting:
         self._to_open: dict[str, ManifestFile] | None = None
         self._following: dict[str, ManifestFile] = {}
         self._deletes: DeleteIndex | None = None
+        self._total: int | None = None
+
+    async def total_entries(self) -> int:
+        """How many entries all manifests have, as far as that is known."""
+        if self._total is None:
+            self._total = sum(manifest.live_files or 0 for manifest in await self.listed())
+        return self._total
 
     async def listed(self) -> tuple[ManifestFile, ...]:
         """What `_look_up` finds, once."""

@@ -13,7 +13,10 @@ from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.manifests import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
-PLAN_TASKS_MAX: Final = 1_000
+PLAN_TASKS_WANTED: Final = 250
+"""With more tasks than this a plan spends more on asking for them than on their files, so that each holds more."""
+TASK_ENTRIES_WANTED_MAX: Final = 4_096
+PLAN_TASKS_MAX: Final = 10_000
 """About how many tasks a plan has at most: the answer that names them all is bounded by it."""
 _VERSION: Final = 1
 _EVERYTHING: Final = 2**31 - 1
@@ -61,10 +64,10 @@ def entries_asked(task: PlanTask) -> int:
     return sum(run.stop - run.start for run in task.runs if run.stop != _EVERYTHING)
 
 
-def entries_per_task(manifests: Iterable[ManifestFile], wanted: int) -> int:
-    """So many as are wanted, or more when there would be too many tasks to tell of."""
-    total = sum(manifest.live_files or 0 for manifest in manifests)
-    return max(wanted, -(-total // PLAN_TASKS_MAX))
+def entries_per_task(total: int, wanted: int) -> int:
+    """So many as are wanted, more in a large table, and as many as it takes where there are too many tasks to tell of."""
+    larger = min(total // PLAN_TASKS_WANTED, TASK_ENTRIES_WANTED_MAX)
+    return max(wanted, larger, -(-total // PLAN_TASKS_MAX))
 
 
 def no_such_task(token: str) -> NotFound:
