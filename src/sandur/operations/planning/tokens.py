@@ -65,7 +65,7 @@ def entries_asked(task: PlanTask) -> int:
 
 
 def entries_per_task(total: int, wanted: int) -> int:
-    """So many as are wanted, more in a large table, and as many as it takes where there are too many tasks to tell of."""
+    """So many as are wanted, more in a large table, and as many as it takes to have no more tasks than can be told."""
     larger = min(total // PLAN_TASKS_WANTED, TASK_ENTRIES_WANTED_MAX)
     return max(wanted, larger, -(-total // PLAN_TASKS_MAX))
 
