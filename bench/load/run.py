@@ -1,5 +1,6 @@
 """One run over all servers: jobs in short rounds, A B, B A, …, so that a busy machine disturbs all alike."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from bench.load.plan import Plan
 from bench.load.target import Target
 
 _LOOK_SECONDS: Final = 0.15
+_RESTED_SHARE: Final = 0.15
+_REST_LOOKS_MAX: Final = 10
 
 Rows = dict[str, dict[str, list[Result]]]
 
@@ -43,10 +46,20 @@ class Run:
         for number in range(self.plan.rounds):
             if number and self.spent() > self.deadline:
                 return
-            self.busy.append(_busy_share(_LOOK_SECONDS))
             for target in self.targets if number % 2 == 0 else self.targets[::-1]:
                 self.turn += 1
+                self.busy.append(_rested())
                 yield number, target
+
+
+def _rested() -> float:
+    """The busy share once the server before has ended what it left behind: its successor does not pay for it."""
+    os.sync()
+    for _ in range(_REST_LOOKS_MAX):
+        busy = _busy_share(_LOOK_SECONDS)
+        if busy < _RESTED_SHARE:
+            break
+    return busy
 
 
 def _busy_share(seconds: float) -> float:

@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: Natural = 1
     default_catalog: str = "main"
     allowed_locations: tuple[str, ...] = ()
-    commit_attempts_max: Natural = 8
+    commit_attempts_max: Natural = 32
     transaction_timeout_ms: Natural = 10_000
     claim_timeout_ms: Natural = 600_000
     idempotency_key_lifetime: Duration = "PT1H"

@@ -37,6 +37,7 @@ from sandur.operations.names import Found, is_alive, look
 from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
+from sandur.operations.turns import Turn
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
@@ -96,9 +97,9 @@ class Commit(Generic[M]):
 
     async def run(self) -> Document[M]:
         """The document that is current after the commit."""
-        async with self.workspace.turn(self.identifier):
+        async with self.workspace.turn(self.identifier) as turn:
             try:
-                return await self._run()
+                return await self._run(turn)
             except SandurError:
                 # Whoever goes on finds in the claim every file of ours, also one whose swap may still land (C4, C5).
                 if self.claim:
@@ -108,7 +109,7 @@ class Commit(Generic[M]):
                 if self.relisting:
                     await relisting.end(self.workspace, self.relisting)
 
-    async def _run(self) -> Document[M]:
+    async def _run(self, turn: Turn) -> Document[M]:
         base = self._remembered()
         for attempt in range(self.workspace.settings.commit_attempts_max):
             try:
@@ -119,6 +120,7 @@ class Commit(Generic[M]):
             if outcome is not None:
                 return outcome
             base = None
+            turn.met_others()
         # C11: with a key the claim stays open; without one, 409 is right only if none of our swaps is unknown.
         if self.request.key or self.uncertain:
             raise Busy(f"{self.identifier}: too many commits at once")
@@ -211,7 +213,7 @@ class Commit(Generic[M]):
     async def _read(self, attempt: int) -> Base[M] | Document[M]:
         """The table as it is now; the answer itself, when it shows that an uncertain swap of ours was applied."""
         if attempt > 1:
-            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance() * (1 << attempt))
+            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance())
         found = await look(self.workspace, self.identifier, beside=hinted(self.workspace, self.family))
         if found is None or found.name.value.kind != self.family.kind:
             return await self._without_name()

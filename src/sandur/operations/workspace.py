@@ -1,8 +1,7 @@
 """Everything an operation needs, for one tenant's workspace."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -39,6 +38,7 @@ from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
 from sandur.operations.planning.remembering import ManifestMemory
 from sandur.operations.planning.under_way import SCANS_MAX, Answered, UnderWay, size_of
+from sandur.operations.turns import Turn
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
@@ -50,14 +50,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 def _index_weight(held: Held[Manifest] | Held[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
-
-
-class _Turn:
-    """A lock, and how many hold it or wait for it."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
 
 
 class Workspace:
@@ -96,23 +88,14 @@ class Workspace:
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
         self.standing: MutableMapping[Identifier, Any] = Recent(CELLS_MAX)
-        self._turns: dict[Identifier | str, _Turn] = {}
+        self._turns: MutableMapping[Identifier | str, Turn] = Recent(CELLS_MAX)
 
-    @contextlib.asynccontextmanager
-    async def turn(self, identifier: Identifier | str) -> AsyncIterator[None]:
-        """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap.
-
-        For speed only: the swap decides, here as between processes.
-        """
-        turn = self._turns.setdefault(identifier, _Turn())
-        turn.waiting += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                self._turns.pop(identifier, None)
+    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[Turn]:
+        """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap."""
+        turn = self._turns.get(identifier)
+        if turn is None:
+            turn = self._turns[identifier] = Turn(self.clock)
+        return turn.taken()
 
     @property
     def area(self) -> str:
