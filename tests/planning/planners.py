@@ -4,11 +4,14 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from sandur.iceberg.scan import decoding
 from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.operations.planning import reading
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
 from sandur.operations.planning.selecting import Selecting
@@ -70,6 +73,20 @@ def plan(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
     answered = asyncio.run(run_plan("p", selecting_of(folder, metadata_path, **said), INLINE))
     assert not answered.plan_tasks
     return tasks_in(answered.fields)
+
+
+def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
+    """All tasks of a scan, whose manifests are decoded all records at once, packed, and asked again."""
+
+    async def run() -> list[list[Task]]:
+        workspace = workspace_of(folder)
+        answers = [await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), INLINE) for _ in (1, 2)]
+        return [tasks_in(answered.fields) for answered in answers]
+
+    with patch.object(decoding, "RECORDS_MIN", 1), patch.object(reading, "ENTRIES_MIN", 1):
+        first, again = asyncio.run(run())
+    assert first == again
+    return again
 
 
 def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said: Any) -> list[list[Task]]:

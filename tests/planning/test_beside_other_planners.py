@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 from tests.differential.java_oracle import OracleUnavailable
 from tests.planning.filters import holds
 from tests.planning.java_planner import JavaPlanner
-from tests.planning.planners import plan
+from tests.planning.planners import plan, plan_as_if_large
 from tests.planning.random_tables import Made
 
 FILTERS = 6
@@ -75,7 +75,7 @@ def test_we_plan_the_files_deletes_and_residuals_that_java_plans(tmp_path: Path,
     rows = {}
     for _ in range(FILTERS):
         wanted = made.filter()
-        ours = {task.path: task for task in plan(tmp_path, made.path, filter=wanted)}
+        ours = {task.path: task for task in plan_as_if_large(tmp_path, made.path, filter=wanted)}
         try:
             theirs = {task.path: task for task in java.plan(made.path, wanted)}
         except Py4JJavaError as error:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.planning.filters import SPECS, filters, holds, rows
-from tests.planning.planners import plan
+from tests.planning.planners import plan, plan_as_if_large
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Row, Spec
 
 
@@ -44,7 +44,9 @@ def test_every_matching_row_is_planned_and_its_residual_agrees(
             manifests.append(MadeManifest(spec, list(found.values())))
         table.add_snapshot(manifests)
 
-        tasks = plan(Path(folder), table.write(), filter=filter_json)
+        path = table.write()
+        tasks = plan(Path(folder), path, filter=filter_json)
+        assert plan_as_if_large(Path(folder), path, filter=filter_json) == tasks
 
     planned = {task.path: task.residual for task in tasks}
     assert len(planned) == len(tasks)
