@@ -4,6 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from sandur.errors import Invalid
 from sandur.iceberg.requests import TableCommit, decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
@@ -167,3 +170,26 @@ def set_main(snapshot_id: int, **more: object) -> Json:
 
 def set_ref(name: str, snapshot_id: int, kind: str = "branch", /, **more: object) -> Json:
     return {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot_id, "type": kind, **more}
+
+
+def refusal(*updates: Json, version: int = 2, **more: object) -> str:
+    with pytest.raises(Invalid) as refused:
+        committed(table(version, **more), *updates)
+    return str(refused.value)
+
+
+def unchanged(*updates: Json, version: int = 2, **more: object) -> bool:
+    base = table(version, **more)
+    return committed(base, *updates) is base
+
+
+def add_schema(*fields: Json, **more: object) -> Json:
+    return {"action": "add-schema", "schema": schema(*fields, **more)}
+
+
+def add_spec(*fields: Json, spec_id: int = 0) -> Json:
+    return {"action": "add-spec", "spec": {"spec-id": spec_id, "fields": list(fields)}}
+
+
+def add_order(*fields: Json, order_id: int = 1) -> Json:
+    return {"action": "add-sort-order", "sort-order": {"order-id": order_id, "fields": list(fields)}}
