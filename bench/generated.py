@@ -1,6 +1,7 @@
 """A catalog made up for benchmarks: as many tables and receipts as one likes, written as files straight away."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ class Made:
         self.root = root
         self.layout = Layout()
         self._address = address_of(str(root))
+        self._folders: set[str] = set()
         self._put(self.layout.catalog("main"), Catalog(name="main", id="main", root=f"{self._address}/tables/main"))
 
     def receipts(self, count: int) -> None:
@@ -55,9 +57,8 @@ class Made:
             name = NameRecord(state="active", uuid=uuid, kind="table", metadata_location=head.metadata_location)
             self._put(self.layout.name(identifier), name)
             self._put(self.layout.pointer(uuid), Pointer(uuid=uuid, table_uuid=uuid, state="live", head=head))
-            path = Path(head.metadata_location.removeprefix("file://"))
-            path.parent.mkdir(parents=True)
-            path.write_bytes(_metadata(uuid, str(path.parent.parent)))
+            path = head.metadata_location.removeprefix("file://")
+            self._write(path, _metadata(uuid, path.rpartition("/metadata/")[0]))
 
     def _namespaces(self, levels: tuple[str, ...]) -> None:
         for depth in range(1, len(levels) + 1):
@@ -85,9 +86,16 @@ class Made:
             previous = head
 
     def _put(self, key: str, value: msgspec.Struct) -> None:
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.encode(value))
+        self._write(f"{self.root}/{key}", msgspec.json.encode(value))
+
+    def _write(self, path: str, data: bytes) -> None:
+        folder = path.rpartition("/")[0]
+        if folder not in self._folders:  # Asking for each file would take as long as writing it.
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self._folders.add(folder)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        os.write(descriptor, data)
+        os.close(descriptor)
 
 
 def _uuid(number: int) -> str:

@@ -3,12 +3,13 @@
 import argparse
 import asyncio
 import os
-import resource
 import shutil
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from bench.generated import Made
 from bench.measuring import save, show
+from bench.processes import family_cpu_seconds, forget_largest, largest_mib
 from sandur.operations.names import look
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.job import Job, job_context
@@ -45,14 +47,24 @@ OPTIONS: Final = {
 }
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """What a run took: time by the clock, and time of the processors over all its processes."""
+
+    seconds: float
+    cpu_seconds: float
+
+
 class Measured(msgspec.Struct, frozen=True):
-    """One size: what Spark took and what the loop took, and how large the driver's processes had grown by then."""
+    """One size: what Spark took and what the loop took, and how large the driver's processes grew, and the loop's."""
 
     things: int
     spark_seconds: float
+    spark_cpu_seconds: float
     loop_seconds: float
+    loop_cpu_seconds: float
     python_mib: int
     jvm_mib: int
+    loop_mib: int
 
     @property
     def spark_per_second(self) -> float:
@@ -80,7 +92,7 @@ def main() -> None:
     spark.stop()
     _show("receipts through compact", compacted)
     _show("tables through project", projected)
-    print(f"start of Spark: {start_seconds:.1f} s; a first run over nothing, which starts its workers: {first:.1f} s")
+    print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
     result = {
         "master": told.master,
         "cores": os.cpu_count(),
@@ -98,9 +110,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _first_run(spark: SparkSession) -> float:
+    """What the first run of each job takes over almost nothing: workers start, and queries are compiled."""
     with tempfile.TemporaryDirectory() as folder:
         Made(Path(folder) / "store").tables(1)
-        return _seconds(lambda: _run(spark, COMPACT, Path(folder) / "store"))
+        store = Path(folder) / "store"
+        return _taken(lambda: [_run(spark, job, store) for job in (COMPACT, PROJECT)]).seconds
 
 
 def _measured(
@@ -110,31 +124,44 @@ def _measured(
     try:
         make(Made(folder / "store"), count)
         os.sync()
-        # The loop first: what the system keeps of the files in memory then helps Spark no more than the loop.
-        _warm(folder / "store")
-        loop_seconds = _seconds(lambda: _checked(loop(folder / "store", folder / "out.parquet"), count))
-        spark_seconds = _seconds(lambda: _run(spark, job, folder / "store"))
+        # The loop first: what the system keeps of the files in memory then helps Spark no more than the loop. In a
+        # process of its own: it holds everything at once, and the driver's memory is to be seen.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+            looped, loop_mib = processes.submit(_looped, loop, folder, count).result()
+        python, jvm = _processes(spark)
+        for pid in (python, jvm):
+            forget_largest(pid)
+        taken = _taken(lambda: _run(spark, job, folder / "store"))
+        python_mib, jvm_mib = largest_mib(python), largest_mib(jvm)
     finally:
         shutil.rmtree(folder)
-    python_mib, jvm_mib = _sizes(spark)
-    print(f"{job.name} {count:,}: Spark {spark_seconds:.1f} s, loop {loop_seconds:.1f} s", flush=True)
-    return Measured(count, round(spark_seconds, 2), round(loop_seconds, 2), python_mib, jvm_mib)
+    print(f"{job.name} {count:,}: Spark {taken.seconds:.1f} s, loop {looped.seconds:.1f} s", flush=True)
+    return Measured(
+        things=count,
+        spark_seconds=taken.seconds,
+        spark_cpu_seconds=taken.cpu_seconds,
+        loop_seconds=looped.seconds,
+        loop_cpu_seconds=looped.cpu_seconds,
+        python_mib=python_mib,
+        jvm_mib=jvm_mib,
+        loop_mib=loop_mib,
+    )
 
 
-def _warm(root: Path) -> None:
-    for path in root.rglob("*"):
-        if path.is_file():
-            path.read_bytes()
+def _looped(loop: Callable[[Path, Path], int], folder: Path, count: int) -> tuple[Taken, int]:
+    """What the loop takes, and how large its process grows."""
+    taken = _taken(lambda: _checked(loop(folder / "store", folder / "out.parquet"), count))
+    return taken, largest_mib(os.getpid())
 
 
 def _checked(found: int, count: int) -> None:
     assert found == count, f"{found} of {count} were found"
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def _taken(work: Callable[[], object]) -> Taken:
+    begin, cpu = time.perf_counter(), family_cpu_seconds(os.getpid())
     work()
-    return time.perf_counter() - begin
+    return Taken(round(time.perf_counter() - begin, 2), round(family_cpu_seconds(os.getpid()) - cpu, 2))
 
 
 def _run(spark: SparkSession, job: Job, root: Path) -> None:
@@ -209,15 +236,10 @@ def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:
         pq.write_table(pa.Table.from_pylist(list(rows)), path, compression="zstd")
 
 
-def _sizes(spark: SparkSession) -> tuple[int, int]:
-    """The largest that the driver's Python and its JVM have been, in MiB."""
-    python_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024
-    process = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - no other way to its id
-    status = Path(f"/proc/{process.pid}/status")
-    if not status.exists():
-        return python_mib, 0
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-    return python_mib, int(lines["VmHWM"].split()[0]) // 1_024
+def _processes(spark: SparkSession) -> tuple[int, int]:
+    """The driver's Python and its JVM."""
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - no other way to its id
+    return os.getpid(), jvm.pid
 
 
 def _show(title: str, measured: Sequence[Measured]) -> None:
@@ -225,12 +247,15 @@ def _show(title: str, measured: Sequence[Measured]) -> None:
         (
             f"{one.things:,}",
             f"{one.spark_seconds:.1f} s",
+            f"{one.spark_cpu_seconds:.1f} s",
             f"{one.spark_per_second:,.0f}/s",
             f"{one.loop_seconds:.1f} s",
             f"{one.loop_per_second:,.0f}/s",
             f"{one.spark_per_second / one.loop_per_second:.2f}",
             f"{one.python_mib} + {one.jvm_mib} MiB",
+            f"{one.loop_mib} MiB",
         )
         for one in measured
     ]
-    show(title, ("how many", "Spark", "rate", "loop", "rate", "Spark : loop", "driver at most"), rows)
+    columns = ("how many", "Spark", "CPU", "rate", "loop", "rate", "Spark : loop", "driver at most", "loop at most")
+    show(title, columns, rows)

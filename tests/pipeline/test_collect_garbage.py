@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sandur.catalog.records import Head, Pointer
-from sandur.errors import Conflict
+from sandur.errors import Conflict, Unavailable
 from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
 from sandur.operations.metrics import report_metrics
@@ -19,10 +19,13 @@ from sandur.operations.namespaces import create_namespace
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
+from sandur.pipeline.publishing import Change, CoreManifest, Publication
+from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.object_store import ABSENT
 from tests.operations.asking import NAMESPACE
 from tests.operations.filled import filled
+from tests.pipeline.test_transforms import frame
 from tests.pipeline.world import World, called
 
 HASH: Final = "0123456789abcdef" * 2
@@ -246,3 +249,47 @@ def test_garbage_is_collected_in_a_bucket_alike(
         assert not any(_exists(world, location) for location in orphans)
         document = world.wait(current_document(world.workspace, called("t")))
         assert all(_exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
+
+
+@pytest.mark.slow
+def test_a_run_that_publishes_late_stops_rather_than_name_what_was_collected(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    old.run(spark, COMPACT)
+    old.commits("t", 1)
+    removed: list[int] = []
+
+    def late() -> None:
+        """Its files were checked, and nobody published them for two days."""
+        if not removed:
+            _age(old, days=2)
+            removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
+
+    with pytest.raises(Unavailable, match="not as they were written"):
+        old.run(spark, COMPACT, check_fence=late)
+    still_told = len(old.dataset(spark, "commits"))
+    old.run(spark, COMPACT)
+
+    assert removed[0] > 0
+    assert still_told == 1
+    assert len(old.dataset(spark, "commits")) == 2
+
+
+@pytest.mark.slow
+def test_what_is_published_while_garbage_is_looked_for_stays(old: World, spark: SparkSession) -> None:
+    published: list[CoreManifest] = []
+    row = {"name": "main", "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
+    with old.context(spark) as context:
+        publication = Publication(context)
+        files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
+        _age(old, days=2)
+
+        def publish() -> None:
+            """A run that was slow publishes when all has been looked at, and nothing is deleted yet."""
+            if not published:
+                published.append(publication.publish({CATALOGS.name: Change(files, {"feed": 1})}))
+
+        report = old.run(spark, COLLECT_GARBAGE, check_fence=publish)
+
+    assert published
+    assert "published_files_removed" not in report.counts
+    assert [one["name"] for one in old.dataset(spark, "catalogs")] == ["main"]

@@ -1,17 +1,20 @@
 """`project` on real stores: what exists, read from what is new and kept from what is known."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.namespaces import update_namespace_properties
 from sandur.operations.rename import rename
 from sandur.pipeline.jobs.project import PROJECT
 from tests.operations.asking import append, commit
 from tests.pipeline.test_compact import system_table
 from tests.pipeline.test_metadata_rows import NESTED
-from tests.pipeline.world import World, called
+from tests.pipeline.world import NAMESPACE, World, called
 
 
 def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -35,13 +38,23 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     assert [row["snapshot_id"] for row in system_table(world, "snapshots")] == [1]
     assert [(row["ref"], row["type"]) for row in system_table(world, "refs")] == [("main", "branch")]
     assert {row["name"] for row in system_table(world, "catalogs")} == {"main"}
+    assert changes(world) == {
+        ("catalog", "created", None, None),
+        ("namespace", "created", None, None),
+        *(("table", "created", name, None) for name in ("orders", "customers", "forgotten")),
+    }
 
-    more = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
-    change = commit({"action": "add-schema", "schema": more}, {"action": "set-current-schema", "schema-id": -1})
+    wider = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
+    change = commit({"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": -1})
     world.wait(commit_table(world.workspace, called("orders"), change, world.request()))
     world.wait(rename(world.workspace, called("customers"), called("people"), kind="table", request=world.request()))
     world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
+    more = {"owner": "bo"}
+    world.wait(
+        update_namespace_properties(world.workspace, NAMESPACE, updates=more, removals=(), request=world.request())
+    )
     world.settle()
+    before = changes(world)
     second = world.run(spark, PROJECT)
 
     assert second.counts["metadata_files_read"] == 1
@@ -56,6 +69,47 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     assert "more" in {row["path"] for row in columns if row["name"] == "orders"}
     assert {row["name"] for row in system_table(world, "partition_spec_history")} == {"orders", "people"}
     assert {row["namespace"] for row in system_table(world, "namespaces")} == {"sales", "system"}
+    assert changes(world) - before == {
+        ("table", "renamed", "people", "customers"),
+        ("table", "dropped", "forgotten", None),
+        ("namespace", "changed", None, None),
+    }
+
+    world.run(spark, PROJECT)
+    last = world.run(spark, PROJECT)
+
+    assert last.manifest is None
+    assert len(system_table(world, "changes")) == len({str(row) for row in world.dataset(spark, "changes")})
+
+
+def changes(world: World) -> set[tuple[str, str, str | None, str | None]]:
+    """What happened to the catalog, but for the tables that the pipeline made."""
+    return {
+        (row["object"], row["change"], row["name"], row["previous_name"])
+        for row in system_table(world, "changes")
+        if row["namespace"] != "system"
+    }
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_read_is_told_once_and_read_when_it_can_be(spark: SparkSession, world: World) -> None:
+    made = world.make("orders")
+    world.make("customers")
+    path = Path(str(made.metadata_location).removeprefix("file://"))
+    data = path.read_bytes()
+    path.write_bytes(b"rubbish")
+
+    first, again = world.run(spark, PROJECT), world.run(spark, PROJECT)
+    idle = world.run(spark, PROJECT)
+    path.write_bytes(data)
+    healed = world.run(spark, PROJECT)
+
+    assert [report.counts["tables_with_problems"] for report in (first, again, idle, healed)] == [1, 1, 1, 0]
+    assert all("main.sales.orders" in report.warnings[0] for report in (first, again, idle))
+    assert idle.manifest is None
+    rows = {row["name"]: row for row in of_users(system_table(world, "tables"))}
+    assert (rows["orders"]["problem"], rows["orders"]["column_count"]) == (None, rows["customers"]["column_count"])
+    assert {row["name"] for row in of_users(system_table(world, "columns"))} == {"orders", "customers"}
 
 
 def _field(field_id: int, name: str) -> dict[str, Any]:

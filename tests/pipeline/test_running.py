@@ -123,3 +123,22 @@ def test_a_job_that_is_overtaken_ends_the_turn(world: World, spark: SparkSession
     with pytest.raises(Conflict):
         Runs(spark, world.settings, clock=clock, jobs=jobs).run("all", on_report=reports.append)
     assert reports == []
+
+
+@pytest.mark.slow
+def test_all_jobs_run_on_a_bucket_and_a_second_time_find_nothing_new(bucket_world: World, spark: SparkSession) -> None:
+    bucket_world.make("orders")
+    bucket_world.commits("orders", 2)
+    bucket_world.make("customers")
+    reports: list[JobReport] = []
+
+    is_done = [Runs(spark, bucket_world.settings).run("all", on_report=reports.append) for _ in range(3)]
+
+    assert is_done == [True] * 3
+    assert not any(report.warnings for report in reports)
+    first, last = reports[:6], {report.job: report for report in reports[-6:]}
+    counts = {report.job: report.counts for report in first}
+    assert (counts["compact"]["commits"], counts["project"]["metadata_files_read"]) == (4, 2)
+    assert counts["reconcile"]["receipts_present"] == 4
+    assert (last["compact"].counts["commits"], last["project"].counts["metadata_files_read"]) == (0, 0)
+    assert last["rebuild-index"].counts["lists_right"] == last["rebuild-index"].counts["lists"]

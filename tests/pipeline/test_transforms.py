@@ -14,9 +14,12 @@ from sandur.catalog.sources import Source
 from sandur.events.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.receipt_rows import row_of
 from sandur.pipeline.sources.reading import batch_of
-from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, Shape
+from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, TABLES, Shape
+from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import commits as of_commits
+from sandur.pipeline.transforms import projection
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.pipeline.transforms.reconciliation import receipts_to_restore
 from sandur.storage.layout import Layout
 from tests.pipeline.world import rows_of
 
@@ -56,35 +59,57 @@ def owner(table: str, name: str) -> dict[str, Any]:
 RUBBISH = dict(row_of(LAYOUT, "rubbish", b"rubbish"))
 
 
+def history(
+    spark: SparkSession,
+    events: Sequence[dict[str, Any]],
+    *,
+    before: DataFrame | None = None,
+    owners: Sequence[dict[str, Any]] = (),
+) -> DataFrame:
+    known = before or frame(spark, COMMITS, [])
+    return of_commits.history(frame(spark, EVENTS, events), known, frame(spark, OWNERS, owners))
+
+
+def published(rows: DataFrame) -> DataFrame:
+    return rows.select(*COMMITS.column_names)
+
+
+def timeline(rows: DataFrame) -> list[dict[str, Any]]:
+    return rows_of(of_commits.timeline(rows, of_commits.loose_ends(rows)).toArrow())
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_commits_and_activity_do_not_depend_on_order_copies_or_parts(spark: SparkSession, seed: int) -> None:
     events = [*chain("t", 9), *chain("u", 3, source=Source(kind="pipeline", run_id="r")), RUBBISH]
-    owners = frame(spark, OWNERS, [owner("t", "orders")])
-    whole = frame(spark, EVENTS, events)
+    owners = [owner("t", "orders")]
     chance = random.Random(seed)
     jumbled = [*events, *chance.choices(events, k=5)]
     chance.shuffle(jumbled)
     cut = chance.randrange(len(events))
 
-    commits = rows_of(of_commits.commits(whole, owners).toArrow())
-    of_jumbled = rows_of(of_commits.commits(frame(spark, EVENTS, jumbled), owners).toArrow())
-    nothing = frame(spark, ACTIVITY, [])
-    at_once = rows_of(of_commits.activity(of_commits.commits(whole, owners), nothing).toArrow())
-    first = of_commits.activity(of_commits.commits(frame(spark, EVENTS, events[:cut]), owners), nothing)
-    rest = of_commits.activity(of_commits.commits(frame(spark, EVENTS, events[cut:]), owners), first)
+    whole = history(spark, events, owners=owners)
+    commits = rows_of(published(whole).toArrow())
+    of_jumbled = rows_of(published(history(spark, jumbled, owners=owners)).toArrow())
+    at_once = rows_of(of_commits.activity(whole.where("is_new"), frame(spark, ACTIVITY, [])).toArrow())
+    first = history(spark, events[:cut], owners=owners)
+    # What was told before comes again.
+    rest = history(spark, events[max(0, cut - 2) :], before=published(first), owners=owners)
+    busy = of_commits.activity(first.where("is_new"), frame(spark, ACTIVITY, []))
+    in_parts = rows_of(of_commits.activity(rest.where("is_new"), busy).toArrow())
 
     assert len(commits) == 12
     assert of_jumbled == commits
-    assert rows_of(rest.toArrow()) == at_once
+    assert rows_of(published(rest).toArrow()) == commits
+    assert in_parts == at_once
     assert sum(row["commits"] for row in at_once) == 12
 
 
 def test_what_is_not_understood_is_kept_aside_and_our_own_commits_are_left_out(spark: SparkSession) -> None:
     own = Source(kind="pipeline", client="sandur", run_id="r", task_id=SYSTEM_TABLES)
-    events = frame(spark, EVENTS, [*chain("t", 2), *chain("system", 5, source=own), RUBBISH, RUBBISH])
+    events = [*chain("t", 2), *chain("system", 5, source=own), RUBBISH, RUBBISH]
 
-    kept = rows_of(of_commits.commits(events, frame(spark, OWNERS, [])).toArrow())
-    aside = rows_of(of_commits.quarantine(events).toArrow())
+    kept = rows_of(history(spark, events).toArrow())
+    aside = rows_of(of_commits.quarantine(frame(spark, EVENTS, events)).toArrow())
 
     assert {row["table_uuid"] for row in kept} == {"t"}
     assert [(row["key"], row["problem"], row["body"]) for row in aside] == [("rubbish", "corrupt", "rubbish")]
@@ -93,25 +118,63 @@ def test_what_is_not_understood_is_kept_aside_and_our_own_commits_are_left_out(s
 def test_a_timeline_tells_which_version_is_current_and_where_a_link_is_missing(spark: SparkSession) -> None:
     events = chain("t", 5)
     gone = events.pop(2)
-    rows = of_commits.commits(frame(spark, EVENTS, events), frame(spark, OWNERS, [owner("t", "orders")]))
-    heads = frame(spark, POINTERS, [{"uuid": "t", "table_uuid": "t", **_head(events[-1])}])
+    rows = history(spark, events, owners=[owner("t", "orders")])
 
-    told = {row["version"]: row for row in rows_of(of_commits.timeline(rows).toArrow())}
-    missing = rows_of(of_commits.missing_links(rows, heads).toArrow())
+    told = {row["version"]: row for row in timeline(rows)}
+    ends = rows_of(of_commits.loose_ends(rows).toArrow())
 
     assert [version for version, row in told.items() if row["is_current"]] == [4]
     assert [version for version, row in told.items() if not row["is_linked"]] == [3]
-    assert [row["commit_key"] for row in missing] == [gone["commit_key"]]
+    assert [(row["commit_key"], row["is_known"]) for row in ends] == [(gone["commit_key"], None)]
 
 
-def test_a_chain_without_its_head_is_not_whole(spark: SparkSession) -> None:
-    events = chain("t", 3)
-    rows = of_commits.commits(frame(spark, EVENTS, events[:-1]), frame(spark, OWNERS, []))
-    heads = frame(spark, POINTERS, [{"uuid": "t", "table_uuid": "t", **_head(events[-1])}])
+def test_a_chain_goes_on_in_another_table_and_through_versions_that_count_anew(spark: SparkSession) -> None:
+    """A file registered over a table may be of another one, and its version lower than that before."""
+    old, new = chain("old", 3), chain("new", 4, from_ms=9 * DAY_MS)
+    new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
+    new[2]["metadata_version"], new[3]["metadata_version"] = 0, 1
 
-    missing = rows_of(of_commits.missing_links(rows, heads).toArrow())
+    told = timeline(history(spark, [*old, *new]))
 
-    assert [row["commit_key"] for row in missing] == [events[-1]["commit_key"]]
+    assert all(row["is_linked"] for row in told)
+    assert [row["commit_key"] for row in told if row["is_current"]] == [new[-1]["commit_key"]]
+    assert len(told) == 7
+
+
+def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
+    def named(uuid: str, name: str, file: str | None, **more: Any) -> dict[str, Any]:
+        return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": file, **more}
+
+    before = [named("a", "a", "1"), named("b", "b", "1"), named("c", "c", "1"), named("d", "d", "1", problem="bad")]
+    now = [
+        named("a", "a", "1"),
+        named("b", "bb", "1"),
+        named("d", "d", "1"),
+        named("e", "e", "2"),
+        named("f", "f", None),
+    ]
+    current = frame(spark, TABLES, now).select(*projection.OF_NAME)
+
+    compared = projection.compared(current, frame(spark, TABLES, before))
+    told = {row["uuid"]: row for row in rows_of(compared.toArrow())}
+    changes = of_changes.of_names(compared, seen_at_ms=5, feed_entry=7)
+
+    assert {uuid: row["change"] for uuid, row in told.items()} == {
+        "a": "same",
+        "b": "renamed",
+        "c": "dropped",
+        "d": "same",
+        "e": "created",
+        "f": "created",
+    }
+    assert {uuid for uuid, row in told.items() if row["is_unread"]} == {"e"}
+    assert {uuid for uuid, row in told.items() if row["is_retried"]} == {"d"}
+    assert {(row["id"], row["change"], row["name"], row["previous_name"]) for row in rows_of(changes.toArrow())} == {
+        ("b", "renamed", "bb", "b"),
+        ("c", "dropped", "c", None),
+        ("e", "created", "e", None),
+        ("f", "created", "f", None),
+    }
 
 
 def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) -> None:
@@ -156,5 +219,20 @@ def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: 
     assert {row["table_uuid"]: row["name"] for row in rows_of(everyone.toArrow())} == {"new": "orders", "old": "orders"}
 
 
-def _head(event: dict[str, Any]) -> dict[str, Any]:
-    return {name: event[name] for name in ("commit_key", "metadata_location")}
+def test_what_was_collected_is_not_restored_whatever_its_format(spark: SparkSession) -> None:
+    def commit(key: str, day: int, kind: str) -> dict[str, Any]:
+        return {**chain("t", 1)[0], "commit_key": key, "committed_at_ms": day * DAY_MS, "format": kind}
+
+    old = [commit("a", 1, "iceberg"), commit("b", 1, "delta")]
+    recent = [commit("c", 9, "iceberg"), commit("d", 9, "delta"), commit("e", 9, "iceberg")]
+    missing = [(key, f"events/{key}", "{}", True) for key in ("a", "b", "d", "f")]
+    told = spark.createDataFrame(missing, "commit_key string, key string, receipt string, is_exact boolean")
+    there = spark.createDataFrame([("e",)], "commit_key string")
+
+    found = receipts_to_restore(told, frame(spark, COMMITS, [*old, *recent]), there, keep_from_ms=5 * DAY_MS)
+
+    assert {row["commit_key"]: row["published"] is not None for row in rows_of(found.toArrow())} == {
+        "c": True,
+        "d": False,
+        "f": False,
+    }

@@ -13,14 +13,13 @@ from sandur.catalog.locations import normalized
 from sandur.catalog.records import Pointer
 from sandur.operations.catalogs import list_catalogs
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.publishing import CorePointer, Publication
+from sandur.pipeline.publishing import Publication, named_files
 from sandur.pipeline.sources.files import FILES, FilesReader
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of
 from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KILLED, NOBODYS, PUBLISHED, SWEPT
 from sandur.settings import seconds_of
-from sandur.storage.cell import Cell
 from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
 
 POINTERS_AT_ONCE: Final = 500
@@ -95,20 +94,17 @@ class Candidates:
         committed = keyed.join(history, on="commit_key", how="left_semi")
         return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, committed))
 
+    def unnamed(self, files: DataFrame) -> DataFrame:
+        """The files among those that runs wrote aside which the manifest that counts now does not name."""
+        named = self._context.wait(named_files(self._context))
+        frame = self._context.spark.createDataFrame([(key,) for key in named], "key string")
+        return files.join(frame, on="key", how="left_anti")
+
     def _published(self) -> DataFrame:
-        """What runs wrote aside and the current manifest does not name: of runs that died, and of earlier ones."""
-        cell = Cell(
-            self._context.open_store.store, self._context.layout.core_manifest(), CorePointer, self._context.clock
-        )
-        pointer = self._context.wait(cell.read())
-        datasets = Publication(self._context).base.datasets.values()
-        named = {file.key for dataset in datasets for file in dataset.files} | {
-            pointer.value.manifest if pointer else ""
-        }
-        frame = self._context.spark.createDataFrame([(key,) for key in sorted(named)], "key string")
+        """What runs wrote aside and the manifest does not name: of runs that died or lost, and of earlier ones."""
         before_ms = self._now_ms - self._orphans_kept_ms()
         files = self._files(self._context.layout.core_snapshots_folder()).where(F.col("modified_ms") <= before_ms)
-        return self._of_kind(PUBLISHED, files.join(frame, on="key", how="left_anti"))
+        return self._of_kind(PUBLISHED, self.unnamed(files))
 
     def _files_of_tables(self) -> Sequence[DataFrame]:
         """Metadata files; none while a pointer cannot be read, for nobody knows what it needs."""

@@ -25,7 +25,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     objects_deleted_max: int = 10_000
     log_depth_max: int = 1_000
-    shuffle_partitions: int = 0  # 0: as the session says.
 
 
 class Progress(Protocol):

@@ -4,41 +4,28 @@ A run that dies before the swap leaves files in a folder of its own that nobody 
 published. There is nothing in between: a reader takes the manifest that is swapped in, and all it names.
 """
 
-import hashlib
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from sandur.catalog.records import Record
 from sandur.errors import Busy, Conflict, SwapLost, Unavailable
 from sandur.pipeline.job import JobContext
+from sandur.pipeline.published_files import ROWS_PER_FILE_MAX, WRITTEN, PublishedFile, file_checker, file_writer
 from sandur.pipeline.sources.datasets import DatasetReader
-from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.tasks import frame_of, one_task_each
+from sandur.pipeline.tasks import frame_of, one_task_each, without_rows
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
 MANIFEST: Final = "manifest.json"
-ROWS_PER_FILE_MAX: Final = 200_000
+FILES_MAX: Final = 64
 SWAPS_MAX: Final = 8
-_WRITTEN: Final = "key string, rows long, size_bytes long, sha256 string"
-
-
-class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file of a dataset, known by its bytes."""
-
-    key: str
-    rows: int
-    size_bytes: int
-    sha256: str
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +43,11 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether it has so many more files than its rows need that they should be written anew."""
+        return len(self.files) >= FILES_MAX + 2 * self.rows // ROWS_PER_FILE_MAX
 
 
 class CoreManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +84,8 @@ class Publication:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._layout = context.layout
-        self._attempt = context.clock.new_id()
-        self._cell = Cell(context.open_store.store, context.layout.core_manifest(), CorePointer, context.clock)
+        self.attempt = context.clock.new_id()
+        self._cell = manifest_cell(context)
         self._held, self.base = context.wait(self._read())
         self._written: list[tuple[str, PublishedFile]] = []
         self.manifest_key: str | None = None
@@ -104,26 +96,47 @@ class Publication:
         found = self.base.datasets.get(dataset)
         return found.watermark.get(name, 0) if found else 0
 
+    def rows(self, shape: Shape) -> int:
+        """How many rows a dataset had when this run began."""
+        found = self.base.datasets.get(shape.name)
+        return found.rows if found else 0
+
     def read(self, shape: Shape) -> DataFrame:
         """A dataset as it was when this run began; without rows when it was not published yet."""
+        if not self.rows(shape):
+            return without_rows(self._context.spark, shape.spark_schema)
         manifest = self._held.value.manifest if self._held else ""
         told = {**self._context.source_options, "dataset": shape.name, "manifest": manifest}
         return frame_of(self._context.spark, DatasetReader(told), shape.spark_schema)
 
     def write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
         """Write rows aside, in executors, sorted by the key of the shape within each file."""
-        options, attempt = dict(self._context.source_options), self._attempt
+        options = dict(self._context.source_options)
         sorted_rows = rows.select(*shape.column_names).sortWithinPartitions(*shape.key)
-        written = sorted_rows.mapInArrow(file_writer(options, attempt, shape.name), _WRITTEN).collect()
-        files = sorted((PublishedFile(**row.asDict()) for row in written), key=lambda file: file.key)
-        self._written += [(shape.name, file) for file in files]
-        return files
+        written = sorted_rows.mapInArrow(file_writer(options, self.attempt, shape.name), WRITTEN).collect()
+        return self.written(written).get(shape.name, ())
+
+    def written(self, rows: Sequence[Row]) -> Mapping[str, Sequence[PublishedFile]]:
+        """The files that tasks of this attempt say they wrote, by dataset; they are checked before they count."""
+        found: dict[str, list[PublishedFile]] = {}
+        for row in sorted(rows, key=lambda row: str(row.key)):
+            told = row.asDict()
+            found.setdefault(told.pop("dataset"), []).append(PublishedFile(**told))
+        self._written += [(name, file) for name, files in found.items() for file in files]
+        return found
 
     def publish(self, changes: Mapping[str, Change]) -> CoreManifest:
-        """Check what was written, then make it count. Conflict when another run changed one of the datasets."""
-        self._verify()
-        self._context.check_fence()
-        return self._context.wait(self._swap(changes))
+        """Check what was written, then make it count. Conflict when another run changed one of the datasets.
+
+        After a swap that was lost, everything is asked again: who collects garbage bumps the manifest before files go
+        that it does not name, so that they are missed here.
+        """
+        for number in range(SWAPS_MAX):
+            self._verify()
+            self._context.check_fence()
+            if manifest := self._context.wait(self._swapped(changes, number)):
+                return manifest
+        raise Busy("publishing: others keep publishing")
 
     def _verify(self) -> None:
         """Every file is read back from the store, in executors: its bytes, its rows, its columns."""
@@ -134,23 +147,22 @@ class Publication:
         if wrong:
             raise Unavailable(f"publishing: {len(wrong)} files are not as they were written: {wrong[0].problem}")
 
-    async def _swap(self, changes: Mapping[str, Change]) -> CoreManifest:
-        for number in range(SWAPS_MAX):
-            held, current = await self._read()
-            self._check_unchanged(current, changes)
-            manifest = self._next(held, current, changes)
-            key = self._layout.core_snapshot(self._attempt, MANIFEST if not number else f"manifest-{number}.json")
-            await self._context.open_store.store.put(key, msgspec.json.encode(manifest), expected=ABSENT)
-            pointer = CorePointer(sequence=manifest.sequence, manifest=key, published_ms=manifest.published_ms)
-            try:
-                await self._cell.swap(pointer, expected=held.version if held else ABSENT)  # It happens here.
-            except SwapLost:
-                found = await self._cell.read()
-                if found is None or found.value.manifest != key:
-                    continue
-            self.manifest_key = key
-            return manifest
-        raise Busy("publishing: others keep publishing")
+    async def _swapped(self, changes: Mapping[str, Change], number: int) -> CoreManifest | None:
+        """What is published from now on; None when the swap was lost."""
+        held, current = await self._read()
+        self._check_unchanged(current, changes)
+        manifest = self._next(held, current, changes)
+        key = self._layout.core_snapshot(self.attempt, MANIFEST if not number else f"manifest-{number}.json")
+        await self._context.open_store.store.put(key, msgspec.json.encode(manifest), expected=ABSENT)
+        pointer = CorePointer(sequence=manifest.sequence, manifest=key, published_ms=manifest.published_ms)
+        try:
+            await self._cell.swap(pointer, expected=held.version if held else ABSENT)  # It happens here.
+        except SwapLost:
+            found = await self._cell.read()
+            if found is None or found.value.manifest != key:
+                return None
+        self.manifest_key = key
+        return manifest
 
     def _check_unchanged(self, current: CoreManifest, changes: Mapping[str, Change]) -> None:
         for name in changes:
@@ -191,6 +203,29 @@ def _changed(sequence: int, name: str, before: Dataset | None, change: Change) -
     )
 
 
+async def named_files(context: JobContext) -> Sequence[str]:
+    """The keys of all that counts: the manifest and what it names; one key that is none when nothing is published."""
+    held = await manifest_cell(context).read()
+    if held is None:
+        return [""]
+    datasets = (await read_manifest(context, held.value.manifest)).datasets.values()
+    return sorted({held.value.manifest, *(file.key for dataset in datasets for file in dataset.files)})
+
+
+async def bump_manifest(context: JobContext) -> None:
+    """Let every run that has not published yet lose its swap, and look after its files again (GC1)."""
+    cell = manifest_cell(context)
+    held = await cell.read()
+    if held is None:
+        return  # Who publishes first has checked its files, and a day is long for that.
+    with contextlib.suppress(SwapLost):  # Whoever swapped it meanwhile has done the same.
+        await cell.swap(held.value, expected=held.version)
+
+
+def manifest_cell(context: JobContext) -> Cell[CorePointer]:
+    return Cell(context.open_store.store, context.layout.core_manifest(), CorePointer, context.clock)
+
+
 async def read_manifest(context: JobContext, key: str) -> CoreManifest:
     """An immutable manifest by its key."""
     found = await context.open_store.store.get(key)
@@ -200,73 +235,3 @@ async def read_manifest(context: JobContext, key: str) -> CoreManifest:
         return msgspec.json.decode(found.data, type=CoreManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"manifest {key}: is damaged: {error}") from error
-
-
-Batches = Iterable[Any]
-"""Record batches, as Spark passes them to a function in an executor."""
-
-
-def file_writer(options: Mapping[str, str], attempt: str, dataset: str) -> Callable[[Batches], Iterator[Any]]:
-    """What each task does with its rows: Parquet files under names that no other attempt has."""
-
-    def write(batches: Batches) -> Iterator[Any]:
-        shape = SHAPES[dataset]
-        with open_store_of(options) as open_store:
-            for table in _tables(batches, shape):
-                data = parquet_of(table)
-                nonce = open_store.clock.new_uuid()
-                key = open_store.layout.core_snapshot(attempt, f"{dataset}-{nonce}.parquet")
-                open_store.wait(open_store.store.put(key, data, expected=ABSENT))
-                row = [key, table.num_rows, len(data), hashlib.sha256(data).hexdigest()]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array([value]) for value in row], names=["key", "rows", "size_bytes", "sha256"]
-                )
-
-    return write
-
-
-def parquet_of(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
-
-
-def _tables(batches: Batches, shape: Shape) -> Iterator[pa.Table]:
-    """The rows in tables of a bounded size; none when there are no rows."""
-    gathered: list[Any] = []
-    count = 0
-    for batch in batches:
-        if batch.num_rows:
-            gathered.append(batch)
-            count += batch.num_rows
-        if count >= ROWS_PER_FILE_MAX:
-            yield pa.Table.from_batches(gathered).cast(shape.arrow_schema)
-            gathered, count = [], 0
-    if gathered:
-        yield pa.Table.from_batches(gathered).cast(shape.arrow_schema)
-
-
-def file_checker(options: Mapping[str, str]) -> Callable[[tuple[str, PublishedFile]], Iterator[Any]]:
-    """What a task does with a file it is to check; a row says what is wrong with it."""
-
-    def check(written: tuple[str, PublishedFile]) -> Iterator[Any]:
-        dataset, file = written
-        with open_store_of(options) as open_store:
-            found = open_store.wait(open_store.store.get(file.key))
-        if problem := problem_of(dataset, file, found.data if found else None):
-            yield pa.RecordBatch.from_arrays([pa.array([problem])], names=["problem"])
-
-    return check
-
-
-def problem_of(dataset: str, file: PublishedFile, data: bytes | None) -> str | None:
-    """What is wrong with a file that was written; None when it is as it should be."""
-    if data is None:
-        return f"{file.key}: it is not there"
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        return f"{file.key}: it holds other bytes"
-    footer = pq.read_metadata(io.BytesIO(data))
-    names = footer.schema.to_arrow_schema().names
-    if footer.num_rows != file.rows or names != SHAPES[dataset].column_names:
-        return f"{file.key}: {footer.num_rows} rows of {names}"
-    return None

@@ -1,5 +1,7 @@
 """From an object below `events/` to a row, and back to the very bytes: what is wrong with it is said, not raised."""
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,6 +21,9 @@ BODY_CHARACTERS_MAX: Final = 4_000
 DETAIL_CHARACTERS_MAX: Final = 500
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _REGISTER: Final = "register"
+_HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_DAY_MS: Final = 86_400_000
+_DAYS_REMEMBERED_MAX: Final = 1_000
 
 CORRUPT: Final = "corrupt"
 UNKNOWN: Final = "unknown"
@@ -155,7 +160,7 @@ def _check_place(layout: Layout, key: str, receipt: Receipt) -> None:
 
 
 def _is_hash(text: str) -> bool:
-    return len(text) == len(commit_key("")) and all(character in "0123456789abcdef" for character in text)
+    return _HASH.match(text) is not None
 
 
 def _event_id(receipt: Receipt | DeltaReceipt) -> str:
@@ -164,9 +169,13 @@ def _event_id(receipt: Receipt | DeltaReceipt) -> str:
 
 def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
     """Where the receipt of that commit key and time lies."""
+    return layout.receipt(_date(layout, committed_at_ms // _DAY_MS), "iceberg", "committed", key)
+
+
+@functools.lru_cache(_DAYS_REMEMBERED_MAX)
+def _date(layout: Layout, day: int) -> str:
     # Only the date is derived here: the hash of a registered file is made of more than its receipt says.
-    date = layout.read_receipt(receipt_key(layout, Tried("", committed_at_ms))).date
-    return layout.receipt(date, "iceberg", "committed", key)
+    return layout.read_receipt(receipt_key(layout, Tried("", day * _DAY_MS))).date
 
 
 def receipt_of_row(row: Mapping[str, object]) -> Receipt:

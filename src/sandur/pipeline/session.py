@@ -12,6 +12,7 @@ _OPTIONS: Final = {
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.faulthandler.enabled": "true",
+    "spark.python.daemon.module": "sandur.pipeline.workers",
 }
 
 

@@ -27,6 +27,7 @@ from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import create_namespace
+from sandur.operations.together import together
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
@@ -70,20 +71,27 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
     if context.dry_run or not manifest.sequence:
         return ()
     context.wait(_ensure_namespace(context))
-    warnings: list[str] = []
-    growths: list[_Growth] = []
-    for shape in shapes:
-        metadata = context.wait(_ensure_table(context, shape))
-        if metadata.properties.get(MARK) != shape.name:
-            warnings.append(f"table {NAMESPACE}.{shape.name} is not the pipeline's and is left as it is")
-        elif growth := context.wait(_growth(context, shape, metadata, manifest.datasets.get(shape.name))):
-            growths.append(growth)
+    tables = context.wait(together(_ensure_table(context, shape) for shape in shapes))
+    ours = [(shape, metadata) for shape, metadata in zip(shapes, tables, strict=True) if _is_ours(shape, metadata)]
+    found = context.wait(together(_growth(context, *one, manifest.datasets.get(one[0].name)) for one in ours))
+    growths = [growth for growth in found if growth]
     _copy(context, [copy for growth in growths for copy in growth.copies])
-    for growth in growths:
-        context.check_fence()
-        context.wait(_commit(context, growth))
-        warnings += context.wait(_forget(context, growth.shape))
-    return warnings
+    context.check_fence()
+    told = context.wait(together(_grown(context, growth) for growth in growths))
+    theirs = [shape.name for shape, metadata in zip(shapes, tables, strict=True) if not _is_ours(shape, metadata)]
+    return [
+        *(f"table {NAMESPACE}.{name} is not the pipeline's and is left as it is" for name in theirs),
+        *(warning for warnings in told for warning in warnings),
+    ]
+
+
+def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
+    return metadata.properties.get(MARK) == shape.name
+
+
+async def _grown(context: JobContext, growth: _Growth) -> Sequence[str]:
+    await _commit(context, growth)
+    return await _forget(context, growth.shape)
 
 
 async def _growth(
@@ -158,7 +166,7 @@ async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
             await create_table(context.workspace, identifier.namespace, create, _request(context, shape.name))
         metadata = (await current_document(context.workspace, identifier)).metadata
     current = next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
-    if metadata.properties.get(MARK) != shape.name or len(current.fields) >= len(shape.columns):
+    if not _is_ours(shape, metadata) or len(current.fields) >= len(shape.columns):
         return metadata
     wider = TableCommit(
         requirements=(

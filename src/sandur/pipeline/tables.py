@@ -251,6 +251,8 @@ CATALOGS: Final = shape(
     properties_json string!
     created_at timestamptz!
     updated_at timestamptz!
+    created_by string
+    updated_by string
     """,
     key="name",
 )
@@ -266,6 +268,8 @@ NAMESPACES: Final = shape(
     properties_json string!
     created_at timestamptz!
     updated_at timestamptz!
+    created_by string
+    updated_by string
     """,
     key="catalog namespace",
 )
@@ -356,6 +360,28 @@ REFS: Final = shape(
     key="catalog namespace name ref",
 )
 
+CHANGES: Final = shape(
+    "changes",
+    """
+    object string!
+    id string!
+    change string!
+    catalog string!
+    namespace string
+    name string
+    previous_catalog string
+    previous_namespace string
+    previous_name string
+    format string
+    changed_at timestamptz
+    seen_at timestamptz!
+    feed_entry long!
+    principal string
+    """,
+    key="seen_at object id",
+)
+"""What happened to catalogs, namespaces and names, as far as two runs see it that follow each other."""
+
 TABLE_METRICS: Final = shape(
     "table_metrics",
     """
@@ -391,6 +417,10 @@ OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS
 
 SHAPES: Final = {
     one.name: one
-    for one in (COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE, CATALOGS, NAMESPACES, *OF_METADATA, TABLE_METRICS)
+    for one in (
+        *(COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE),
+        *(CATALOGS, NAMESPACES, *OF_METADATA, CHANGES),
+        TABLE_METRICS,
+    )
 }
 """Everything that is published, by its name."""

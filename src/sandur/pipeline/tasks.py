@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
@@ -33,4 +34,22 @@ def one_task_each(
 def frame_of(spark: SparkSession, reader: DataSourceReader, schema: StructType) -> DataFrame:
     """What a reader of a data source reads."""
     partitions = list(reader.partitions())
+    if not partitions:
+        return without_rows(spark, schema)
     return one_task_each(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
+
+
+def without_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame of which Spark knows that it is empty, so that joins with it cost nothing."""
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
+    return spark.range(1).select(*columns).limit(0)
+
+
+def tasks_for(spark: SparkSession, things: int, *, at_least: int, at_most: int) -> int:
+    """How many tasks share so many things: as many as the session works with, if each has enough and none too much."""
+    return max(1, min(things // at_least, parts_of(spark)), -(-things // at_most))
+
+
+def parts_of(spark: SparkSession) -> int:
+    """In how many parts the session works."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)

@@ -19,7 +19,9 @@ from sandur.operations.rehearsing import rehearsal
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.candidates import Candidates
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KINDS, VISITED, FolderDetail, visitor
+from sandur.pipeline.publishing import bump_manifest
+from sandur.pipeline.tasks import parts_of
+from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KINDS, PUBLISHED, VISITED, FolderDetail, visitor
 
 NAME: Final = "collect-garbage"
 WARNINGS_MAX: Final = 20
@@ -98,7 +100,11 @@ class _Collection:
             self._looked.unpersist()
 
     def _act_on(self, changes: DataFrame, kind: str) -> None:
-        frame = self._still_owned(self._at_most(changes.collect())) if kind == FOLDERS else changes
+        frame = changes
+        if kind == FOLDERS:
+            frame = self._still_owned(self._at_most(changes.collect()))
+        elif kind == PUBLISHED:
+            frame = self._still_unnamed(changes)
         done = self._visited(frame.select(*_COLUMNS), rehearses=False)
         for row in done.groupBy("outcome").agg(F.sum("objects"), F.sum("freed_bytes"), F.max("problem")).collect():
             outcome, objects, freed_bytes, problem = row
@@ -129,9 +135,14 @@ class _Collection:
         told = folders.withColumn("uuids", F.get_json_object("detail", "$.uuids"))
         return told.join(owned, on=["key", "uuids"], how="left_semi")
 
+    def _still_unnamed(self, files: DataFrame) -> DataFrame:
+        """Only files that no manifest will ever name: first every swap is made to lose that would name one (GC1)."""
+        self._context.wait(bump_manifest(self._context))
+        return self._candidates.unnamed(files)
+
     def _visited(self, candidates: DataFrame, *, rehearses: bool) -> DataFrame:
         visit = visitor(dict(self._context.source_options), rehearses=rehearses)
-        tasks = int(self._context.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        tasks = parts_of(self._context.spark)
         return candidates.repartition(tasks).mapInArrow(visit, VISITED)
 
     def _purging(self) -> Workspace:

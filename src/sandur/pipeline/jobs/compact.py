@@ -1,23 +1,27 @@
 """`compact`: receipts become the history of commits, its timeline, and how busy each table was."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from sandur.pipeline import system_tables
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
+from sandur.pipeline.published_files import PublishedFile
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
 from sandur.pipeline.sources.events import FeedReader
 from sandur.pipeline.sources.names import NamesReader, PointersReader
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, QUARANTINE, TIMELINE
-from sandur.pipeline.tasks import frame_of
+from sandur.pipeline.tasks import frame_of, without_rows
 from sandur.pipeline.transforms import commits as of_commits
 
 NAME: Final = "compact"
-FILES_MAX: Final = 64
 _FEED: Final = "feed"
+_ENDS: Final = StructType([StructField("commit_key", StringType()), StructField("is_known", BooleanType())])
 
 
 def run(context: JobContext) -> JobReport:
@@ -52,87 +56,106 @@ class _Compaction:
         self._publication = publication
         self._after = after
         self._upto = upto
+        self._has_registrations = False
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
         self._kept: list[DataFrame] = []
 
     def published(self) -> CoreManifest | None:
         """What is published now; None when there was nothing to publish."""
-        before = self._publication.read(OWNERS)
-        names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
-        pointers = frame_of(self._context.spark, PointersReader(self._context.source_options), POINTERS.spark_schema)
         events = self._keep(self._events())
         self._count(events)
-        owners = of_commits.owners(names, pointers, before)
-        if not of_commits.registrations(events).isEmpty():
-            owners = of_commits.with_replaced(owners, events, self._publication.read(COMMITS))
-        owners = self._keep(owners)
-        renamed = of_commits.renamed(owners, before).count()
-        self.counts["tables_renamed"] = renamed
-        has_news = self.counts["commits"] > 0
+        owners = self._keep(self._owners(events))
+        renamed = self._count_renamed(owners)
         if self._context.dry_run or (self._after == self._upto and not renamed):
             return None
-        watermark = {_FEED: self._upto}
-        changes = {COMMITS.name: self._commits(events, owners, is_renamed=renamed > 0)}
-        if self.counts["quarantined"]:
-            files = self._publication.write(of_commits.quarantine(events), QUARANTINE)
-            changes[QUARANTINE.name] = Change(files, watermark, appends=True)
-        if has_news or renamed:
-            changes |= self._derived(events, owners, watermark)
+        changes = self._quarantine(events)
+        if self.counts["commits"] or renamed:
+            changes |= self._history(events, owners, is_renamed=renamed > 0)
+        else:
+            changes[COMMITS.name] = self._change((), appends=True)
         return self._publication.publish(changes)
 
     def release(self) -> None:
         for frame in self._kept:
             frame.unpersist()
 
-    def _commits(self, events: DataFrame, owners: DataFrame, *, is_renamed: bool) -> Change:
-        """The new rows behind the others; all rows anew when names changed, or when there are too many files."""
-        known = self._publication.base.datasets.get(COMMITS.name)
-        is_scattered = known is not None and len(known.files) >= FILES_MAX
-        watermark = {_FEED: self._upto}
-        self._context.progress("write commits")
-        if is_renamed or is_scattered:
-            return Change(self._publication.write(self._all(events, owners), COMMITS), watermark)
-        if not self.counts["commits"]:
-            return Change((), watermark, appends=True)
-        return Change(self._publication.write(of_commits.commits(events, owners), COMMITS), watermark, appends=True)
-
-    def _derived(self, events: DataFrame, owners: DataFrame, watermark: Mapping[str, int]) -> Mapping[str, Change]:
-        self._context.progress("write timeline and activity")
-        rows = self._keep(of_commits.timeline(self._all(events, owners)))
-        self._check_chains(rows)
-        busy = of_commits.activity(of_commits.commits(events, owners), self._publication.read(ACTIVITY))
-        return {
-            TIMELINE.name: Change(self._publication.write(rows, TIMELINE), watermark),
-            ACTIVITY.name: Change(self._publication.write(busy, ACTIVITY), watermark),
-            OWNERS.name: Change(self._publication.write(owners, OWNERS), watermark),
-        }
-
-    def _check_chains(self, timeline: DataFrame) -> None:
-        """Every receipt but the first of a table names the one before it, which must be there."""
-        missing = timeline.where("not is_linked").count()
-        self.counts["links_missing"] = missing
-        if missing:
-            self.warnings.append(f"{missing} commits name one before them that has no receipt; reconcile restores it")
-
-    def _all(self, events: DataFrame, owners: DataFrame) -> DataFrame:
-        before = of_commits.named(self._publication.read(COMMITS), owners)
-        return before.unionByName(of_commits.commits(events, owners))
-
     def _count(self, events: DataFrame) -> None:
         """How many receipts there are of which kind, and how many are commits of others than ourselves."""
         self._context.progress("read receipts")
-        problems = {row.problem: row["count"] for row in events.groupBy("problem").count().collect()}
-        understood = of_commits.understood(events).count()
-        self.counts |= {
-            "receipts": sum(problems.values()),
-            "commits": understood,
-            "commits_of_system_tables": problems.get(None, 0) - understood,
-            "quarantined": sum(count for problem, count in problems.items() if problem),
+        counts: Counter[str] = Counter()
+        is_own, is_over = of_commits.is_own().alias("is_own"), of_commits.is_registration().alias("is_over")
+        for problem, own, over, count in events.groupBy("problem", is_own, is_over).count().collect():
+            kind = f"quarantined_{problem}" if problem else "commits_of_system_tables" if own else "commits"
+            counts["receipts"] += count
+            counts[kind] += count
+            counts["quarantined"] += count if problem else 0
+            self._has_registrations |= bool(over)
+        self.counts = {"commits": 0, "commits_of_system_tables": 0, "quarantined": 0, **counts}
+        for kind, count in sorted(counts.items()):
+            if problem := kind.removeprefix("quarantined_") if kind.startswith("quarantined_") else "":
+                self.warnings.append(f"{count} receipts are {problem}; see system.quarantine")
+
+    def _owners(self, events: DataFrame) -> DataFrame:
+        """Which name stands for each table."""
+        spark, options = self._context.spark, self._context.source_options
+        names = frame_of(spark, NamesReader(options), NAMES.spark_schema)
+        pointers = frame_of(spark, PointersReader(options), POINTERS.spark_schema)
+        owners = of_commits.owners(names, pointers, self._publication.read(OWNERS))
+        if not self._has_registrations:
+            return owners
+        return of_commits.with_replaced(owners, events, self._publication.read(COMMITS))
+
+    def _count_renamed(self, owners: DataFrame) -> int:
+        self._context.progress("read names")
+        is_first = not self._publication.rows(OWNERS)
+        count = 0 if is_first else of_commits.renamed(owners, self._publication.read(OWNERS)).count()
+        self.counts["tables_renamed"] = count
+        return count
+
+    def _quarantine(self, events: DataFrame) -> dict[str, Change]:
+        if not self.counts["quarantined"]:
+            return {}
+        files = self._publication.write(of_commits.quarantine(events), QUARANTINE)
+        return {QUARANTINE.name: self._change(files, appends=True)}
+
+    def _history(self, events: DataFrame, owners: DataFrame, *, is_renamed: bool) -> Mapping[str, Change]:
+        """The new rows behind the others; all rows anew when names changed, or when there are too many files."""
+        self._context.progress("put commits in order")
+        rows = self._keep(of_commits.history(events, self._publication.read(COMMITS), owners))
+        came, loose = rows.agg(F.count_if("is_new"), F.count_if(of_commits.is_loose())).collect()[0]
+        self.counts["commits"] = came
+        known = self._publication.base.datasets.get(COMMITS.name)
+        is_anew = is_renamed or (known is not None and known.is_scattered)
+        news = rows.where("is_new")
+        busy = of_commits.activity(news, self._publication.read(ACTIVITY))
+        timeline = of_commits.timeline(rows, self._loose_ends(rows, loose))
+        self._context.progress("write commits, timeline and activity")
+        return {
+            COMMITS.name: self._change(
+                self._publication.write(rows if is_anew else news, COMMITS), appends=not is_anew
+            ),
+            TIMELINE.name: self._change(self._publication.write(timeline, TIMELINE)),
+            ACTIVITY.name: self._change(self._publication.write(busy, ACTIVITY)),
+            OWNERS.name: self._change(self._publication.write(owners, OWNERS)),
         }
-        for problem, count in sorted((name, count) for name, count in problems.items() if name):
-            self.counts[f"quarantined_{problem}"] = count
-            self.warnings.append(f"{count} receipts are {problem}; see system.quarantine")
+
+    def _loose_ends(self, rows: DataFrame, loose: int) -> DataFrame:
+        """Every receipt but the first of a table names the one before it, which must be there."""
+        if not loose:
+            self.counts["links_missing"] = 0
+            return without_rows(self._context.spark, _ENDS)
+        ends = self._keep(of_commits.loose_ends(rows))
+        missing = ends.where("is_known is null").count()
+        self.counts["links_missing"] = missing
+        if missing:
+            self.warnings.append(
+                f"{missing} commits are named by the ones after them and have no receipt; reconcile restores it"
+            )
+        return ends
+
+    def _change(self, files: Sequence[PublishedFile], *, appends: bool = False) -> Change:
+        return Change(files, {_FEED: self._upto}, appends=appends)
 
     def _events(self) -> DataFrame:
         told = {**self._context.source_options, "after": str(self._after), "upto": str(self._upto)}

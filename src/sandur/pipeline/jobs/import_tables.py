@@ -23,7 +23,7 @@ from sandur.pipeline.crawling import done_in_tasks, inspected, newest_files, pla
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.names import PointersReader
 from sandur.pipeline.tables import POINTERS
-from sandur.pipeline.tasks import frame_of
+from sandur.pipeline.tasks import frame_of, parts_of
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.locations import address_of
 from sandur.storage.object_store import get_many, list_all
@@ -146,7 +146,7 @@ class _Import:
             )
             for one in self._wanted
         ]
-        tasks = int(self._context.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        tasks = parts_of(self._context.spark)
         frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(min(len(rows), tasks))
         run_id = self._context.run_id
 

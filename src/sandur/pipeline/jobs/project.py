@@ -1,24 +1,31 @@
 """`project`: what exists, from names and metadata files: catalogs, namespaces, tables, columns, snapshots and so on."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.pipeline import system_tables
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
+from sandur.pipeline.opening import PROBLEM, file_opener, file_tester
+from sandur.pipeline.published_files import WRITTEN, PublishedFile
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
 from sandur.pipeline.sources.homes import CatalogsReader, NamespacesReader
-from sandur.pipeline.sources.metadata import OPENED, file_opener
 from sandur.pipeline.sources.names import NamesReader
-from sandur.pipeline.tables import CATALOGS, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES
-from sandur.pipeline.tasks import frame_of
+from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
+from sandur.pipeline.tasks import frame_of, tasks_for
+from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import projection
+from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME
 
 NAME: Final = "project"
 FILES_PER_TASK: Final = 64
-TASKS_MAX: Final = 256
+FILES_PER_TASK_MAX: Final = 5_000
+RETRIES_MAX: Final = 1_000
+WARNINGS_MAX: Final = 10
 _FEED: Final = "feed"
 
 
@@ -33,13 +40,14 @@ def run(context: JobContext) -> JobReport:
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)
     before = publication.watermark(TABLES.name, _FEED)
-    work = _Projection(context, publication, feed.sequence)
+    work = _Projection(context, publication, feed.sequence, as_of_ms)
     try:
         manifest = work.published()
     finally:
         work.release()
     context.progress("update system tables")
-    told = system_tables.refresh(context, manifest or publication.base, (CATALOGS, NAMESPACES, *OF_METADATA))
+    shapes = (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES)
+    told = system_tables.refresh(context, manifest or publication.base, shapes)
     staleness_ms = context.clock.now_ms() - as_of_ms
     return JobReport(
         job=NAME,
@@ -55,74 +63,148 @@ def run(context: JobContext) -> JobReport:
 class _Projection:
     """One run, which reflects the feed up to `upto` at least."""
 
-    def __init__(self, context: JobContext, publication: Publication, upto: int) -> None:
+    def __init__(self, context: JobContext, publication: Publication, upto: int, as_of_ms: int) -> None:
         self._context = context
         self._publication = publication
-        self._watermark = {_FEED: upto}
+        self._upto = upto
+        self._as_of_ms = as_of_ms
         self._kept: list[DataFrame] = []
+        self._changes: list[DataFrame] = []
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
     def published(self) -> CoreManifest | None:
         """What is published now; None when all is as it was."""
-        spark, options = self._context.spark, self._context.source_options
-        self._context.progress("read names")
-        names = frame_of(spark, NamesReader(options), NAMES.spark_schema)
-        own = (self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES))
-        current = self._keep(projection.current_tables(names, own))
-        changes = {
-            **self._homes(),
-            **self._of_metadata(current),
-        }
-        has_moved = self._publication.watermark(TABLES.name, _FEED) != self._watermark[_FEED]
-        if self._context.dry_run or not (changes or has_moved):
+        found = {**self._homes(), **self._tables(), **self._told_changes()}
+        has_moved = self._publication.watermark(TABLES.name, _FEED) != self._upto
+        if self._context.dry_run or not (found or has_moved):
             return None
-        changes.setdefault(TABLES.name, Change((), self._watermark, appends=True))
-        return self._publication.publish(changes)
+        found.setdefault(TABLES.name, self._change((), appends=True))
+        return self._publication.publish(found)
 
     def release(self) -> None:
         for frame in self._kept:
             frame.unpersist()
 
     def _homes(self) -> Mapping[str, Change]:
-        spark, options = self._context.spark, self._context.source_options
+        """Catalogs and namespaces, as far as they changed."""
+        self._context.progress("read catalogs and namespaces")
+        options = self._context.source_options
         found: dict[str, Change] = {}
         for reader, shape in ((CatalogsReader(options), CATALOGS), (NamespacesReader(options), NAMESPACES)):
-            rows = self._keep(frame_of(spark, reader, shape.spark_schema))
-            self.counts[shape.name] = rows.count()
-            if not projection.difference(rows, self._publication.read(shape)).isEmpty():
-                found[shape.name] = Change(self._publication.write(rows.coalesce(1), shape), self._watermark)
+            rows = self._keep(frame_of(self._context.spark, reader, shape.spark_schema))
+            compared = self._keep(of_changes.homes_compared(shape, rows, self._publication.read(shape)))
+            counts = {row.change: row["count"] for row in compared.groupBy("change").count().collect()}
+            self.counts[shape.name] = sum(counts.values()) - counts.get(DROPPED, 0)
+            if counts.keys() - {SAME}:
+                self._changes.append(of_changes.of_homes(shape, compared, **self._seen))
+                found[shape.name] = self._change(self._write(rows.coalesce(1), shape))
         return found
 
-    def _of_metadata(self, current: DataFrame) -> Mapping[str, Change]:
+    def _tables(self) -> Mapping[str, Change]:
+        """What is made of names and metadata files, as far as it changed."""
+        self._context.progress("read names")
+        names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
+        own = (self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES))
         before = self._keep(self._publication.read(TABLES))
-        fresh = self._keep(projection.unread(current, before))
-        self.counts["metadata_files_read"] = fresh.count()
-        opened = self._opened(fresh)
-        self._context.progress("read metadata files", 0, self.counts["metadata_files_read"])
-        rows = self._keep(projection.tables(opened, before, current, fresh))
-        self.counts["tables"] = rows.count()
-        self._warn(rows)
-        if projection.difference(rows, before).isEmpty():
+        compared = self._keep(projection.compared(projection.current_tables(names, own), before))
+        counts = self._count(compared)
+        tables = projection.read_now(compared, self._readable(compared))
+        if counts.keys() & {CREATED, DROPPED, RENAMED}:
+            self._changes.append(of_changes.of_names(tables, **self._seen))
+        if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        found = {TABLES.name: Change(self._publication.write(rows, TABLES), self._watermark)}
+        appends = counts.keys() <= {CREATED, SAME} and not self._is_scattered()
+        opened = self._opened(tables)
+        rest = self._rest(tables, before, appends=appends, has_plain=CREATED in counts)
+        return {
+            shape.name: self._change((*opened.get(shape.name, ()), *rest.get(shape.name, ())), appends=appends)
+            for shape in OF_METADATA
+        }
+
+    def _rest(
+        self, tables: DataFrame, before: DataFrame, *, appends: bool, has_plain: bool
+    ) -> Mapping[str, Sequence[PublishedFile]]:
+        """What the files of this run hold beside what metadata files say that are new, by dataset."""
+        if appends:
+            plain = projection.without_file(tables).coalesce(1)
+            return {TABLES.name: self._write(plain, TABLES)} if has_plain else {}
+        rest: dict[str, Sequence[PublishedFile]] = {}
         for shape in OF_METADATA:
-            if shape is not TABLES:
-                self._context.progress(f"write {shape.name}")
-                known = self._publication.read(shape)
-                of_shape = projection.of_metadata(shape, opened, known, current, fresh)
-                found[shape.name] = Change(self._publication.write(of_shape, shape), self._watermark)
-        return found
+            self._context.progress(f"write {shape.name}")
+            is_table = shape is TABLES
+            known = before if is_table else self._publication.read(shape)
+            kept = projection.kept_tables(tables, known) if is_table else projection.kept_rows(shape, tables, known)
+            rest[shape.name] = self._write(kept, shape)
+        return rest
 
-    def _opened(self, fresh: DataFrame) -> DataFrame:
-        tasks = min(self.counts["metadata_files_read"] // FILES_PER_TASK + 1, TASKS_MAX)
-        files = fresh.select("uuid", "kind", "format", "metadata_location").repartition(tasks, "uuid")
-        return self._keep(files.mapInArrow(file_opener(self._context.source_options), OPENED))
+    def _count(self, compared: DataFrame) -> Mapping[str, int]:
+        """How many tables there are by what became of them, and how many files are to be read."""
+        counts: Counter[str] = Counter()
+        for row in compared.groupBy("change", "is_unread", "is_retried").count().collect():
+            counts[row.change] += row["count"]
+            counts["unread"] += row["count"] * row.is_unread
+            counts["retried"] += row["count"] * row.is_retried
+        self.counts["metadata_files_read"] = counts.pop("unread", 0)
+        self.counts["tables_with_problems"] = counts.pop("retried", 0)
+        self.counts["tables"] = counts.total() - counts[DROPPED]
+        return {change: count for change, count in counts.items() if count}
 
-    def _warn(self, rows: DataFrame) -> None:
-        wrong = rows.where("problem is not null").select("catalog", "namespace", "name", "problem").limit(10).collect()
-        self.counts["tables_with_problems"] = rows.where("problem is not null").count() if wrong else 0
-        self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.problem}" for row in wrong]
+    def _readable(self, compared: DataFrame) -> Sequence[str]:
+        """The tables whose files could not be read, and now can be; those that still cannot are told again."""
+        if not self.counts["tables_with_problems"]:
+            return ()
+        retried = compared.where("is_retried").select(*projection.OF_NAME, "was_problem").limit(RETRIES_MAX)
+        tester = file_tester(dict(self._context.source_options))
+        readable = {row.uuid for row in retried.mapInArrow(tester, "uuid string").collect()}
+        wrong = retried.where(~F.col("uuid").isin(list(readable))).limit(WARNINGS_MAX).collect()
+        self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.was_problem}" for row in wrong]
+        self.counts["metadata_files_read"] += len(readable)
+        self.counts["tables_with_problems"] -= len(readable)
+        return sorted(readable)
+
+    def _opened(self, tables: DataFrame) -> Mapping[str, Sequence[PublishedFile]]:
+        """Read the files that are new, in executors, which write what they say aside."""
+        count = self.counts["metadata_files_read"]
+        if not count or self._context.dry_run:
+            return {}
+        self._context.progress("read metadata files", 0, count)
+        tasks = tasks_for(self._context.spark, count, at_least=FILES_PER_TASK, at_most=FILES_PER_TASK_MAX)
+        fresh = projection.fresh(tables).repartition(tasks, "uuid").sortWithinPartitions(*projection.NAMES)
+        opener = file_opener(dict(self._context.source_options), self._publication.attempt)
+        rows = fresh.mapInArrow(opener, WRITTEN).collect()
+        wrong = [row for row in rows if row.dataset == PROBLEM]
+        self.counts["tables_with_problems"] += sum(row.rows for row in wrong)
+        self.warnings += [row.key for row in wrong[: WARNINGS_MAX - len(self.warnings)]]
+        return self._publication.written([row for row in rows if row.dataset != PROBLEM])
+
+    def _told_changes(self) -> Mapping[str, Change]:
+        """What happened to the catalog since the last run, behind what happened before."""
+        if not self._changes:
+            return {}
+        self._context.progress("write changes")
+        rows = self._changes[0]
+        for more in self._changes[1:]:
+            rows = rows.unionByName(more)
+        known = self._publication.base.datasets.get(CHANGES.name)
+        if known and known.is_scattered:
+            everything = rows.unionByName(self._publication.read(CHANGES))
+            return {CHANGES.name: self._change(self._write(everything, CHANGES))}
+        return {CHANGES.name: self._change(self._write(rows.coalesce(1), CHANGES), appends=True)}
+
+    def _is_scattered(self) -> bool:
+        datasets = self._publication.base.datasets
+        return any(shape.name in datasets and datasets[shape.name].is_scattered for shape in OF_METADATA)
+
+    @property
+    def _seen(self) -> Mapping[str, int]:
+        return {"seen_at_ms": self._as_of_ms, "feed_entry": self._upto}
+
+    def _change(self, files: Sequence[PublishedFile], *, appends: bool = False) -> Change:
+        return Change(files, {_FEED: self._upto}, appends=appends)
+
+    def _write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
+        return () if self._context.dry_run else self._publication.write(rows, shape)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """Read once, used several times."""

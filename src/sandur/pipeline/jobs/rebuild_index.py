@@ -15,6 +15,7 @@ from sandur.operations.index_merging import remake
 from sandur.operations.rehearsing import rehearsal
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.tasks import parts_of
 from sandur.storage.object_store import list_all
 
 NAME: Final = "rebuild-index"
@@ -85,7 +86,7 @@ async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
 
 def _remade(context: JobContext, scopes: Sequence[Scope]) -> DataFrame:
     rows = [(scope.collection, scope.catalog, _SEPARATOR.join(scope.levels)) for scope in scopes]
-    tasks = min(len(rows), int(context.spark.conf.get("spark.sql.shuffle.partitions") or 1)) or 1
+    tasks = min(len(rows), parts_of(context.spark)) or 1
     frame = context.spark.createDataFrame(rows, _SCOPES).repartition(tasks)
     return frame.mapInArrow(remaker(dict(context.source_options), rehearses=context.dry_run), _REMADE)
 

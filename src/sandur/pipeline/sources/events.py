@@ -16,7 +16,7 @@ from sandur.pipeline.tables import EVENTS
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed, get_many
 
-RECEIPTS_PER_TASK: Final = 2_500
+RECEIPTS_PER_TASK: Final = 5_000
 _SEQUENCE: Final = "sequence"
 _PENDING: Final = "/pending/"
 

@@ -84,6 +84,8 @@ async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
         "properties_json": _json(catalog.properties),
         "created_at": catalog.created_ms,
         "updated_at": catalog.updated_ms,
+        "created_by": catalog.created_by or None,
+        "updated_by": catalog.updated_by or None,
     }
 
 
@@ -103,6 +105,8 @@ async def _namespace_row(workspace: Workspace, key: str) -> Row | None:
         "properties_json": _json(record.properties),
         "created_at": record.created_ms,
         "updated_at": record.updated_ms,
+        "created_by": record.created_by or None,
+        "updated_by": record.updated_by or None,
     }
 
 

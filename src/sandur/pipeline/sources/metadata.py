@@ -1,32 +1,27 @@
 """`sandur_metadata`: what the metadata files of tables say, opened up as far as is asked for."""
 
-import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
-from sandur.errors import BadRequest, SandurError
+from sandur.errors import BadRequest
 from sandur.operations.documents import TABLES as TABLE_FILES
 from sandur.operations.documents import VIEWS as VIEW_FILES
 from sandur.operations.documents import load_document
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.metadata_rows import Rows, delta_rows, table_rows, view_rows
 from sandur.pipeline.sources.names import at_once, name_row
-from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
-from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource, portions
+from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import OF_METADATA, Shape
 from sandur.pipeline.tables import TABLES as TABLES_SHAPE
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed
 
-FILES_AT_ONCE: Final = 16
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
 
 
@@ -98,44 +93,3 @@ async def rows_of_table(workspace: Workspace, table: Mapping[str, Any]) -> Rows:
     if table["kind"] == "view":
         return view_rows(uuid, (await load_document(workspace, VIEW_FILES, location)).metadata)
     return table_rows(uuid, (await load_document(workspace, TABLE_FILES, location)).metadata)
-
-
-OpenedRow = tuple[str, str, str]
-
-OPENED: Final = "uuid string, part string, row_json string"
-"""Rows of many shapes in one frame: of which table, of which shape, and the row itself."""
-
-
-def file_opener(options: Mapping[str, str]) -> Any:  # noqa: ANN401 - a function for mapInArrow
-    """What each task does with rows `uuid, kind, format, metadata_location`: it opens the files up.
-
-    A file that cannot be read makes one row of the part `problem`.
-    """
-
-    def opened(batches: Iterable[Any]) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
-            for batch in batches:
-                for some in portions(batch.to_pylist(), FILES_AT_ONCE):
-                    found = open_store.wait(_opened(open_store.workspace, some))
-                    yield _batch([row for rows in found for row in rows])
-
-    return opened
-
-
-async def _opened(workspace: Workspace, tables: Sequence[Mapping[str, str]]) -> Sequence[Sequence[OpenedRow]]:
-    return await asyncio.gather(*(_opened_one(workspace, table) for table in tables))
-
-
-async def _opened_one(workspace: Workspace, table: Mapping[str, str]) -> Sequence[OpenedRow]:
-    uuid = table["uuid"]
-    try:
-        rows = await rows_of_table(workspace, table)
-    except SandurError as error:
-        return [(uuid, "problem", msgspec.json.encode({"uuid": uuid, "problem": str(error)}).decode())]
-    return [(uuid, part, msgspec.json.encode(row).decode()) for part, some in rows.items() for row in some]
-
-
-def _batch(rows: Sequence[OpenedRow]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    arrays = [pa.array(list(column), type=pa.string()) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=["uuid", "part", "row_json"])

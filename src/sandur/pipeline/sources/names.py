@@ -8,11 +8,11 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import DeltaTable, Head, Pointer
+from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer
 from sandur.errors import SandurError
 from sandur.events.receipts import commit_key_of
 from sandur.operations import transactions_met
-from sandur.operations.names import look
+from sandur.operations.names import Found, look
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.receipt_rows import delta_file
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges
@@ -91,32 +91,34 @@ async def at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitabl
 async def name_row(workspace: Workspace, key: str) -> Row | None:
     """None when the name is gone by now."""
     identifier = workspace.layout.read_name(key)
-    told: dict[str, object] = {**_spelled(identifier), "kind": "", "format": "", "uuid": "", "state": ""}
+    spelled = _spelled(identifier)
+    try:
+        if found := await look(workspace, identifier):
+            return {**spelled, **_of_record(found.name.value), "is_shown": True, **await _of_found(workspace, found)}
+        record = await workspace.name(identifier).read()
+    except SandurError as error:
+        return {**spelled, **await _known(workspace, identifier), "is_shown": False, "problem": str(error)}
+    return {**spelled, **_of_record(record.value), "is_shown": False} if record else None
+
+
+async def _known(workspace: Workspace, identifier: Identifier) -> Row:
+    """What the record of a name says whose table cannot be read; nothing when it is the record that cannot be."""
     try:
         record = await workspace.name(identifier).read()
-        if record is None:
-            return None
-        told |= {
-            "kind": record.value.kind,
-            "format": record.value.format,
-            "uuid": record.value.uuid,
-            "state": record.value.state,
-        }
-        return {**told, **await _found(workspace, identifier)}
-    except SandurError as error:
-        return {**told, "is_shown": False, "problem": str(error)}
+    except SandurError:
+        record = None
+    return _of_record(record.value) if record else {"kind": "", "format": "", "uuid": "", "state": ""}
 
 
-async def _found(workspace: Workspace, identifier: Identifier) -> Row:
-    found = await look(workspace, identifier)
-    if found is None:
-        return {"is_shown": False}
+def _of_record(record: NameRecord) -> Row:
+    return {"kind": record.kind, "format": record.format, "uuid": record.uuid, "state": record.state}
+
+
+async def _of_found(workspace: Workspace, found: Found) -> Row:
     if isinstance(found.pointer.value, DeltaTable):
-        return {"is_shown": True, **_delta(found.pointer.value)}
+        return _delta(found.pointer.value)
     pointer = (await transactions_met.effective(workspace, found.pointer)).value
-    if pointer.head is None:
-        return {"is_shown": True, "table_uuid": pointer.table_uuid}
-    return {"is_shown": True, "table_uuid": pointer.table_uuid, **_head(pointer.head)}
+    return {"table_uuid": pointer.table_uuid, **(_head(pointer.head) if pointer.head else {})}
 
 
 def _delta(table: DeltaTable) -> Row:

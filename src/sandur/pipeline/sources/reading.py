@@ -14,7 +14,7 @@ from sandur.pipeline.tables import Shape, clamped_ms
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed
 
-OBJECTS_AT_ONCE: Final = 500
+OBJECTS_AT_ONCE: Final = 2_000
 
 Row = Mapping[str, object]
 """A row by the names of its columns; what is not there is null."""
@@ -88,12 +88,11 @@ def each(open_store: OpenStore, values: AsyncIterator[Any]) -> Iterator[Any]:
 
 def batch_of(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
     """Rows as Spark takes them; times are whole milliseconds since 1970 in columns that end in `_at`."""
-    arrays = [
-        pa.array([_value(column.kind, row.get(column.name)) for row in rows], type=field.type)
-        for column, field in zip(shape.columns, shape.plain_arrow_schema, strict=True)
-    ]
+    arrays = []
+    for column, field in zip(shape.columns, shape.plain_arrow_schema, strict=True):
+        name = column.name
+        values = [row.get(name) for row in rows]
+        if column.kind == "timestamptz":
+            values = [clamped_ms(value) * 1_000 if isinstance(value, int) else None for value in values]
+        arrays.append(pa.array(values, type=field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=shape.plain_arrow_schema)
-
-
-def _value(kind: str, value: object) -> object:
-    return clamped_ms(value) * 1_000 if kind == "timestamptz" and isinstance(value, int) else value

@@ -11,31 +11,60 @@ SYSTEM_TABLES: Final = "system-tables"
 """The task under which the pipeline commits to its own tables. What it says about them would be news for ever."""
 
 _DAY_MS: Final = 86_400_000
+_OWNED: Final = tuple(name for name in OWNERS.column_names if name != "table_uuid")
+_PLACE: Final = ("key_before", "named_after", "newest_version")
 _CHECKED_SOURCE: Final = "pipeline"
 _DECLARED_SOURCE: Final = "rest"
 
 
-def commits(events: DataFrame, owners: DataFrame) -> DataFrame:
-    """One row for every receipt that is understood, under the name its table has now.
+def understood(events: DataFrame) -> DataFrame:
+    """The receipts that are commits of others than the pipeline itself; the same commit may be told more than once."""
+    return events.where(F.col("problem").isNull() & ~is_own())
 
-    `owners` has one row for every `table_uuid`. The same receipt read twice is one commit: `commit_key` names it.
+
+def is_own() -> Column:
+    """Whether a receipt is of a commit of the pipeline to its own tables."""
+    return (F.col("source") == _CHECKED_SOURCE) & (F.col("task_id") == SYSTEM_TABLES)
+
+
+def history(events: DataFrame, before: DataFrame, owners: DataFrame) -> DataFrame:
+    """Every commit once, those of before and those that came, under the name its table has now, and where it stands.
+
+    `owners` has one row for every `table_uuid`. `commit_key` names a commit: of what tells it twice, one row is kept,
+    and what was published before rather than what came (`is_new`). `key_before` is the commit before it in its table by
+    version, `named_after` the one that the commit after it names, `newest_version` the highest in its table.
     Commits of the pipeline to its own tables are left out.
     """
-    told = understood(events).withColumn("lineage", _lineage()).withColumn("quality", _quality())
-    return named(told, owners)
+    told = understood(events).withColumns({"lineage": _lineage(), "quality": _quality(), "is_new": _true()})
+    columns = [*(name for name in COMMITS.column_names if name not in _OWNED), "is_new"]
+    known = before.withColumn("is_new", ~_true())
+    every = told.select(*columns).unionByName(known.select(*columns))
+    in_order = Window.partitionBy("table_uuid").orderBy("metadata_version", "commit_key", "is_new", "committed_at_ms")
+    whole_table = Window.partitionBy("table_uuid").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    placed = every.withColumns(
+        {
+            "key_before": F.lag("commit_key").over(in_order),
+            "named_after": F.lead("previous_commit_key").over(in_order),
+            "newest_version": F.max("metadata_version").over(whole_table),
+        }
+    )
+    once = placed.where(~F.col("commit_key").eqNullSafe(F.col("key_before")))
+    return once.join(owners, on="table_uuid", how="left").select(*COMMITS.column_names, "is_new", *_PLACE)
 
 
-def understood(events: DataFrame) -> DataFrame:
-    """The receipts that are commits of others than the pipeline itself, each once."""
-    is_understood = F.col("problem").isNull()
-    is_own = (F.col("source") == _CHECKED_SOURCE) & (F.col("task_id") == SYSTEM_TABLES)
-    return events.where(is_understood & ~is_own).dropDuplicates(["commit_key"])
+def is_loose() -> Column:
+    """Whether a commit names another before it than the one that stands there in its table."""
+    return F.col("previous_commit_key").isNotNull() & ~F.col("previous_commit_key").eqNullSafe(F.col("key_before"))
 
 
-def named(rows: DataFrame, owners: DataFrame) -> DataFrame:
-    """Commits under the names their tables have now; without one, when nobody knows the table any more."""
-    plain = rows.drop("catalog", "namespace", "name", "kind")
-    return plain.join(owners, on="table_uuid", how="left").select(*COMMITS.column_names)
+def loose_ends(rows: DataFrame) -> DataFrame:
+    """What is named by commits whose neighbour it is not, with `is_known`: whether there is such a commit at all.
+
+    These are few: a commit that lost its receipt, or that was registered over another table's.
+    """
+    wanted = rows.where(is_loose()).select(F.col("previous_commit_key").alias("commit_key")).distinct()
+    known = rows.select("commit_key", _true().alias("is_known"))
+    return wanted.join(known, on="commit_key", how="left").select("commit_key", "is_known")
 
 
 def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFrame:
@@ -57,15 +86,15 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
     return ranked.where(F.col("place") == 1).select(*OWNERS.column_names)
 
 
-def registrations(events: DataFrame) -> DataFrame:
-    """The receipts of files that were registered over a table: its `table_uuid` may be another from there on."""
-    is_over = (F.col("operation") == "register") & F.col("previous_commit_key").isNotNull()
-    return events.where(F.col("problem").isNull() & is_over)
+def is_registration() -> Column:
+    """Whether a receipt is of a file registered over a table: its `table_uuid` may be another from there on."""
+    is_register = F.col("operation").eqNullSafe(F.lit("register"))
+    return F.col("problem").isNull() & is_register & F.col("previous_commit_key").isNotNull()
 
 
 def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFrame) -> DataFrame:
     """The owners, and for every table that another was registered over, the name that stands for that one."""
-    links = registrations(events).select(
+    links = events.where(is_registration()).select(
         F.col("previous_commit_key").alias("commit_key"), F.col("table_uuid").alias("by")
     )
     known = events.select("commit_key", "table_uuid").unionByName(commits_before.select("commit_key", "table_uuid"))
@@ -78,8 +107,9 @@ def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFram
 
 def renamed(now: DataFrame, before: DataFrame) -> DataFrame:
     """The owners that were published under another name."""
-    changed = now.exceptAll(before)
-    return changed.join(before.select("table_uuid"), on="table_uuid", how="left_semi").select(*OWNERS.column_names)
+    names = F.struct(*_OWNED)
+    was = before.select("table_uuid", names.alias("was"))
+    return now.join(was, on="table_uuid", how="inner").where(names != F.col("was")).select(*OWNERS.column_names)
 
 
 def quarantine(events: DataFrame) -> DataFrame:
@@ -115,40 +145,23 @@ def activity(rows: DataFrame, before: DataFrame) -> DataFrame:
     )
 
 
-def timeline(rows: DataFrame) -> DataFrame:
-    """Every version a table ever had, which of them is current, and whether the one before it is known."""
-    whole_table = Window.partitionBy("table_uuid").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    newest = F.max("metadata_version").over(whole_table)
-    keys = rows.select(F.col("commit_key").alias("previous_commit_key"), _true().alias("has_previous"))
-    followed = rows.where(F.col("previous_commit_key").isNotNull()).select(
-        F.col("previous_commit_key").alias("commit_key"), _true().alias("is_followed")
-    )
+def timeline(rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Every version a table ever had, which of them is current, and whether the one before it is known.
+
+    `rows` is the history, `ends` its loose ends.
+    """
+    followed = ends.select("commit_key", _true().alias("is_named_elsewhere"))
+    known = ends.select(F.col("commit_key").alias("previous_commit_key"), "is_known")
+    is_followed = F.col("commit_key").eqNullSafe(F.col("named_after")) | F.col("is_named_elsewhere").isNotNull()
+    is_newest = F.col("metadata_version") == F.col("newest_version")
     return (
-        rows.join(followed.distinct(), on="commit_key", how="left")
-        .join(keys.distinct(), on="previous_commit_key", how="left")
+        rows.join(followed, on="commit_key", how="left")
+        .join(known, on="previous_commit_key", how="left")
         .withColumn("version", F.col("metadata_version"))
-        .withColumn("is_current", F.col("is_followed").isNull() & (F.col("metadata_version") == newest))
-        .withColumn("is_linked", F.col("previous_commit_key").isNull() | F.col("has_previous").isNotNull())
+        .withColumn("is_current", is_newest & ~is_followed)
+        .withColumn("is_linked", ~is_loose() | F.col("is_known").isNotNull())
         .select(*TIMELINE.column_names)
     )
-
-
-def missing_links(rows: DataFrame, heads: DataFrame) -> DataFrame:
-    """The commit keys that something refers to and nothing has: receipts that are not there.
-
-    `heads` are the `table_uuid` and `commit_key` of what is current. A chain that is whole leads from its head to a
-    receipt that names none before it.
-    """
-    named_by_receipts = rows.where(F.col("previous_commit_key").isNotNull()).select(
-        "table_uuid",
-        F.col("previous_commit_key").alias("commit_key"),
-        F.col("previous_metadata_location").alias("metadata_location"),
-    )
-    named_by_heads = heads.where(F.col("commit_key").isNotNull()).select(
-        "table_uuid", "commit_key", "metadata_location"
-    )
-    wanted = named_by_receipts.unionByName(named_by_heads).dropDuplicates(["commit_key"])
-    return wanted.join(rows.select("commit_key").distinct(), on="commit_key", how="left_anti")
 
 
 def _lineage() -> Column:

@@ -1,17 +1,23 @@
-"""From names and the metadata files they lead to, to the tables that say what exists."""
+"""From names to what exists: what became of every table since it was published, and what of it can be kept."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
-from pyspark.sql.types import LongType, StructField, StructType
 
 from sandur.pipeline.tables import TABLES, Shape
 
-_NAMES: Final = ("catalog", "namespace", "name")
+NAMES: Final = ("catalog", "namespace", "name")
 _OF_HEAD: Final = ("metadata_location", "metadata_version", "commit_key", "snapshot_id")
-_OF_NAME: Final = (*_NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD, "problem")
+OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD)
+"""What names tell of a table, without its metadata file."""
+
+CREATED: Final = "created"
+DROPPED: Final = "dropped"
+RENAMED: Final = "renamed"
+CHANGED: Final = "changed"
+SAME: Final = "same"
 
 
 def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> DataFrame:
@@ -23,60 +29,79 @@ def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> D
     catalog, namespace, own_names = own
     is_own = (F.col("catalog") == catalog) & (F.col("namespace") == namespace) & F.col("name").isin(sorted(own_names))
     steady = [F.when(is_own, None).otherwise(F.col(name)).alias(name) for name in _OF_HEAD]
-    rest = [F.col(name) for name in _OF_NAME if name not in _OF_HEAD]
+    rest = [F.col(name) for name in OF_NAME if name not in _OF_HEAD]
     shown = names.where(F.col("is_shown")).select(*rest, *steady)
-    return shown.dropDuplicates(["uuid"]).select(*_OF_NAME)
+    return shown.dropDuplicates(["uuid"]).select(*OF_NAME)
 
 
-def unread(current: DataFrame, before: DataFrame) -> DataFrame:
-    """The tables whose metadata file is another than the one that was read before, or could not be read then."""
-    read = before.where(F.col("problem").isNull()).select("uuid", "metadata_location")
-    has_file = F.col("metadata_location").isNotNull()
-    return current.where(has_file).join(read, on=["uuid", "metadata_location"], how="left_anti")
+def compared(current: DataFrame, before: DataFrame) -> DataFrame:
+    """Every table that is or was, once: as it is now, as it `was_…`, and which `change` made it so.
 
-
-def part(opened: DataFrame, shape: Shape) -> DataFrame:
-    """The rows of one shape among rows of many, without the names of their tables."""
-    schema = StructType([_as_json(field) for field in shape.spark_schema if field.name not in _NAMES])
-    rows = (
-        opened.where(F.col("part") == shape.name).select(F.from_json("row_json", schema).alias("row")).select("row.*")
-    )
-    times = {column.name: F.timestamp_millis(column.name) for column in shape.columns if column.kind == "timestamptz"}
-    return rows.withColumns(times) if times else rows
-
-
-def _as_json(field: StructField) -> StructField:
-    is_time = field.dataType.typeName() == "timestamp"
-    return StructField(field.name, LongType() if is_time else field.dataType)
-
-
-def of_metadata(shape: Shape, opened: DataFrame, before: DataFrame, current: DataFrame, fresh: DataFrame) -> DataFrame:
-    """The rows of a shape: those that were read now, and those of before of tables whose file is the same.
-
-    `fresh` are the tables that were read now. All are told under the names their tables have now.
+    `is_unread`: its metadata file is another than the one that was read before. `is_retried`: it is the same file,
+    which could not be read then. What was dropped has nothing but its `uuid` and what it was.
     """
-    kept = before.drop(*_NAMES).join(fresh.select("uuid"), on="uuid", how="left_anti")
-    rows = part(opened, shape).unionByName(kept)
-    names = current.where(F.col("metadata_location").isNotNull()).select("uuid", *_NAMES)
-    return rows.join(names, on="uuid", how="inner").select(*shape.column_names)
-
-
-def tables(opened: DataFrame, before: DataFrame, current: DataFrame, fresh: DataFrame) -> DataFrame:
-    """One row for every table and view, with what its metadata file says; `problem` when that cannot be read."""
-    from_file = [column for column in TABLES.column_names if column not in _OF_NAME]
-    known = before.join(fresh.select("uuid"), on="uuid", how="left_anti").select("uuid", *from_file)
-    about = part(opened, TABLES).select("uuid", *from_file).unionByName(known)
-    wrong = opened.where(F.col("part") == "problem").select(
-        "uuid", F.get_json_object("row_json", "$.problem").alias("wrong")
+    told = [name for name in OF_NAME if name != "uuid"]
+    was = before.select("uuid", *(F.col(name).alias(f"was_{name}") for name in (*told, "problem")), _true("was_there"))
+    both = current.withColumn("is_there", F.lit(True)).join(was, on="uuid", how="full")  # noqa: FBT003 - as Spark has it
+    has_file = F.col("metadata_location").isNotNull()
+    is_same_file = F.col("was_there").isNotNull() & _is_as_before("metadata_location")
+    change = (
+        F.when(F.col("was_there").isNull(), CREATED)
+        .when(F.col("is_there").isNull(), DROPPED)
+        .when(~_are_as_before(NAMES), RENAMED)
+        .when(~_are_as_before(told), CHANGED)
+        .otherwise(SAME)
     )
-    joined = current.join(about, on="uuid", how="left").join(wrong, on="uuid", how="left")
-    return joined.withColumn("problem", _first("problem", "wrong")).select(*TABLES.column_names)
+    return both.withColumns(
+        {
+            "change": change,
+            "is_unread": has_file & ~is_same_file,
+            "is_retried": has_file & is_same_file & F.col("was_problem").isNotNull(),
+        }
+    ).drop("was_there", "is_there")
 
 
-def difference(now: DataFrame, before: DataFrame) -> DataFrame:
-    """The rows that are in the one and not in the other; none when both say the same."""
-    return now.exceptAll(before).unionByName(before.exceptAll(now))
+def read_now(tables: DataFrame, readable: Sequence[str] = ()) -> DataFrame:
+    """What is compared, with `is_read`: its file is read by this run; `readable` are those that now can be."""
+    return tables.withColumn("is_read", F.col("is_unread") | F.col("uuid").isin(list(readable)))
 
 
-def _first(*columns: str) -> Column:
-    return F.coalesce(*(F.col(column) for column in columns))
+def fresh(tables: DataFrame) -> DataFrame:
+    """The tables whose metadata files are read by this run."""
+    return tables.where(F.col("is_read")).select(*OF_NAME)
+
+
+def kept_tables(tables: DataFrame, before: DataFrame) -> DataFrame:
+    """The rows of the tables that exist and are not read by this run, under the names they have now."""
+    from_file = [name for name in TABLES.column_names if name not in OF_NAME]
+    staying = tables.where((F.col("change") != DROPPED) & ~F.col("is_read")).select(*OF_NAME)
+    return staying.join(before.select("uuid", *from_file), on="uuid", how="left").select(*TABLES.column_names)
+
+
+def kept_rows(shape: Shape, tables: DataFrame, before: DataFrame) -> DataFrame:
+    """What is known from the metadata files that are not read by this run, under the names their tables have now."""
+    is_kept = F.col("metadata_location").isNotNull() & ~F.col("is_read")
+    names = tables.where(is_kept).select("uuid", *NAMES)
+    return before.drop(*NAMES).join(names, on="uuid", how="inner").select(*shape.column_names)
+
+
+def without_file(tables: DataFrame) -> DataFrame:
+    """The rows of tables that are new and have no metadata file to read."""
+    is_plain = (F.col("change") == CREATED) & ~F.col("is_read")
+    unknown = [F.lit(None).alias(name) for name in TABLES.column_names if name not in OF_NAME]
+    return tables.where(is_plain).select(*OF_NAME, *unknown).select(*TABLES.column_names)
+
+
+def _is_as_before(name: str) -> Column:
+    return F.col(name).eqNullSafe(F.col(f"was_{name}"))
+
+
+def _are_as_before(names: Sequence[str]) -> Column:
+    same = _is_as_before(names[0])
+    for name in names[1:]:
+        same &= _is_as_before(name)
+    return same
+
+
+def _true(name: str) -> Column:
+    return F.lit(True).alias(name)  # noqa: FBT003 - Spark takes it by position only

@@ -18,9 +18,11 @@ def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame,
     what was never published.
     """
     is_kept = F.col("committed_at_ms") >= F.lit(keep_from_ms)
-    commits = commits.where(F.col("format") == "iceberg")  # Rows of other formats say less than their receipts.
-    known = commits.where(is_kept).select("commit_key", F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
     expired = commits.where(~is_kept).select("commit_key")
+    exact = commits.where(
+        is_kept & (F.col("format") == "iceberg")
+    )  # Rows of other formats say less than their receipts.
+    known = exact.select("commit_key", F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
     taken = known.join(keys, on="commit_key", how="left_anti")
     found = missing.join(expired, on="commit_key", how="left_anti").dropDuplicates(["commit_key"])
     walked_only = found.join(taken.select("commit_key"), on="commit_key", how="left_anti")

@@ -1,0 +1,49 @@
+"""A driver that is killed at a step of its job, as `kill -9` does it; tests start it as a process of its own."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandur.clock import SystemClock
+from sandur.pipeline.job import job_context
+from sandur.pipeline.jobs import JOBS
+from sandur.pipeline.session import pipeline_session
+from sandur.settings import Settings
+from sandur.storage.object_store import ObjectStore
+from sandur.storage.opening import connect
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.pipeline.conftest import OPTIONS
+
+T = TypeVar("T")
+
+
+class KillingStore(WrappingStore):
+    """Kills its process at the first write to a key that holds the text, before or after that takes effect."""
+
+    def __init__(self, inner: ObjectStore, step: str, *, after: bool) -> None:
+        super().__init__(inner)
+        self._step = step
+        self._after = after
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if not call.is_write or self._step not in call.key:
+            return await perform()
+        if self._after:
+            await perform()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it lives")
+
+
+def main() -> None:
+    folder, job, step, when = sys.argv[1:]
+    settings = Settings(store=folder, fsync="never")
+    store = KillingStore(connect(settings, SystemClock()), step, after=when == "after")
+    spark = pipeline_session("local[2]", name="killed", options=OPTIONS)
+    with job_context(spark, settings, run_id="killed", store=store) as context:
+        JOBS[job].run(context)
+
+
+if __name__ == "__main__":
+    main()
