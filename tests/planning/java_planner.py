@@ -86,6 +86,19 @@ class JavaPlanner:
         finally:
             tasks.close()
 
+    def appended(self, metadata_path: str, start: int, end: int, filter_json: Any) -> set[str]:
+        """The files of a scan of what was appended after one snapshot, up to another."""
+        table = self.table(metadata_path)
+        wanted = self._iceberg.expressions.ExpressionParser.fromJson(json.dumps(filter_json), table.schema())
+        long = self._gateway.jvm.java.lang.Long.parseLong
+        scan = table.newIncrementalAppendScan().fromSnapshotExclusive(long(str(start))).toSnapshot(long(str(end)))
+        tasks = scan.filter(wanted).planFiles()
+        try:
+            found = self._iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+            return {str(task.file().location()) for task in found}
+        finally:
+            tasks.close()
+
     def cpu_seconds(self) -> float:
         """How much the JVM has worked since it began."""
         used = self._gateway.jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()

@@ -83,7 +83,7 @@ def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task
         answers = [await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), INLINE) for _ in (1, 2)]
         return [tasks_in(answered.fields) for answered in answers]
 
-    with patch.object(decoding, "RECORDS_MIN", 1), patch.object(reading, "ENTRIES_MIN", 1):
+    with patch.object(decoding, "RECORDS_MIN", 1), patch.object(reading, "PACKED_ENTRIES_MIN", 1):
         first, again = asyncio.run(run())
     assert first == again
     return again

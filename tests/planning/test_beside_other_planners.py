@@ -1,7 +1,9 @@
 """Random tables and filters: our plans beside PyIceberg's and Java's own."""
 
 import json
+import random  # noqa: TID251 - seeded
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.planning.filters import holds
 from tests.planning.java_planner import JavaPlanner
 from tests.planning.planners import plan, plan_as_if_large
 from tests.planning.random_tables import Made
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 FILTERS = 6
 
@@ -42,6 +45,41 @@ def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed
             # It takes partitions of different specs for the same when their values are.
             assert deletes <= theirs[path]
     assert compared
+
+
+OPERATIONS = ("append", "append", "append", "overwrite", "delete", "replace")
+
+
+def history(folder: Path, chance: random.Random) -> str:
+    """A table of several snapshots, each of which adds files and merges the manifests of all before it."""
+    table = MadeTable(folder, [Spec(0)])
+    known: list[MadeFile] = []
+    for number in range(1, 8):
+        added = [
+            MadeFile(f"file:///t/{number}-{place}.parquet", (), [{"id": chance.randrange(10)}], sequence_number=None)
+            for place in range(chance.randrange(1, 4))
+        ]
+        merged = [MadeManifest(Spec(0), list(known), number, number)] if known else []
+        operation = chance.choice(OPERATIONS)
+        table.add_snapshot([MadeManifest(Spec(0), added, number, number), *merged], summary={"operation": operation})
+        known += [replace(file, status=0, snapshot_id=number, sequence_number=number) for file in added]
+    return table.write()
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(10))
+def test_we_plan_the_appended_files_that_java_plans(tmp_path: Path, java: JavaPlanner, seed: int) -> None:
+    chance = random.Random(seed)
+    path = history(tmp_path, chance)
+    for _ in range(FILTERS):
+        start, end = sorted(chance.sample(range(1, 8), 2))
+        wanted = {"type": "lt", "term": "id", "value": chance.randrange(11)}
+
+        ours = [task.path for task in plan(tmp_path, path, start_snapshot_id=start, end_snapshot_id=end, filter=wanted)]
+
+        assert len(set(ours)) == len(ours)
+        assert set(ours) == java.appended(path, start, end, wanted), (start, end, wanted)
 
 
 def named(test: Any) -> set[str]:

@@ -18,7 +18,7 @@ from sandur.storage.object_store import list_all
 from tests.fakes.spy_store import SpyStore
 from tests.planning.serving import Fleet, asked, asking, everything, made_table
 
-COUNT = 1_100
+COUNT = 2_100
 WANTED: dict[str, Any] = {"filter": {"type": "eq", "term": "id", "value": 7}}
 
 

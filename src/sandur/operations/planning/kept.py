@@ -11,7 +11,7 @@ from sandur.iceberg.scan.packing import Packed, read_back, stored
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT, Expected
 
-ENTRIES_MIN: Final = 1_000
+KEPT_ENTRIES_MIN: Final = 2_000
 """Smaller manifests are decoded as fast as they are read."""
 
 PLACE_BYTES_MAX: Final = 4 << 20

@@ -14,9 +14,12 @@ from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.caches import RecentBytes
 from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
-from sandur.operations.planning.kept import ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
+from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
+
+PACKED_ENTRIES_MIN: Final = 500
+"""Smaller manifests are remembered as they are: unpacking them would take longer than what is asked of them."""
 
 READS_AT_ONCE: Final = 8
 ENTRIES_AHEAD_MAX: Final = 100_000
@@ -78,7 +81,7 @@ class Manifests:
 
     async def _columns(self, location: str, entries: int) -> ManifestColumns:
         workspace = self._workspace
-        key = place_of(workspace, location) if entries >= ENTRIES_MIN else None
+        key = place_of(workspace, location) if entries >= KEPT_ENTRIES_MIN else None
         looked = Looked(None, ABSENT) if key is None else await look_in_place(workspace, key, location)
         if looked.packed is not None:
             workspace.manifests.remember(location, looked.packed)
@@ -136,4 +139,4 @@ def _has_room(ahead: int, entries: int, manifest: ManifestFile) -> bool:
 def _decoded(data: bytes, location: str) -> tuple[ManifestColumns, Packed | ManifestColumns]:
     """The columns of a manifest, and what is to be remembered of it."""
     columns = decoded_manifest(data, location=location)
-    return columns, packed(columns) if columns.count >= ENTRIES_MIN else columns
+    return columns, packed(columns) if columns.count >= PACKED_ENTRIES_MIN else columns
