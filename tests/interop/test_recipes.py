@@ -9,7 +9,7 @@ from tests.interop.recipes import DEFAULT_ADDRESS, Recipe, recipes, runner_of
 from tests.server.process import ServerProcess, server_process
 
 # What runs in seconds, with what `make setup` installs; the others are run by `make interop`.
-QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars"})
+QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars", "polars-unity", "unitycatalog-client"})
 
 
 def _marked(recipe: Recipe) -> object:

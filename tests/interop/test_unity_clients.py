@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import httpx
+import polars as pl
 import pytest
 import unitycatalog.client as uc
 from unitycatalog.client.exceptions import ApiException
@@ -16,6 +17,7 @@ from tests.server.requests import create_table, create_view
 from tests.server.unity.asking import UNITY
 
 DELTA = uc.DataSourceFormat.DELTA
+ANYBODY = "any"
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +218,30 @@ def test_duckdb_sees_schemas_and_tables_whatever_their_format(server: ServerProc
 
     assert ("ducks",) in schemas
     assert ("iceberg",) in tables
+
+
+def test_polars_makes_lists_writes_reads_and_drops(server: ServerProcess, folder: Path) -> None:
+    catalog = pl.Catalog(server.url, bearer_token=ANYBODY, require_https=False)
+    rows = pl.DataFrame(
+        {"id": [1, 2], "text": ["a", "b"], "list": [[1], []]}, schema_overrides={"list": pl.List(pl.Int32)}
+    )
+    catalog.create_catalog("bears", comment="made by Polars")
+    catalog.create_namespace("bears", "s")
+    place = f"{folder}/allowed/polars"
+    made = catalog.create_table(
+        "bears", "s", "t", schema=rows.schema, table_type="EXTERNAL", data_source_format="DELTA", storage_root=place
+    )
+
+    catalog.write_table(rows, "bears", "s", "t", delta_mode="append")
+    catalog.write_table(rows, "bears", "s", "t", delta_mode="append")
+
+    assert "bears" in [found.name for found in catalog.list_catalogs()]
+    assert [found.name for found in catalog.list_namespaces("bears")] == ["s"]
+    assert [found.name for found in catalog.list_tables("bears", "s")] == ["t"]
+    assert catalog.get_table_info("bears", "s", "t").get_polars_schema() == rows.schema
+    assert made.storage_location == f"file://{place}"
+    assert catalog.scan_table("bears", "s", "t").collect().sort("id").equals(pl.concat([rows, rows]).sort("id"))
+    catalog.delete_table("bears", "s", "t")
+    with pytest.raises(pl.exceptions.ComputeError, match="TABLE_NOT_FOUND"):
+        catalog.get_table_info("bears", "s", "t")
+    catalog.delete_catalog("bears", force=True)
