@@ -77,7 +77,7 @@ def _answered(served: Served, s3: S3Settings, statement: str) -> list[list[objec
         interpreter = python_environment("chdb")
     except NotInstalled as reason:
         pytest.skip(f"chDB cannot be installed: {reason}")
-    command = [interpreter, "-c", ASKED, json.dumps([attached, statement])]
+    command = [str(interpreter), "-c", ASKED, json.dumps([attached, statement])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line]
