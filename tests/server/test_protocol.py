@@ -1,9 +1,12 @@
 """HTTP/1.1 at the socket: upgrades that are ignored, heads that are bounded, names that keep their spelling."""
 
+import asyncio
+from collections.abc import Iterable
+
 import pytest
 
 from sandur.server.messages import CACHE_CONTROL, ETAG
-from sandur.server.protocol import HEAD_BYTES_MAX
+from sandur.server.protocol import HEAD_BYTES_MAX, JoinedWrites
 from tests.server.wire import exchange, serving
 
 UPGRADE = (
@@ -98,3 +101,64 @@ async def test_what_is_no_request_is_refused_in_json_and_closed(request_bytes: b
     assert answer.startswith(b"HTTP/1.1 " + status)
     assert b"connection: close" in answer
     assert b'"code":' + status in answer
+
+
+class Recorder(asyncio.Transport):
+    """A transport that keeps what is sent, packet by packet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.sent.append(b"".join(list_of_data))
+
+    def close(self) -> None:
+        self.sent.append(b"closed")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+
+def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
+    recorder = Recorder()
+    joined = JoinedWrites(recorder)
+    for packet in (HEAD, b"ab", HEAD, b"cd"):
+        joined.write(packet)
+
+    assert recorder.sent == [HEAD + b"ab", HEAD + b"cd"]
+
+
+def test_a_head_that_nothing_follows_is_sent_at_the_end() -> None:
+    recorder = Recorder()
+    joined = JoinedWrites(recorder)
+    joined.write(HEAD)
+    joined.flush()
+    joined.flush()
+    joined.write(HEAD)
+    joined.close()
+
+    assert recorder.sent == [HEAD, HEAD, b"closed"]
+
+
+def test_leave_to_go_on_is_given_at_once() -> None:
+    recorder = Recorder()
+    JoinedWrites(recorder).write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    assert recorder.sent == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+
+
+async def test_an_answer_to_head_arrives_while_the_connection_stays_open() -> None:
+    async with serving(echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout=30)
+        writer.write(LAST)
+        answer = await asyncio.wait_for(reader.read(), timeout=30)
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert bodies(answer) == [b"POST /b xyz"]

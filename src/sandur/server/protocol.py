@@ -1,6 +1,7 @@
 """The HTTP/1.1 protocol under uvicorn: no upgrades, bounded heads, and refusals in JSON."""
 
-from typing import Final
+import asyncio
+from typing import Any, Final, cast
 
 import httptools
 import msgspec
@@ -8,9 +9,47 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES_MAX: Final = 64 << 10
 
+_HEAD_BEGIN: Final = b"HTTP/1.1 "
+_HEAD_END: Final = b"\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 "
+
 _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
 _HEAD_TEXT: Final = f"The head of the request has more than {HEAD_BYTES_MAX} bytes"
+
+
+class JoinedWrites:
+    """A transport that sends the head of an answer together with what follows it.
+
+    The loop sends a first write at once, so that the head would travel alone: a system call and a packet more for every
+    answer.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif data.endswith(_HEAD_END) and data.startswith(_HEAD_BEGIN) and not data.startswith(_CONTINUE):
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head that nothing follows."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a transport has
+        return getattr(self._transport, name)
 
 
 class PlainHttpProtocol(HttpToolsProtocol):
@@ -25,6 +64,14 @@ class PlainHttpProtocol(HttpToolsProtocol):
     _unfinished_bytes = 0
     _is_in_head = False
     _has_cycle = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
+        self._joined = JoinedWrites(transport)
+        super().connection_made(cast("asyncio.Transport", self._joined))  # It does all that a transport does.
+
+    def on_response_complete(self) -> None:
+        self._joined.flush()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
