@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandur.operations.together import both, together
+from sandur.operations.together import BEGUN_AT_ONCE_MAX, all_three, both, together
 
 
 class Calls:
@@ -83,3 +83,73 @@ async def test_the_failure_of_either_is_raised_with_nothing_left_running(failing
         await both(*(calls.call(name, yields=3, fails=name == failing) for name in "ab"))
 
     assert sorted(calls.ended) == ["a", "b"]
+
+
+async def test_calls_that_never_wait_need_no_task() -> None:
+    calls = Calls()
+    before = len(asyncio.all_tasks())
+
+    async def counted() -> int:
+        return len(asyncio.all_tasks())
+
+    assert await together([counted(), counted()]) == [before, before]
+    assert await both(counted(), counted()) == (before, before)
+    assert await all_three(calls.call("a"), calls.call("b", yields=1), calls.call("c")) == ("a", "b", "c")
+
+
+async def test_many_calls_let_others_have_their_turn() -> None:
+    order: list[str] = []
+
+    async def call() -> None:
+        order.append("call")
+
+    other = asyncio.create_task(_noted(order))
+    await together([call() for _ in range(BEGUN_AT_ONCE_MAX + 1)])
+    await other
+
+    assert order[0] == "other"
+
+
+async def _noted(order: list[str]) -> None:
+    order.append("other")
+
+
+async def test_what_a_call_waits_for_reaches_it_value_or_failure() -> None:
+    loop = asyncio.get_running_loop()
+    good, bad = loop.create_future(), loop.create_future()
+    loop.call_soon(good.set_result, "good")
+    loop.call_soon(bad.set_exception, ValueError("bad"))
+
+    async def caught() -> str:
+        try:
+            await bad
+        except ValueError as error:
+            await asyncio.sleep(0)
+            return str(error)
+        return "nothing"
+
+    async def got() -> str:
+        return str(await good)
+
+    assert await together([caught(), got()]) == ["bad", "good"]
+
+
+async def test_a_call_that_was_not_begun_when_the_first_failed_is_given_up() -> None:
+    calls = Calls()
+
+    with pytest.raises(ValueError, match="a"):
+        await all_three(calls.call("b"), calls.call("a", fails=True), calls.call("c"))
+
+    assert calls.ended == ["b", "a"]
+
+
+async def test_a_call_that_was_begun_is_ended_when_another_is_cancelled_at_once() -> None:
+    calls = Calls()
+
+    async def cancelled() -> str:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await together([calls.call("a", yields=5), cancelled(), calls.call("b", yields=5)])
+
+    assert calls.ended == ["a"]

@@ -1,6 +1,5 @@
 """How a table, view or anything else with a name comes to be (rules N1–N9): files and pointer first, the name last."""
 
-import asyncio
 import contextlib
 import dataclasses
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from sandur.operations.documents import missing_file
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.index_riding import Ride, board, ride, still_counts
 from sandur.operations.names import Found, Spot, bound_pointer, settle
-from sandur.operations.together import together
+from sandur.operations.together import all_three, together
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
@@ -118,7 +117,7 @@ class Creation(Generic[T]):
             raise
 
     async def _first_attempt(self) -> T:
-        namespace, spot, uuid = await asyncio.gather(  # N1
+        namespace, spot, uuid = await all_three(  # N1
             look_up_namespace(self.workspace, self.identifier.namespace),
             settle(self.workspace, self.identifier),
             self._free_uuid(),
@@ -296,7 +295,7 @@ class Creation(Generic[T]):
 
     async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
-        is_there, pointer, self._is_listed = await asyncio.gather(
+        is_there, pointer, self._is_listed = await all_three(
             confirm_namespace(self.workspace, self.identifier.namespace, home),
             bound_pointer(self._cell(uuid), binds=False),
             self._listed(name.value),

@@ -4,7 +4,6 @@ Nothing depends on it: a ride that is lost, or cannot be taken without another r
 which comes behind the answer.
 """
 
-import asyncio
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Identifier
@@ -24,6 +23,7 @@ from sandur.errors import SandurError
 from sandur.operations.index_objects import Damaged, manifest_of, read_manifest, read_segment, segment_of
 from sandur.operations.index_truth import entry_of
 from sandur.operations.indexing import mark_place
+from sandur.operations.together import all_three
 from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
@@ -41,7 +41,7 @@ async def board(workspace: Workspace, identifier: Identifier, operation_id: str)
     place = place_of(identifier)
     before = workspace.index(place.scope).last_seen
     guessed = _segment_id(before.value, place) if before else None
-    _, manifest, segment = await asyncio.gather(
+    _, manifest, segment = await all_three(
         mark_place(workspace, place, operation_id),
         read_manifest(workspace, place.scope),
         read_segment(workspace, place.scope, guessed) if guessed else _nothing(),

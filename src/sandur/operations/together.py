@@ -1,11 +1,15 @@
 """One round: calls made at the same time, all of them awaited whatever becomes of the others."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+V = TypeVar("V")
+
+BEGUN_AT_ONCE_MAX: Final = 8
+"""With more calls than these, others have their turn before each of them."""
 
 
 async def together(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -14,45 +18,126 @@ async def together(work: Iterable[Awaitable[T]]) -> list[T]:
     Nothing is left running behind the caller's back: a write that is still under way would be an unknown outcome.
     """
     calls = list(work)
-    # The first call runs in this very task: a task costs more than many a call.
-    beside = [asyncio.ensure_future(call) for call in calls[1:]]
+    begin = _begun if len(calls) <= BEGUN_AT_ONCE_MAX else asyncio.ensure_future
+    begun: list[_Value[T] | _Failed | asyncio.Future[T]] = []
     try:
-        ended = [await _ended(call) for call in (*calls[:1], *beside)]
+        begun.extend(begin(call) for call in calls)  # One by one: what was begun before a failure is in the list.
+        ended = [await _ended(one) for one in begun]
     except BaseException:
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await _give_up(begun, calls[len(begun) :])
         raise
-    values: list[T] = []
-    for result in ended:
-        if isinstance(result, _Failed):
-            raise result.error
-        values.append(result)
-    return values
+    return [_value(one) for one in ended]
 
 
 async def both(first: Awaitable[T], second: Awaitable[U]) -> tuple[T, U]:
-    """Two reads in one round. When the first fails the second is given up."""
-    beside = asyncio.ensure_future(second)
+    """Two reads in one round. When one fails those behind it are given up."""
+    one, other = await _reads(first, second)
+    return one, other
+
+
+async def all_three(first: Awaitable[T], second: Awaitable[U], third: Awaitable[V]) -> tuple[T, U, V]:
+    """As `both`, with three."""
+    one, other, last = await _reads(first, second, third)
+    return one, other, last
+
+
+async def _reads(*calls: Awaitable[Any]) -> list[Any]:
+    begun: list[_Value[Any] | _Failed | asyncio.Future[Any]] = []
     try:
-        return await first, await beside
+        for call in calls:
+            begun.append(_begun(call))
+            if isinstance(begun[-1], _Failed):
+                _value(begun[-1])
+        return [_value(await _ended(one)) for one in begun]
     except BaseException:
-        beside.cancel()
-        await asyncio.gather(beside, return_exceptions=True)
+        await _give_up(begun, calls[len(begun) :])
         raise
+
+
+class _Value(Generic[T]):
+    """What a call returned."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
 
 
 class _Failed:
     """What a call raised, kept until the others have ended."""
 
+    __slots__ = ("error",)
+
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-async def _ended(call: Awaitable[T]) -> T | _Failed:
+def _begun(call: Awaitable[T]) -> "_Value[T] | _Failed | asyncio.Future[T]":
+    """A call made as far as it goes without waiting, and a task for the rest of it, if there is any.
+
+    Most of what a local store is asked is answered at once, and a task costs more than such a call. The call runs in
+    the task and the context of the caller until it first waits: it must not ask which task it is in, as timeouts do.
+    """
+    if not isinstance(call, Coroutine):
+        return asyncio.ensure_future(call)
     try:
-        return await call
+        waits_for = call.send(None)
+    except StopIteration as end:
+        return _Value(end.value)
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - raised again, when all calls have ended
         return _Failed(error)
+    return asyncio.ensure_future(_Rest(call, waits_for))
+
+
+class _Rest(Coroutine[object, object, T]):
+    """What is left of a call that was begun and waits for something: a task carries it on, or ends it."""
+
+    def __init__(self, call: Coroutine[Any, Any, T], waits_for: object) -> None:
+        self._call = call
+        self._waits_for = waits_for
+        self._is_waiting = False
+
+    def send(self, value: object) -> object:
+        if not self._is_waiting:  # The task begins: it is told what to wait for.
+            self._is_waiting = True
+            return self._waits_for
+        return self._call.send(value)
+
+    def throw(self, *error: Any) -> object:  # noqa: ANN401 - as the interface has it
+        return self._call.throw(*error)
+
+    def close(self) -> None:
+        self._call.close()
+
+    def __await__(self) -> Generator[object, object, T]:
+        raise TypeError("the rest of a call is carried on by a task")
+
+
+async def _ended(begun: "_Value[T] | _Failed | asyncio.Future[T]") -> _Value[T] | _Failed:
+    if not isinstance(begun, asyncio.Future):
+        return begun
+    try:
+        return _Value(await begun)
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again, when all calls have ended
+        return _Failed(error)
+
+
+def _value(ended: _Value[T] | _Failed) -> T:
+    if isinstance(ended, _Failed):
+        raise ended.error
+    return ended.value
+
+
+async def _give_up(begun: Sequence[object], others: Sequence[Awaitable[object]]) -> None:
+    """End what was begun, and see to it that nothing is said of what was not."""
+    tasks = [one for one in begun if isinstance(one, asyncio.Future)]
+    for task in tasks:
+        task.cancel()
+    for call in others:
+        if isinstance(call, Coroutine):
+            call.close()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,5 @@
 """Places for managed Delta tables that do not exist yet: given out, found again, and given up."""
 
-import asyncio
 from typing import Final
 
 from sandur.catalog.identifiers import Identifier, checked_identifier
@@ -13,6 +12,7 @@ from sandur.operations.homes import look_up_namespace
 from sandur.operations.names import look
 from sandur.operations.namespace_changes import missing
 from sandur.operations.placing import allowed_roots
+from sandur.operations.together import all_three
 from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 
@@ -26,7 +26,7 @@ async def stage_table(workspace: Workspace, identifier: Identifier, *, principal
     AlreadyExists when the name is taken; any number of places may be asked for under one that is not.
     """
     checked_identifier(identifier)
-    roots, namespace, found = await asyncio.gather(
+    roots, namespace, found = await all_three(
         allowed_roots(workspace, identifier.catalog),
         look_up_namespace(workspace, identifier.namespace),
         look(workspace, identifier),
