@@ -1,13 +1,16 @@
 """What calls to a server cost: how long they took, and how much CPU the server used meanwhile."""
 
-import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import httpx
+
+SLICES: Final = 20
+_PROCESSES: Final = Path("/proc")
+_NANOSECONDS: Final = 1e9
 
 
 class Cost(NamedTuple):
@@ -19,11 +22,17 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Times calls, and the CPU that the server used meanwhile."""
+    """Times so many calls, and the CPU that the server used meanwhile.
 
-    def __init__(self, pids: Sequence[int]) -> None:
+    The CPU of a call is the median over slices of the run: what else the machine does for a while, or the server behind
+    its answers, counts in the slices in which it happens.
+    """
+
+    def __init__(self, pids: Sequence[int], calls: int) -> None:
         self._pids = pids
+        self._per_slice = max(1, calls // SLICES)
         self._walls: list[float] = []
+        self._slices: list[float] = []
         self._cpu = _cpu_seconds(pids)
         self._began = time.perf_counter()
 
@@ -32,15 +41,21 @@ class Meter:
         answer = await step(call)
         self._walls.append(time.perf_counter() - began)
         answer.raise_for_status()
+        if len(self._walls) % self._per_slice == 0:
+            self._end_slice()
 
     def cost(self) -> Cost:
         spent = time.perf_counter() - self._began
-        calls = len(self._walls)
         return Cost(
             median_ms=round(statistics.median(self._walls) * 1e3, 2),
-            cpu_ms=round((_cpu_seconds(self._pids) - self._cpu) / calls * 1e3, 3),
-            per_second=round(calls / spent, 1),
+            cpu_ms=round(statistics.median(self._slices) * 1e3, 3),
+            per_second=round(len(self._walls) / spent, 1),
         )
+
+    def _end_slice(self) -> None:
+        cpu = _cpu_seconds(self._pids)
+        self._slices.append((cpu - self._cpu) / self._per_slice)
+        self._cpu = cpu
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:
@@ -49,26 +64,25 @@ def _cpu_seconds(pids: Sequence[int]) -> float:
     family = set(pids)
     for _ in range(3):  # A server, its workers, and what those start.
         family |= {pid for pid, parent in parents.items() if parent in family}
-    return sum(_ticks(pid) for pid in family) / os.sysconf("SC_CLK_TCK")
+    return sum(_nanoseconds(pid) for pid in family) / _NANOSECONDS
 
 
 def _parents() -> Mapping[int, int]:
     found: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _fields(int(entry.name))):
-            found[int(entry.name)] = int(fields[1])
+    for entry in _PROCESSES.iterdir():
+        if entry.name.isdigit() and (text := _read(entry / "stat")):
+            found[int(entry.name)] = int(text.rpartition(")")[2].split()[1])  # Behind the name of the program.
     return found
 
 
-def _ticks(pid: int) -> int:
-    fields = _fields(pid)
-    return int(fields[11]) + int(fields[12]) if fields else 0
+def _nanoseconds(pid: int) -> int:
+    tasks = (_PROCESSES / str(pid) / "task").glob("*/schedstat")
+    return sum(int(text.split()[0]) for task in tasks if (text := _read(task)))
 
 
-def _fields(pid: int) -> list[str]:
-    """The fields behind the name of the program, the state first; none when the process is gone."""
+def _read(file: Path) -> str:
+    """What a file of the system says; nothing when the process is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()
+        return ""
