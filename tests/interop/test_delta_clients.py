@@ -132,3 +132,20 @@ def test_a_table_that_exists_is_not_created_again(folder: Path, server: ServerPr
     arguments = ["delta", "create", "main.s.twice", "--columns", "id INT", "--store", str(folder)]
     assert CliRunner().invoke(app, arguments, env={"SANDUR_FSYNC": "never"}).exit_code != 0
     assert loaded(server, "twice")["latest-table-version"] == 0
+
+
+def test_a_managed_table_renamed_by_the_command_line_is_read_and_written_by_its_new_name(
+    folder: Path, server: ServerProcess
+) -> None:
+    create(folder, "main.s.before")
+    opened(server).execute("INSERT INTO uc.s.before VALUES (1, 'one')")
+
+    arguments = ["delta", "rename", "main.s.before", "behind", "--store", str(folder), "--json"]
+    result = CliRunner().invoke(app, arguments, env={"SANDUR_FSYNC": "never"}, catch_exceptions=False)
+
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"name": "main.s.behind"})
+    session = opened(server)
+    session.execute("INSERT INTO uc.s.behind VALUES (2, 'two')")
+    assert session.execute("SELECT id FROM uc.s.behind ORDER BY id").fetchall() == [(1,), (2,)]
+    missing = httpx.get(f"{server.url}{UNITY}/delta/v1/catalogs/main/schemas/s/tables/before")
+    assert missing.status_code == 404

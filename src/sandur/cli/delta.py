@@ -1,4 +1,4 @@
-"""`sandur delta`: make Delta tables, straight on the store and without an engine."""
+"""`sandur delta`: make and rename Delta tables, straight on the store and without an engine."""
 
 import json
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from sandur.catalog.sources import Request, Source
-from sandur.catalog.unity_names import identifier_of
+from sandur.catalog.unity_names import checked_new_name, identifier_of
 from sandur.cli.catalogs import on_store
 from sandur.delta.create_plan import TableAsked, Transform
 from sandur.delta.ddl import parsed_columns
 from sandur.errors import BadRequest
 from sandur.operations.delta import first_commits
 from sandur.operations.delta.first_commits import Created
+from sandur.operations.delta.tables import rename_table
 from sandur.operations.workspace import Workspace
 
 _PATH: Final = "delta."
@@ -54,8 +55,28 @@ def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | N
     Console().print(f"Delta table [bold]{asked.name}[/] {done} at {made.location}", soft_wrap=True)
 
 
+def rename_delta_table(name: str, new_name: str, *, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Give a table another name in its schema, which engines cannot do for a managed one."""
+    source = identifier_of(name)
+    checked_new_name("table", new_name)
+
+    async def rename(workspace: Workspace) -> None:
+        await rename_table(workspace, source, new_name, request=_request(workspace))
+
+    on_store(rename, store=store, config=config)
+    now = ".".join((source.catalog, *source.levels, new_name))
+    if as_json:
+        print(json.dumps({"name": now}))  # noqa: T201 - output for machines
+        return
+    Console().print(f"Table [bold]{name}[/] is now [bold]{now}[/]", soft_wrap=True)
+
+
+def _request(workspace: Workspace) -> Request:
+    return Request(hash=workspace.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
+
+
 async def _made(workspace: Workspace, asked: DeltaAsked, table: TableAsked) -> Created:
-    request = Request(hash=workspace.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
+    request = _request(workspace)
     if path := path_in(asked.name):
         if asked.if_not_exists and await first_commits.has_first_commit(workspace, path):
             return Created(path, None, is_new=False)

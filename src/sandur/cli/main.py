@@ -21,7 +21,9 @@ app.add_typer(catalogs, name="catalog")
 indexes = typer.Typer(no_args_is_help=True, help="The indexes that lists are served from.")
 app.add_typer(indexes, name="index")
 
-delta_tables = typer.Typer(no_args_is_help=True, help="Make Delta tables, straight on the store, without an engine.")
+delta_tables = typer.Typer(
+    no_args_is_help=True, help="Make and rename Delta tables, straight on the store, without an engine."
+)
 app.add_typer(delta_tables, name="delta")
 
 StoreOption = Annotated[
@@ -146,6 +148,21 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
         if_not_exists=if_not_exists,
     )
     make(asked, store=store, config=config, as_json=as_json)
+
+
+@delta_tables.command("rename")
+def rename_delta_table(
+    name: Annotated[str, typer.Argument(help="catalog.schema.table")],
+    new_name: Annotated[str, typer.Argument(help="What the table is called from now on, in the same schema")],
+    *,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a table of either format another name: engines do not rename managed Delta tables."""
+    from sandur.cli.delta import rename_delta_table as rename  # noqa: PLC0415 - starts fast
+
+    rename(name, new_name, store=store, config=config, as_json=as_json)
 
 
 @indexes.command("rebuild")
