@@ -47,18 +47,42 @@ EXPECTED: dict[str, Any] = {
     "select": [[1, "one"], [2, "two"], [3, "three"]],
     "after them": [[1, "one"], [2, "merged"], [4, "four"]],
     "time travel": [[3]],
+    "time travel by time": [[3]],
     "history": ["CREATE TABLE", "WRITE", "UPDATE", "DELETE", "MERGE"],
     "columns": ["id", "text", "more"],
     "rows of it": [[3]],
     "columns of it": ["x"],
+    "replaced": [[5, 6]],
     "read it": [[7]],
     "tables": ["a", "b", "ext"],
     "rows in all": [[16]],
     "drop": [],
     "tables left": ["a", "ext"],
+    "change feed": [[1, "insert", 1], [2, "insert", 1], [3, "update_postimage", 2], [2, "update_preimage", 2]],
+    "streamed": [[1], [2]],
+    "streamed on": [[1], [2], [3]],
+    "appended by two": [[8, 8]],
+    "incremented by two": [[8]],
+    "restored": [[1], [2]],
+    "rows after them": [[16]],
+    "rename by the API": 204,
+    "read by its new name": [[1], [2], [3]],
+    "rows by its new name": [[4]],
 }
+REFUSED = {
+    "optimize": "OPTIMIZE is blocked by the catalog for Catalog-Managed tables",
+    "vacuum": "VACUUM is blocked by the catalog for Catalog-Managed tables",
+    "rename": "Renaming a table is not supported yet",
+    "rename column": "ALTER TABLE RENAME COLUMN is not supported",
+}
+"""What Delta and the connector refuse by themselves, whatever the server."""
 
 
 @pytest.mark.parametrize("step", EXPECTED)
 def test_spark_does_what_was_asked(facts: dict[str, Any], step: str) -> None:
     assert facts[step] == EXPECTED[step]
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_spark_refuses_without_asking(facts: dict[str, Any], step: str) -> None:
+    assert REFUSED[step] in facts[step]
