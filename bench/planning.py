@@ -18,7 +18,6 @@ Run: python -m bench planning [--files N …] [--manifest-files N] [--folder FOL
 import argparse
 import asyncio
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from pyiceberg.table import StaticTable
 from rich.progress import Progress
 
 from bench.measuring import save, show
+from bench.planning_tables import FILES_PER_MANIFEST, filters, made_table
 from sandur.clock import SystemClock
 from sandur.iceberg.scan.requests import decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
@@ -48,84 +48,17 @@ from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
 from tests.differential.java_oracle import OracleUnavailable
 from tests.planning.java_planner import JavaPlanner
-from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 from tests.server.process import ServerProcess, server_process
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
-FILES_PER_MANIFEST: Final = 5_000
-SPEC: Final = Spec(1, (("day", "identity", 1000),))
-ROWS_PER_FILE: Final = 100
 WARM_ROUNDS: Final = 3
-GOAL_COLD, GOAL_WARM = 10.0, 3.0
-DAYS: Final = 400
+GOALS: Final = {"cold, times PyIceberg": 10.0, "warm, times Java": 3.0}
 FILES_TO_WARM_UP: Final = 2_000
 SELECTIVITIES: Final = 3
 CACHE_BYTES: Final = Settings().plan_cache_bytes_max
-COLD_ROUNDS: Final = 5
+COLD_ROUNDS: Final = 3
 FILES_FOR_ROUNDS_MAX: Final = 10_000
-METADATA: Final = "v1.metadata.json"
 MARK: Final = b'"data-file"'
-
-
-def made_table(folder: Path, count: int, per_manifest: int) -> str:
-    """A table of so many files, a hundred rows and ten columns with statistics each; where its metadata lies."""
-    table = MadeTable(folder, [SPEC])
-    manifests = [
-        MadeManifest(SPEC, Files(first, min(per_manifest, count - first))) for first in range(0, count, per_manifest)
-    ]
-    table.add_snapshot(manifests)
-    return table.write()
-
-
-class Files(list[MadeFile]):
-    """The files of one manifest, made when they are written and not kept."""
-
-    def __init__(self, first: int, count: int) -> None:
-        super().__init__()
-        self._first = first
-        self._count = count
-
-    def __iter__(self) -> Iterator[MadeFile]:
-        return (file_number(number) for number in range(self._first, self._first + self._count))
-
-    def __len__(self) -> int:
-        return self._count
-
-
-def file_number(number: int) -> MadeFile:
-    first = number * ROWS_PER_FILE
-    day = number % DAYS
-    rows = [
-        {
-            "id": row,
-            "name": f"customer-{row % 97:05d}",
-            "ts": 1_700_000_000_000_000 + row * 1_000_000,
-            "day": day,
-            "x": row / 7,
-            "flag": row % 2 == 0,
-            "amount": row % 10_000,
-            "i": row % 1_000,
-            "s.inner": row % 10,
-        }
-        for row in (first, first + ROWS_PER_FILE - 1)
-    ]
-    path = f"file:///warehouse/db/events/data/day={day}/00000-{number}-9c12d441-03fe-4693-9a96-a0705ddf69c1.parquet"
-    return MadeFile(path, (day,), rows, record_count=ROWS_PER_FILE)
-
-
-def filters(count: int) -> dict[str, Any]:
-    """Everything, a hundredth of the files, and one file."""
-    middle = count // 2 * ROWS_PER_FILE
-    stop = middle + max(1, count // 100) * ROWS_PER_FILE
-    return {
-        "100 %": True,
-        "1 %": {
-            "type": "and",
-            "left": {"type": "gt-eq", "term": "id", "value": middle},
-            "right": {"type": "lt", "term": "id", "value": stop},
-        },
-        "one file": {"type": "eq", "term": "id", "value": middle},
-    }
 
 
 class Ours:
@@ -167,7 +100,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def peak_mb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    """The most memory that this process ever held. The resource module also counts what its parent held before."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def measure_ours(
@@ -298,9 +233,7 @@ def measure_http(served: Served, wanted: Any) -> dict[str, Any]:  # noqa: ANN401
 def measured(
     folder: Path, count: int, per_manifest: int, java: JavaPlanner | None, *, with_pyiceberg: bool
 ) -> Iterator[dict[str, Any]]:
-    table = folder / f"{count} files, {per_manifest} each"
-    made = table / "metadata" / METADATA
-    path = str(made) if made.exists() else made_table(table, count, per_manifest)
+    path = made_table(folder / f"{count} files, {per_manifest} each", count, per_manifest)
     rounds = COLD_ROUNDS if count <= FILES_FOR_ROUNDS_MAX else 1
     with (
         tempfile.TemporaryDirectory() as catalog,
@@ -365,15 +298,11 @@ def main() -> None:
                     folder, count, told.manifest_files, java, with_pyiceberg=not told.without_pyiceberg
                 ):
                     lines.append(line)
+                    save("planning", {"goals": GOALS, "lines": lines}, file=told.json)
                     progress.advance(task)
     if java is not None:
         java.close()
     _show(lines)
-    save(
-        "planning",
-        {"goals": {"cold, times PyIceberg": GOAL_COLD, "warm, times Java": GOAL_WARM}, "lines": lines},
-        file=told.json,
-    )
 
 
 def _java() -> JavaPlanner | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import planning
+from bench import planning, planning_tables
 from sandur.operations.janitors.plans import PLANS
 from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.planning import kept
@@ -120,8 +120,8 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, selectivity: str) -
     """Ten times as many files, and a cache that holds neither."""
     peaks = []
     for count in (30_000, 300_000):
-        path = planning.made_table(tmp_path / str(count), count, 5_000)
-        told = json.dumps(planning.filters(count)[selectivity])
+        path = planning_tables.made_table(tmp_path / str(count), count, 5_000)
+        told = json.dumps(planning_tables.filters(count)[selectivity])
         measured = planning.apart("ours", path, told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20))
         peaks.append(measured["peak MB"] - measured["before MB"])
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # Every workspace has this memory, and few plan: Arrow is loa
     from sandur.iceberg.scan.selected import Selected
 
 DECODED_AT_ONCE: Final = 2
-SELECTED_BYTES_MAX: Final = 64 << 20
+SELECTED_BYTES_MAX: Final = 32 << 20
 
 
 class ManifestMemory(RecentBytes[tuple[str, str], Any]):
