@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import ABSENT
+from sandur.storage.object_store import ABSENT, ObjectStore, get_many
 
 ROWS_PER_FILE_MAX: Final = 200_000
+SMALL_BYTES_MAX: Final = 32 << 20
+"""So much the driver reads by itself: to hand it to executors takes longer."""
+FILES_AT_ONCE: Final = 8
 WRITTEN: Final = "dataset string, key string, rows long, size_bytes long, sha256 string"
 """A row for every file that a task wrote."""
 
@@ -103,6 +106,17 @@ def file_checker(options: Mapping[str, str]) -> Callable[[tuple[str, PublishedFi
             yield pa.RecordBatch.from_arrays([pa.array([problem])], names=["problem"])
 
     return check
+
+
+async def problems_of(store: ObjectStore, written: Sequence[tuple[str, PublishedFile]]) -> Sequence[str]:
+    """What is wrong with files that were written, a few of them read at a time."""
+    found: list[str | None] = []
+    for start in range(0, len(written), FILES_AT_ONCE):
+        some = written[start : start + FILES_AT_ONCE]
+        stored = await get_many(store, [file.key for _, file in some])
+        pairs = zip(some, stored, strict=True)
+        found += [problem_of(dataset, file, one.data if one else None) for (dataset, file), one in pairs]
+    return [problem for problem in found if problem]
 
 
 def problem_of(dataset: str, file: PublishedFile, data: bytes | None) -> str | None:

@@ -16,7 +16,15 @@ from pyspark.sql import DataFrame, Row
 from sandur.catalog.records import Record
 from sandur.errors import Busy, Conflict, SwapLost, Unavailable
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.published_files import ROWS_PER_FILE_MAX, WRITTEN, PublishedFile, file_checker, file_writer
+from sandur.pipeline.published_files import (
+    ROWS_PER_FILE_MAX,
+    SMALL_BYTES_MAX,
+    WRITTEN,
+    PublishedFile,
+    file_checker,
+    file_writer,
+    problems_of,
+)
 from sandur.pipeline.sources.datasets import DatasetReader
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import frame_of, one_task_each, without_rows
@@ -139,13 +147,15 @@ class Publication:
         raise Busy("publishing: others keep publishing")
 
     def _verify(self) -> None:
-        """Every file is read back from the store, in executors: its bytes, its rows, its columns."""
-        if not self._written:
-            return
-        check = file_checker(dict(self._context.source_options))
-        wrong = one_task_each(self._context.spark, self._written, check, "problem string").collect()
+        """Every file is read back from the store: its bytes, its rows, its columns. By executors, if it is much."""
+        if sum(file.size_bytes for _, file in self._written) <= SMALL_BYTES_MAX:
+            wrong = self._context.wait(problems_of(self._context.open_store.store, self._written))
+        else:
+            check = file_checker(dict(self._context.source_options))
+            rows = one_task_each(self._context.spark, self._written, check, "problem string").collect()
+            wrong = [row.problem for row in rows]
         if wrong:
-            raise Unavailable(f"publishing: {len(wrong)} files are not as they were written: {wrong[0].problem}")
+            raise Unavailable(f"publishing: {len(wrong)} files are not as they were written: {wrong[0]}")
 
     async def _swapped(self, changes: Mapping[str, Change], number: int) -> CoreManifest | None:
         """What is published from now on; None when the swap was lost."""

@@ -28,6 +28,7 @@ from sandur.operations.create_table import create_table
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.together import together
+from sandur.operations.workspace import Workspace
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
@@ -38,6 +39,7 @@ from sandur.pipeline.iceberg_manifests import (
     read_manifest_list,
 )
 from sandur.pipeline.job import JobContext
+from sandur.pipeline.published_files import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.publishing import CoreManifest, Dataset
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.system_history import forget
@@ -52,6 +54,14 @@ MARK: Final = "pipeline.dataset"
 _SEQUENCE: Final = "published-sequence"
 
 
+class Copy(NamedTuple):
+    """A published file, and where a table keeps it."""
+
+    key: str
+    location: str
+    size_bytes: int
+
+
 class _Growth(NamedTuple):
     """What is to become of a table: its files to be, those to copy first, and the manifests that it keeps."""
 
@@ -60,7 +70,7 @@ class _Growth(NamedTuple):
     sequence: int
     kept: Sequence[Mapping[str, Any]]
     files: Sequence[DataFile]
-    copies: Sequence[tuple[str, str]]
+    copies: Sequence[Copy]
 
 
 def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]) -> Sequence[str]:
@@ -113,28 +123,34 @@ async def _growth(
         for name, file in sorted(wanted.items())
         if not only_grows or name in missing
     ]
-    copies = [(wanted[name].key, f"{folder}/{name}") for name in sorted(missing)]
+    copies = [Copy(wanted[name].key, f"{folder}/{name}", wanted[name].size_bytes) for name in sorted(missing)]
     return _Growth(shape, metadata, dataset.sequence, manifests if only_grows else (), files, copies)
 
 
-def _copy(context: JobContext, places: Sequence[tuple[str, str]]) -> None:
-    """Copy published files to where the tables keep their own, in executors."""
-    if not places:
+def _copy(context: JobContext, copies: Sequence[Copy]) -> None:
+    """Copy published files to where the tables keep their own: by executors, if it is much."""
+    if sum(copy.size_bytes for copy in copies) <= SMALL_BYTES_MAX:
+        for start in range(0, len(copies), FILES_AT_ONCE):
+            some = copies[start : start + FILES_AT_ONCE]
+            context.wait(together(_copied(context.workspace, copy) for copy in some))
         return
     options = dict(context.source_options)
 
-    def copy(place: tuple[str, str]) -> Iterator[Any]:
-        key, location = place
+    def copied(copy: Copy) -> Iterator[Any]:
         with open_store_of(options) as open_store:
-            found = open_store.wait(open_store.store.get(key))
-            if found is None:
-                raise NotFound(f"published file {key}: is not there", subject="file")
-            # Its name is unique: one that is there already is this very file, left by a run that died.
-            with contextlib.suppress(SwapLost):
-                open_store.wait(open_store.workspace.locations.create(location, found.data))
-        yield pa.RecordBatch.from_arrays([pa.array([len(found.data)])], names=["copied"])
+            open_store.wait(_copied(open_store.workspace, copy))
+        yield pa.RecordBatch.from_arrays([pa.array([copy.size_bytes])], names=["copied"])
 
-    one_task_each(context.spark, places, copy, "copied long").collect()
+    one_task_each(context.spark, copies, copied, "copied long").collect()
+
+
+async def _copied(workspace: Workspace, copy: Copy) -> None:
+    found = await workspace.store.get(copy.key)
+    if found is None:
+        raise NotFound(f"published file {copy.key}: is not there", subject="file")
+    # Its name is unique: one that is there already is this very file, left by a run that died.
+    with contextlib.suppress(SwapLost):
+        await workspace.locations.create(copy.location, found.data)
 
 
 async def _forget(context: JobContext, shape: Shape) -> Sequence[str]:

@@ -89,17 +89,30 @@ class _Projection:
     def _homes(self) -> Mapping[str, Change]:
         """Catalogs and namespaces, as far as they changed."""
         self._context.progress("read catalogs and namespaces")
-        options = self._context.source_options
-        found: dict[str, Change] = {}
+        options, spark = self._context.source_options, self._context.spark
+        rows: dict[str, DataFrame] = {}
+        compared: dict[str, DataFrame] = {}
         for reader, shape in ((CatalogsReader(options), CATALOGS), (NamespacesReader(options), NAMESPACES)):
-            rows = self._keep(frame_of(self._context.spark, reader, shape.spark_schema))
-            compared = self._keep(of_changes.homes_compared(shape, rows, self._publication.read(shape)))
-            counts = {row.change: row["count"] for row in compared.groupBy("change").count().collect()}
-            self.counts[shape.name] = sum(counts.values()) - counts.get(DROPPED, 0)
-            if counts.keys() - {SAME}:
-                self._changes.append(of_changes.of_homes(shape, compared, **self._seen))
-                found[shape.name] = self._change(self._write(rows.coalesce(1), shape))
+            rows[shape.name] = self._keep(frame_of(spark, reader, shape.spark_schema))
+            known = self._publication.read(shape)
+            compared[shape.name] = self._keep(of_changes.homes_compared(shape, rows[shape.name], known))
+        changed = self._count_homes(compared)
+        found: dict[str, Change] = {}
+        for shape in (CATALOGS, NAMESPACES):
+            if shape.name in changed:
+                self._changes.append(of_changes.of_homes(shape, compared[shape.name], **self._seen))
+                found[shape.name] = self._change(self._write(rows[shape.name].coalesce(1), shape))
         return found
+
+    def _count_homes(self, compared: Mapping[str, DataFrame]) -> set[str]:
+        """How many catalogs and namespaces there are; those datasets of which something changed."""
+        changes = [frame.select(F.lit(name).alias("dataset"), "change") for name, frame in compared.items()]
+        self.counts |= dict.fromkeys(compared, 0)
+        changed: set[str] = set()
+        for row in changes[0].unionByName(changes[1]).groupBy("dataset", "change").count().collect():
+            self.counts[row.dataset] += row["count"] * (row.change != DROPPED)
+            changed |= {row.dataset} if row.change != SAME else set()
+        return changed
 
     def _tables(self) -> Mapping[str, Change]:
         """What is made of names and metadata files, as far as it changed."""
