@@ -12,6 +12,7 @@ from sandur.operations.catalogs import load_catalog
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import entries_page, glance
 from sandur.operations.namespace_changes import missing
+from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
 
 _SEPARATOR = "\x1f"
@@ -109,7 +110,7 @@ async def _listed(
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
-    _, seen = await asyncio.gather(exists, glance(workspace, scope, last=last, wanted=asked.size))
+    _, seen = await both(exists, glance(workspace, scope, last=last, wanted=asked.size))
     page = await entries_page(
         workspace,
         scope,
@@ -128,7 +129,7 @@ async def _listed(
 
 
 async def _must_exist(workspace: Workspace, namespace: Namespace) -> None:
-    _, found = await asyncio.gather(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+    _, found = await both(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
     if found is None:
         raise missing(namespace)
 

@@ -1,6 +1,5 @@
 """Schemas: the namespaces of the tree, as Unity Catalog names them."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +19,7 @@ from sandur.operations.emptying import drop_with_content
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.namespace_changes import missing
 from sandur.operations.record_changes import RecordChange
+from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
 
 UPDATE: Final = "update-schema"
@@ -45,7 +45,7 @@ async def create_schema(
 
 
 async def load_schema(workspace: Workspace, namespace: Namespace) -> SchemaInfo:
-    _, found = await asyncio.gather(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+    _, found = await both(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
     if found is None:
         raise missing(namespace)
     return schema_info(namespace, found.value)
