@@ -53,7 +53,7 @@ bench: $(READY) ## Measure, beside raw calls and peers, as ratios; results go to
 	@$(BIN)/python -m bench
 
 crash: $(READY) ## Run the full crash matrix
-	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/statemachine
+	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/pipeline tests/statemachine
 
 # Engines that need an environment of their own install it when first asked for, below .tools. One engine alone:
 # make interop PARTS=duckdb. What did not end well, after a run that broke off or failed: make interop PARTS=--resume

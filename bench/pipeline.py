@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -55,7 +56,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One size: what Spark took and what the loop took, and how large the driver's processes grew, and the loop's."""
+    """One size: what Spark took and what the loop took, and how large the driver's processes grew, and the loop's.
+
+    `load` is how many processes wanted to run on the machine meanwhile: beyond its cores, clocks say little.
+    """
 
     things: int
     spark_seconds: float
@@ -65,6 +69,7 @@ class Measured(msgspec.Struct, frozen=True):
     python_mib: int
     jvm_mib: int
     loop_mib: int
+    load: float
 
     @property
     def spark_per_second(self) -> float:
@@ -87,22 +92,24 @@ def main() -> None:
     spark.range(1).count()
     start_seconds = time.perf_counter() - begin
     first = _first_run(spark)
-    compacted = [_measured(spark, COMPACT, count, Made.receipts, compact_loop) for count in told.receipts]
-    projected = [_measured(spark, PROJECT, count, Made.tables, project_loop) for count in told.tables]
-    spark.stop()
-    _show("receipts through compact", compacted)
-    _show("tables through project", projected)
-    print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
-    result = {
+    result: dict[str, object] = {
         "master": told.master,
         "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
         "start_seconds": round(start_seconds, 2),
         "first_run_seconds": round(first, 2),
-        "compact": compacted,
-        "project": projected,
     }
-    save("pipeline", result, file=told.out)
+    for job, sizes, make, loop in (
+        (COMPACT, told.receipts, Made.receipts, compact_loop),
+        (PROJECT, told.tables, Made.tables, project_loop),
+    ):
+        measured: list[Measured] = []
+        result[job.name] = measured
+        for count in sizes:
+            measured.append(_measured(spark, job, count, make, loop))
+            save("pipeline", result, file=told.out)  # The largest take long: what is known by then is kept.
+        _show(f"{'receipts' if job is COMPACT else 'tables'} through {job.name}", measured)
+    spark.stop()
+    print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -114,7 +121,7 @@ def _first_run(spark: SparkSession) -> float:
     with tempfile.TemporaryDirectory() as folder:
         Made(Path(folder) / "store").tables(1)
         store = Path(folder) / "store"
-        return _taken(lambda: [_run(spark, job, store) for job in (COMPACT, PROJECT)]).seconds
+        return sum(_taken(partial(_run, spark, job, store)).seconds for job in (COMPACT, PROJECT))
 
 
 def _measured(
@@ -145,6 +152,7 @@ def _measured(
         python_mib=python_mib,
         jvm_mib=jvm_mib,
         loop_mib=loop_mib,
+        load=round(os.getloadavg()[1], 1),
     )
 
 
