@@ -24,7 +24,7 @@ def numbers(values: Array, valid: Mask | None, kind: pa.DataType) -> pa.Array:
         content = np.packbits(values != 0, bitorder="little")
     elif kind in NUMBERS:
         content = values.astype(NUMBERS[kind], copy=False)
-        if content.dtype.kind == "i" and content.dtype != values.dtype and not np.array_equal(content, values):
+        if content.dtype.itemsize < values.dtype.itemsize and not np.array_equal(content, values):
             raise ValueError("a number is too large for its column")
     else:
         raise ValueError(f"numbers in a column of {kind}")

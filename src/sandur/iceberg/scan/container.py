@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _ENTRIES_MAX: Final = 1_000
 _VARINT_BYTES_MAX: Final = 10
+_REMEMBERED_MAX: Final = 64
+_REMEMBERED_BYTES_MAX: Final = 64 << 10
 
 
 class Block(NamedTuple):
@@ -31,12 +33,11 @@ class Container:
     def codec(self) -> str:
         return self.metadata.get("avro.codec", b"null").decode()
 
-    @cached_property
+    @property
     def schema(self) -> dict[str, Any]:
-        found = _plain(json.loads(self.metadata["avro.schema"]))
-        if not isinstance(found, dict):
-            raise TypeError("the schema is no record")
-        return found
+        """Not to be changed: other files may have the same."""
+        written = self.metadata["avro.schema"]
+        return _remembered_schema(written) if len(written) <= _REMEMBERED_BYTES_MAX else _schema(written)
 
     def with_metadata(self, metadata: Mapping[str, bytes]) -> bytes:
         """The same file with another header."""
@@ -82,6 +83,17 @@ def opened(data: bytes) -> Container:
     if place + _SYNC_BYTES > len(data):
         raise ValueError("the header is cut off")
     return Container(data, metadata, place + _SYNC_BYTES)
+
+
+def _schema(written: bytes) -> dict[str, Any]:
+    found = _plain(json.loads(written))
+    if not isinstance(found, dict):
+        raise TypeError("the schema is no record")
+    return found
+
+
+# Nearly all manifests of a table have the same one, and reading it takes as long as reading a few hundred entries.
+_remembered_schema: Final = lru_cache(maxsize=_REMEMBERED_MAX)(_schema)
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

@@ -35,6 +35,8 @@ def column(buffer: Array, read: Read, kind: pa.DataType, live: Live) -> pa.Array
 
 def small_numbers(values: Array, valid: Mask | None) -> pa.Array:
     """Whole numbers in as few bytes each as all of them take."""
+    if values.dtype == np.int8:
+        return numbers(values, valid, pa.int8())
     lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     for kind in _INTEGERS:
         limits = np.iinfo(NUMBERS[kind])
