@@ -27,6 +27,7 @@ HERE: Final = Path(__file__).parent
 # The first run of a part may install, and build, an engine.
 PART_SECONDS_MAX: Final = 5_400
 TOO_LONG: Final = 124
+TERMINATED: Final = 143
 _END_SECONDS_MAX: Final = 60
 
 
@@ -116,6 +117,12 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
+def end_parts_when_ended() -> None:
+    """Who ends this process, or breaks it off, ends the part that runs, too; even where that was not to be heard."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(TERMINATED))
+
+
 def chosen(names: Sequence[str], *, resume: bool, folder: Path = RESULTS) -> list[Part]:
     """The parts that are named, or all; when resuming, those that did not come to a good end before.
 
@@ -168,6 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     if not asked.parts and not asked.resume:
         shutil.rmtree(RESULTS, ignore_errors=True)
+    end_parts_when_ended()
     run(wanted, console)
     ended = read_results().ended
     is_whole = all(part.name in ended for part in parts())

@@ -1,12 +1,15 @@
 """The run of all engines: every test has its part, and a part that breaks off loses nothing of what it saw."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.interop.matrix import RESULTS, Ended, append, read_results
-from tests.interop.run import HERE, TOO_LONG, Part, chosen, main, parts, run_part
+from tests.interop.matrix import RESULTS, ROOT, Ended, append, read_results
+from tests.interop.run import HERE, TERMINATED, TOO_LONG, Part, chosen, main, parts, run_part
 
 SHOWS = """
 import os, signal, threading
@@ -23,6 +26,16 @@ def test_what_comes_then() -> None:
 """
 HANGS = f"""{SHOWS}
 def test_what_comes_then() -> None:
+    threading.Event().wait()
+"""
+
+
+WAITS = """
+import os, threading
+
+def test_it() -> None:
+    with open(PLACE, "w") as place:
+        place.write(str(os.getpid()))
     threading.Event().wait()
 """
 
@@ -60,6 +73,28 @@ def test_what_a_part_saw_is_kept_however_it_ends(
     assert ended.exit_code == exit_code
     assert [(one.engine, one.operation, one.outcome) for one in found.results] == [("Novel", "read", "passed")]
     assert found.ended == {"one": ended}
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_leaves_no_part_behind(number: signal.Signals, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    os.mkfifo(pid)
+    part(WAITS.replace("PLACE", repr(str(pid))), tmp_path)
+    script = f"""
+from pathlib import Path
+from tests.interop.run import *
+end_parts_when_ended()
+run_part(Part("one", ("test_*.py",), root=Path({str(tmp_path)!r})), Path({str(tmp_path)!r}) / "results")
+"""
+
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT) as runner:
+        running = int(pid.read_text(encoding="utf-8"))
+        runner.send_signal(number)
+
+    assert runner.returncode == TERMINATED
+    with pytest.raises(ProcessLookupError):
+        os.kill(running, 0)
 
 
 def test_a_part_that_is_run_again_forgets_what_it_saw(tmp_path: Path) -> None:
