@@ -122,12 +122,13 @@ class _Projection:
         before = self._keep(self._publication.read(TABLES))
         compared = self._keep(projection.compared(projection.current_tables(names, own), before))
         counts = self._count(compared)
-        tables = projection.read_now(compared, self._readable(compared))
+        readable = self._readable(compared)
+        tables = projection.read_now(compared, readable)
         if counts.keys() & {CREATED, DROPPED, RENAMED}:
             self._changes.append(of_changes.of_names(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        appends = counts.keys() <= {CREATED, SAME} and not self._is_scattered()
+        appends = counts.keys() <= {CREATED, SAME} and not readable and not self._is_scattered()
         opened = self._opened(tables)
         rest = self._rest(tables, before, appends=appends, has_plain=CREATED in counts)
         return {
