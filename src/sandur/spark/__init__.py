@@ -8,6 +8,7 @@ spark.sql("SELECT * FROM sandur.sales.orders").show()
 ```
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandur.spark.connection import Connection, S3Store
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from sandur.spark.statements import Mode
 
-__all__ = ["Connection", "S3Store", "Versions", "session", "session_options", "sql"]
+__all__ = ["Connection", "S3Store", "Versions", "session", "session_options", "sql", "vacuum"]
 
 
 def sql(spark: "SparkSession", statement: str, *, mode: "Mode | None" = None) -> "DataFrame":
@@ -28,3 +29,10 @@ def sql(spark: "SparkSession", statement: str, *, mode: "Mode | None" = None) ->
     from sandur.spark import statements  # noqa: PLC0415 - sessions need nothing but Python
 
     return statements.sql(spark, statement, mode=mode)
+
+
+def vacuum(spark: "SparkSession", table: str, *, retain_hours: float = 168.0, deletes: bool = True) -> Sequence[str]:
+    """Delete the data files of a Delta table that no version of the retained time needs; see `vacuuming`."""
+    from sandur.spark import vacuuming  # noqa: PLC0415 - sessions need nothing but Python
+
+    return vacuuming.vacuum(spark, table, retain_hours=retain_hours, deletes=deletes)
