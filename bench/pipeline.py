@@ -34,11 +34,12 @@ from sandur.pipeline.sources.metadata import rows_of_table
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import LIST_LIMIT_MAX, get_many
+from sandur.storage.object_store import get_many
 
 RECEIPTS: Final = (10_000, 100_000, 1_000_000)
 TABLES: Final = (1_000, 10_000, 100_000)
 LOOKS_AT_ONCE: Final = 200
+LISTED_AT_ONCE: Final = 20_000
 OPTIONS: Final = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
@@ -99,8 +100,8 @@ def main() -> None:
         "first_run_seconds": round(first, 2),
     }
     for job, sizes, make, loop in (
-        (COMPACT, told.receipts, Made.receipts, compact_loop),
         (PROJECT, told.tables, Made.tables, project_loop),
+        (COMPACT, told.receipts, Made.receipts, compact_loop),
     ):
         measured: list[Measured] = []
         result[job.name] = measured
@@ -197,12 +198,12 @@ async def _all_receipts(open_store: OpenStore) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        page = await open_store.store.list(open_store.layout.events_folder(), after=after)
+        page = await open_store.store.list(open_store.layout.events_folder(), after=after, limit=LISTED_AT_ONCE)
         keys = [listed.key for listed in page]
         for key, stored in zip(keys, await get_many(open_store.store, keys), strict=True):
             if stored:
                 rows.append({"date": key, **row_of(open_store.layout, key, stored.data)})
-        if len(page) < LIST_LIMIT_MAX:
+        if len(page) < LISTED_AT_ONCE:
             return rows
         after = keys[-1]
 
@@ -220,13 +221,13 @@ async def _all_tables(open_store: OpenStore) -> dict[str, list[dict[str, Any]]]:
     parts: dict[str, list[dict[str, Any]]] = {}
     after: str | None = None
     while True:
-        page = await open_store.store.list(open_store.layout.all_names_folder(), after=after)
+        page = await open_store.store.list(open_store.layout.all_names_folder(), after=after, limit=LISTED_AT_ONCE)
         for start in range(0, len(page), LOOKS_AT_ONCE):
             keys = [listed.key for listed in page[start : start + LOOKS_AT_ONCE]]
             for rows in await asyncio.gather(*(_table(open_store.workspace, key) for key in keys)):
                 for part, some in rows.items():
                     parts.setdefault(part, []).extend(dict(row) for row in some)
-        if len(page) < LIST_LIMIT_MAX:
+        if len(page) < LISTED_AT_ONCE:
             return parts
         after = page[-1].key
 

@@ -15,13 +15,14 @@ from sandur.events.delta_receipts import DeltaReceipt
 from sandur.events.delta_receipts import commit_key as delta_commit_key
 from sandur.events.delta_receipts import receipt_key as delta_receipt_key
 from sandur.events.receipts import Receipt, commit_key, receipt_key
-from sandur.storage.layout import Layout
+from sandur.storage.layout import Layout, ReceiptKey
 
 BODY_CHARACTERS_MAX: Final = 4_000
 DETAIL_CHARACTERS_MAX: Final = 500
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _REGISTER: Final = "register"
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_PLAIN_NAME: Final = re.compile(r"[0-9a-f]{64}\.json\Z")
 _DAY_MS: Final = 86_400_000
 _DAYS_REMEMBERED_MAX: Final = 1_000
 
@@ -65,7 +66,7 @@ def row_of(layout: Layout, key: str, data: bytes) -> Row:
 
 def _understood(layout: Layout, key: str, data: bytes) -> Row:
     try:
-        place = layout.read_receipt(key)
+        place = _place(layout, key)
     except BadRequest as error:
         raise _Wrong(CORRUPT, str(error)) from error
     try:
@@ -76,6 +77,19 @@ def _understood(layout: Layout, key: str, data: bytes) -> Row:
     if decode is None:
         raise _Wrong(UNKNOWN, f"{place.family} event {envelope.event_type} version {envelope.event_version}")
     return {"key": key, "date": place.date, "state": place.state, "size_bytes": len(data), **decode(layout, key, data)}
+
+
+def _place(layout: Layout, key: str) -> ReceiptKey:
+    """What a key says; its folder holds many, and is taken apart once."""
+    folder, _, name = key.rpartition("/")
+    if not _PLAIN_NAME.match(name):
+        return layout.read_receipt(key)
+    return _in_folder(layout, folder)._replace(commit_key=name.removesuffix(".json"))
+
+
+@functools.lru_cache(_DAYS_REMEMBERED_MAX)
+def _in_folder(layout: Layout, folder: str) -> ReceiptKey:
+    return layout.read_receipt(f"{folder}/any.json")
 
 
 def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
