@@ -117,15 +117,15 @@ async def test_what_plans_selected_is_remembered_within_bounds(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("selectivity", ["100 %", "1 %"])
 def test_memory_does_not_grow_with_the_table(tmp_path: Path, selectivity: str) -> None:
-    """Ten times as many files, and a cache that holds neither."""
+    """Five times as many files, and a cache that holds neither."""
     peaks = []
-    for count in (30_000, 300_000):
+    for count in (100_000, 500_000):
         path = planning_tables.made_table(tmp_path / str(count), count, 5_000)
         told = json.dumps(planning_tables.filters(count)[selectivity])
         measured = planning.apart("ours", path, told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20))
         peaks.append(measured["peak MB"] - measured["before MB"])
 
-    assert peaks[1] < peaks[0] + 25
+    assert peaks[1] < peaks[0] + 40
 
 
 async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from sandur.errors import BadRequest, NotFound
@@ -287,6 +288,28 @@ def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(fil
     assert found == size
     assert len(groups) <= max(tasks, 10) <= PLAN_TASKS_MAX
     assert sum(run.stop - run.start for group in groups for run in group) == files
+
+
+async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 8, 8)
+    listed = fleet.table_folder / "metadata" / "snap-1.avro"
+    with listed.open("rb") as file:
+        reader = fastavro.reader(file)
+        records: list[Any] = list(reader)
+        schema = reader.writer_schema
+    records[1]["manifest_path"] = "file:///elsewhere/m.avro"
+    with listed.open("wb") as file:
+        fastavro.writer(file, schema, records)
+    server = await fleet.furnish(table)
+
+    result = await asked(server)
+
+    assert isinstance(result, Completed)
+    *allowed, _, last = result.answered.plan_tasks
+    assert [task.path for token in allowed for task in await fetched(server, token)] == paths(0, 8)
+    with pytest.raises(BadRequest):
+        await fetched(server, last)
 
 
 async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:

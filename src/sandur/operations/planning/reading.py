@@ -75,9 +75,13 @@ class Manifests:
     def begin(self, manifest: ManifestFile) -> None:
         """Read a manifest that is likely to be asked for next, unless enough is being read."""
         memory, location = self._workspace.manifests, manifest.manifest_path
-        if memory.under_way < READS_AT_ONCE and not memory.is_known(location):
+        if memory.under_way >= READS_AT_ONCE or memory.is_known(location):
+            return
+        try:
             checked_location(location, self._roots)
-            memory.reading(location, lambda: self._columns(location, manifest.live_files or 0))
+        except Invalid:
+            return  # Told to whoever asks for it.
+        memory.reading(location, lambda: self._columns(location, manifest.live_files or 0))
 
     async def _columns(self, location: str, entries: int) -> ManifestColumns:
         workspace = self._workspace
