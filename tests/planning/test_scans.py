@@ -8,7 +8,7 @@ import pytest
 from sandur.errors import BadRequest
 from sandur.operations.planning.running import Limits
 from tests.planning.planners import INLINE, Task, plan, plan_through_tasks
-from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec, statistics_of
 
 PLAIN = Spec(0)
 BY_NAME = Spec(1, (("name", "identity", 1000),))
@@ -196,6 +196,38 @@ def test_statistics_are_told_of_the_columns_that_were_asked_for(tmp_path: Path) 
 
     assert task.file["lower-bounds"] == {"keys": [1], "values": ["0700000000000000"]}
     assert task.file["value-counts"] == {"keys": [1, 12], "values": [1, 1]}
+
+
+@pytest.mark.parametrize("with_gaps", [False, True])
+def test_statistics_are_those_of_each_file_whether_or_not_all_have_them(tmp_path: Path, *, with_gaps: bool) -> None:
+    rows = [[{"id": number, "name": "n" * number, "x": number / 2}] for number in range(1, 90)]
+    files = [
+        MadeFile(f"file:///t/{place}.parquet", (), made, has_stats=not (with_gaps and place % 3 == 0))
+        for place, made in enumerate(rows)
+    ]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), stats_fields=["id", "name", "x"])
+
+    for task, file in zip(tasks.values(), files, strict=True):
+        written = statistics_of(file.rows) if file.has_stats else {}
+        for which in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):
+            pairs = [(pair["key"], pair["value"]) for pair in written.get(which, ()) if pair["key"] in {1, 2, 5}]
+            values = [value.hex().upper() if isinstance(value, bytes) else value for _, value in pairs]
+            expected = {"keys": [key for key, _ in pairs], "values": values} if pairs else None
+            assert task.file.get(which.replace("_", "-")) == expected
+
+
+def test_paths_with_quotes_and_control_characters_are_told_as_they_are(tmp_path: Path) -> None:
+    paths = [
+        'file:///t/"a".parquet',
+        "file:///t/b\\.parquet",
+        "file:///t/\t\n.parquet",
+        "file:///t/é\U0001f600.parquet",
+    ]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, [MadeFile(path, (), [{"id": 1}]) for path in paths]))
+
+    assert [task.path for task in tasks.values()] == paths
 
 
 def test_without_being_asked_for_no_statistics_are_told(tmp_path: Path) -> None:
