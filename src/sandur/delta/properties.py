@@ -94,7 +94,16 @@ def domains_in(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 def configuration(properties: Mapping[str, str]) -> dict[str, str]:
     """The table's own configuration, as its log has it."""
-    return {key: value for key, value in properties.items() if key not in _DERIVED and not key.startswith(FEATURE)}
+    return {key: value for key, value in properties.items() if not _is_derived(key)}
+
+
+def derived(properties: Mapping[str, str]) -> dict[str, str]:
+    """All that is not part of the table's own configuration."""
+    return {key: value for key, value in properties.items() if _is_derived(key)}
+
+
+def _is_derived(key: str) -> bool:
+    return key in _DERIVED or key.startswith(FEATURE)
 
 
 def number_in(properties: Mapping[str, str], key: str) -> int | None:

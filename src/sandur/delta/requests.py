@@ -192,7 +192,7 @@ class Comment(NamedTuple):
 class Change(NamedTuple):
     """A request to change a table, each thing at most once; None where it asks for nothing.
 
-    `all_properties` replaces every property, as the older commit API does.
+    `all_properties` replaces the whole configuration, as the older commit API does.
     """
 
     asserted_uuid: str

@@ -65,7 +65,8 @@ def _properties(metadata: Metadata, change: Change) -> Mapping[str, str]:
     properties = dict(metadata.properties)
     if change.all_properties is not None:
         check_table_id(change.all_properties, metadata.uuid)
-        properties = dict(change.all_properties)
+        # The older API knows the configuration alone; what is derived stays, or clients would write past the catalog.
+        properties = {**kept.derived(metadata.properties), **change.all_properties}
     if change.protocol:
         properties = {key: value for key, value in properties.items() if not key.startswith(FEATURE)}
         properties |= kept.of_protocol(change.protocol)

@@ -76,6 +76,28 @@ async def test_metadata_comes_with_its_commit(unity: Unity) -> None:
     assert code(await unity.post(COMMITS, posted(table, 2, metadata=lost))) == (400, "INVALID_ARGUMENT")
 
 
+async def test_a_configuration_is_replaced_and_what_the_older_api_does_not_know_stays(unity: Unity) -> None:
+    """Spark sends the configuration, which has no features: without them clients would write past the catalog."""
+    table = await created(unity)
+    before = table["metadata"]["properties"]
+    own = {
+        key: value for key, value in before.items() if not key.startswith(("delta.feature.", "delta.min", "delta.last"))
+    }
+    for version, more in ((1, {"k": "v"}), (2, {"l": "w"})):
+        metadata = {"properties": {"properties": {**own, **more}}}
+        await unity.made(COMMITS, posted(table, version, metadata=metadata))
+
+    after = (await unity.get("/tables/main.s.t")).json()["properties"]
+
+    assert after["delta.feature.catalogManaged"] == "supported"
+    assert after == {
+        **before,
+        "l": "w",
+        "delta.lastUpdateVersion": "2",
+        "delta.lastCommitTimestamp": str(TIME_MS + 2),
+    }
+
+
 async def test_refusals_have_the_words_of_the_classic_api(unity: Unity, client: httpx.AsyncClient) -> None:
     table = await created(unity)
     await unity.made(COMMITS, posted(table, 1))
