@@ -44,8 +44,12 @@ async def serving(app: AsgiApp) -> AsyncIterator[int]:
             await running
 
 
-async def exchange(port: int, *packets: bytes) -> bytes:
-    """Everything the server sends until it closes. Each packet is sent by itself, the sending side then closed."""
+async def exchange(port: int, *packets: bytes, closes: bool = True) -> bytes:
+    """Everything the server sends until it closes. Each packet is sent by itself, the sending side then closed.
+
+    A server that is slow to read may take that for the end of it all; with `closes=False` the last packet has to ask the
+    server to close.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -53,7 +57,8 @@ async def exchange(port: int, *packets: bytes) -> bytes:
                 writer.write(packet)
                 await writer.drain()
                 await asyncio.sleep(_PACKET_SECONDS)
-            writer.write_eof()
+            if closes:
+                writer.write_eof()
             return await reader.read()
     finally:
         writer.close()
