@@ -371,7 +371,7 @@ class Creation(Generic[T]):
 
     async def _finish(self, found: Found) -> None:
         """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
-        pointer = await bound_pointer(self._cell(found.uuid))
+        pointer = await bound_pointer(self._cell(found.uuid), found.pointer)
         await together(
             [
                 self._finish_name(found, pointer),

@@ -1,11 +1,13 @@
 """Tables of whatever format, as Unity Catalog's classic API makes and shows them."""
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request
 from sandur.catalog.unity_tables import TableInfo, delta_table_info
 from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
+from sandur.operations.delta.loading import check_home
 from sandur.operations.delta.staging import stage_of
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.namespace_changes import missing
@@ -19,14 +21,21 @@ _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 
 
 async def create_table(workspace: Workspace, wanted: delta.NewTable, request: Request) -> TableInfo:
-    """A new table or view; what it says it is decides who makes it."""
+    """A new table or view; NotFound with the part of the name that is not there."""
+    try:
+        return delta_table_info(wanted.identifier, await _created(workspace, wanted, request))
+    except NotFound:
+        await check_home(workspace, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
+        raise
+
+
+async def _created(workspace: Workspace, wanted: delta.NewTable, request: Request) -> DeltaTable:
+    """What a table says it is decides who makes it."""
     identifier = wanted.identifier
-    await load_catalog(workspace, identifier.catalog)
     if wanted.table_type in _VIEWS:
         if not wanted.view_definition:
             raise Invalid(f"{wanted.table_type} {identifier}: view_definition is missing")
-        made = await delta.create_external(workspace, wanted, request=request)
-        return delta_table_info(identifier, made)
+        return await delta.create_external(workspace, wanted, request=request)
     if wanted.table_type not in {"MANAGED", "EXTERNAL"}:
         raise Unsupported(f"Table {identifier}: tables of the type {wanted.table_type} are not kept here")
     if wanted.data_source_format == "ICEBERG":
@@ -36,8 +45,8 @@ async def create_table(workspace: Workspace, wanted: delta.NewTable, request: Re
     if not wanted.location:
         raise Invalid(f"Table {identifier}: storage_location is missing")
     if wanted.table_type == "MANAGED":
-        return delta_table_info(identifier, await delta.create_from_staging(workspace, wanted, request=request))
-    return delta_table_info(identifier, await delta.create_external(workspace, wanted, request=request))
+        return await delta.create_from_staging(workspace, wanted, request=request)
+    return await delta.create_external(workspace, wanted, request=request)
 
 
 async def load_table(workspace: Workspace, identifier: Identifier) -> TableInfo:
