@@ -47,8 +47,8 @@ async def serving(app: AsgiApp) -> AsyncIterator[int]:
 async def exchange(port: int, *packets: bytes, closes: bool = True) -> bytes:
     """Everything the server sends until it closes. Each packet is sent by itself, the sending side then closed.
 
-    A server that is slow to read may take that for the end of it all; with `closes=False` the last packet has to ask the
-    server to close.
+    A server that is slow to read may take that for the end of it all; with `closes=False` the last packet has to ask
+    the server to close.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
