@@ -76,6 +76,8 @@ def column_of(field: Mapping[str, object], position: int) -> Column:
 
 def partitioned(columns: Sequence[Column], partitions: Sequence[str]) -> tuple[Column, ...]:
     """The same columns, partitioned by those named, in that order; Invalid when one does not exist or comes twice."""
+    if not partitions and all(column.partition_index is None for column in columns):
+        return tuple(columns)
     order = {name.lower(): index for index, name in enumerate(partitions)}
     if len(order) < len(partitions):
         raise Invalid("partition-columns: a column is named twice")

@@ -113,10 +113,12 @@ def _field_from_api(field: object, path: str, depth: int) -> dict[str, object]:
             raise Invalid(f"{path}.{part} is required")
     if not isinstance(field["metadata"], dict):
         raise Invalid(f"{path}.metadata must be an object")
+    kind, nullable = field["type"], field["nullable"]
     return {
         "name": name,
-        "type": from_api(field["type"], f"{path}.type", depth),
-        "nullable": _checked_flag(field["nullable"], f"{path}.nullable"),
+        # Most types are plain ones, and most flags are flags: for those no path is spelled that nobody reads.
+        "type": kind if isinstance(kind, str) and kind in _PRIMITIVES else from_api(kind, f"{path}.type", depth),
+        "nullable": nullable if isinstance(nullable, bool) else _checked_flag(nullable, f"{path}.nullable"),
         "metadata": field["metadata"],
     }
 
