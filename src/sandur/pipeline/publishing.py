@@ -136,13 +136,16 @@ class Publication:
     def publish(self, changes: Mapping[str, Change]) -> CoreManifest:
         """Check what was written, then make it count. Conflict when another run changed one of the datasets.
 
-        After a swap that was lost, everything is asked again: who collects garbage bumps the manifest before files go
-        that it does not name, so that they are missed here.
+        What is swapped is read before the files are looked at: who collects garbage bumps it before files go that it
+        does not name, so that either they are missed here, or the swap is lost and all is asked again (G5).
         """
         for number in range(SWAPS_MAX):
+            held, current = self._context.wait(self._read())
+            self._check_unchanged(current, changes)
             self._verify()
             self._context.check_fence()
-            if manifest := self._context.wait(self._swapped(changes, number)):
+            manifest = self._next(held, current, changes)
+            if self._context.wait(self._is_swapped(held, manifest, number)):
                 return manifest
         raise Busy("publishing: others keep publishing")
 
@@ -157,11 +160,8 @@ class Publication:
         if wrong:
             raise Unavailable(f"publishing: {len(wrong)} files are not as they were written: {wrong[0]}")
 
-    async def _swapped(self, changes: Mapping[str, Change], number: int) -> CoreManifest | None:
-        """What is published from now on; None when the swap was lost."""
-        held, current = await self._read()
-        self._check_unchanged(current, changes)
-        manifest = self._next(held, current, changes)
+    async def _is_swapped(self, held: Held[CorePointer] | None, manifest: CoreManifest, number: int) -> bool:
+        """Write the manifest and let it count; False when the swap was lost."""
         key = self._layout.core_snapshot(self.attempt, MANIFEST if not number else f"manifest-{number}.json")
         await self._context.open_store.store.put(key, msgspec.json.encode(manifest), expected=ABSENT)
         pointer = CorePointer(sequence=manifest.sequence, manifest=key, published_ms=manifest.published_ms)
@@ -170,9 +170,9 @@ class Publication:
         except SwapLost:
             found = await self._cell.read()
             if found is None or found.value.manifest != key:
-                return None
+                return False
         self.manifest_key = key
-        return manifest
+        return True
 
     def _check_unchanged(self, current: CoreManifest, changes: Mapping[str, Change]) -> None:
         for name in changes:
