@@ -71,7 +71,13 @@ def runner_of(recipe: Recipe) -> Runner:
     raise ValueError(f"recipe {recipe.name}: nothing here runs {recipe.language}")
 
 
-def run_command(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+def run_command(
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    seconds_max: float = SECONDS_MAX,
+) -> str:
     """What the command printed; its folder of commands is that of this Python, as in an activated environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -80,7 +86,7 @@ def run_command(command: list[str], folder: Path, environment: Mapping[str, str]
         env={**os.environ, "PATH": path, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=seconds_max,
         check=False,
     )
     if done.returncode:

@@ -11,13 +11,13 @@ from tests.interop.recipes import run_command
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1_000),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed, and Spark needs it"),
 ]
 
 
 def test_the_demo_comes_to_its_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    printed = run_command([sys.executable, "-m", "demo"], ROOT, {"TMPDIR": str(tmp_path)})
+    printed = run_command([sys.executable, "-m", "demo"], ROOT, {"TMPDIR": str(tmp_path)}, seconds_max=900)
 
     for shown in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):
         assert shown in printed
