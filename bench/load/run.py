@@ -55,10 +55,11 @@ class Run:
 def _rested() -> float:
     """The busy share once the server before has ended what it left behind: its successor does not pay for it."""
     os.sync()
+    busy = _busy_share(_LOOK_SECONDS)
     for _ in range(_REST_LOOKS_MAX):
-        busy = _busy_share(_LOOK_SECONDS)
         if busy < _RESTED_SHARE:
             break
+        busy = _busy_share(_LOOK_SECONDS)
     return busy
 
 
