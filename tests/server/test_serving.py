@@ -32,10 +32,10 @@ def table(server: ServerProcess) -> str:
     return "/v1/namespaces/wire/tables/t"
 
 
-def test_the_banner_tells_how_to_connect_each_engine(server: ServerProcess) -> None:
+def test_the_banner_tells_how_to_connect_each_engine_that_reads_folders(server: ServerProcess) -> None:
     printed = "\n".join(server.printed)
 
-    for told in ("Spark", "PyIceberg", "DuckDB", "Trino", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
+    for told in ("Spark", "PyIceberg", "DuckDB", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
         assert told in printed
     assert server.printed[-1] == f"Sandur is ready at {server.url}"
 
