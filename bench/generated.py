@@ -93,7 +93,7 @@ class Made:
         if folder not in self._folders:  # Asking for each file would take as long as writing it.
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._folders.add(folder)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.write(descriptor, data)
         os.close(descriptor)
 
