@@ -173,6 +173,8 @@ async def test_tenants_do_not_see_each_other(unity: Unity) -> None:
 
 async def test_what_is_not_served_is_said_in_the_words_of_the_protocol(unity: Unity) -> None:
     assert code(await unity.get("/nothing/here")) == (501, "UNIMPLEMENTED")
+    assert code(await unity.get("")) == (501, "UNIMPLEMENTED")
+    assert code(await unity.get("Xcatalogs")) == (501, "UNIMPLEMENTED")
     assert code(await unity.http.put("/api/2.1/unity-catalog/catalogs", json={})) == (405, "UNIMPLEMENTED")
 
 

@@ -22,14 +22,16 @@ class UnityDialect:
 
     def __init__(self, name: str, mount: bytes, routes: Sequence[Route], refusal: Refusal, service: Service) -> None:
         self.name = name
-        self.mounts: Sequence[bytes] = (mount,)
-        self._cut = len(mount)
+        # Also what only begins like the mount is refused in these words.
+        self.mounts: Sequence[bytes] = (mount, mount.removesuffix(b"/"))
+        self._mount = mount
         self._router = Router(routes)
         self._refusal = refusal
         self._service = service
 
     def routed(self, method: str, path: bytes) -> RoutedCall:
-        return self._router.routed(method, path[self._cut :])
+        below = path.removeprefix(self._mount) if path.startswith(self._mount) else b""
+        return self._router.routed(method, below)
 
     async def answer(self, routed: RoutedCall, request: HttpRequest, identity: Identity) -> Answer:
         if routed.route is None:
