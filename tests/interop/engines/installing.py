@@ -80,7 +80,7 @@ def cargo_program(name: str) -> Path:
     def install(home: Path) -> None:
         cargo = _program("cargo")
         made = home / "target" / "debug"
-        run([cargo, "build", "--quiet", "--locked", "--target-dir", home / "target"], folder=_sources(name, home))
+        run([cargo, "build", "--quiet", "--target-dir", home / "target"], folder=_sources(name, home))
         [program] = [path for path in made.iterdir() if path.is_file() and os.access(path, os.X_OK)]
         shutil.copy(program, home / "program")
 

@@ -76,12 +76,19 @@ def _run_iceberg_go(recipe: Recipe, folder: Path) -> str:
 
 def _run_iceberg_rust(recipe: Recipe, folder: Path) -> str:
     """With the crates of the program that the tests talk to, which are compiled then."""
-    target = _had("iceberg-rust", lambda: cargo_program("iceberg_rust")).with_name("target")
+    program = _had("iceberg-rust", lambda: cargo_program("iceberg_rust"))
     for name in ("Cargo.toml", "Cargo.lock"):
-        shutil.copy(Path(__file__).parent / "iceberg_rust" / name, folder)
+        shutil.copy(program.with_name("sources") / name, folder)
     (folder / "src").mkdir()
     (folder / "src" / "main.rs").write_text(recipe.text, encoding="utf-8")
-    command = [shutil.which("cargo") or "cargo", "run", "--quiet", "--locked", "--target-dir", str(target)]
+    command = [
+        shutil.which("cargo") or "cargo",
+        "run",
+        "--quiet",
+        "--locked",
+        "--target-dir",
+        str(program.with_name("target")),
+    ]
     return run_command(command, folder)
 
 
