@@ -29,7 +29,7 @@ def run_pipeline(number: int, store: Path, duck: duckdb.DuckDBPyConnection) -> N
             say(f"[bold]{told['job']}[/]{' (dry run)' if told['dry_run'] else ''}: {counts or 'nothing to do'}")
         for query in (COMMITS, TIMELINE):
             show_statement("duckdb", query)
-            show_rows("", duck.execute(query).to_arrow_table())
+            show_rows("", duck.execute(query).to_arrow_table(), as_they_come=True)
 
 
 def _run_all(store: Path) -> list[dict[str, Any]]:

@@ -46,9 +46,11 @@ def show_statement(engine: str, statement: str) -> None:
     console.print(Text(f"   {engine}> ", style="dim"), Text(statement), sep="", soft_wrap=True)
 
 
-def show_rows(title: str, rows: pa.Table) -> None:
+def show_rows(title: str, rows: pa.Table, *, as_they_come: bool = False) -> None:
+    """Rows by their first column, or in the order that was asked for."""
     table = Table(*rows.column_names, title=title, title_justify="left")
-    for row in sorted(rows.to_pylist(), key=lambda row: str(next(iter(row.values())))):
+    shown = rows.to_pylist()
+    for row in shown if as_they_come else sorted(shown, key=lambda row: str(next(iter(row.values())))):
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
 
