@@ -26,6 +26,7 @@ class LossyProxy:
         self._server_port = server_port
         self._numbers = numbers
         self._underway: set[asyncio.Task[None]] = set()
+        self._silent: set[asyncio.StreamWriter] = set()
         self._listener: asyncio.Server | None = None
         self.lost = 0
 
@@ -38,25 +39,33 @@ class LossyProxy:
         self._listener = await asyncio.start_server(self._take, LOOPBACK, 0, limit=_HEAD_BYTES_MAX)
 
     async def stop(self) -> None:
-        """Take no more connections, and wait for the answers that nobody waits for."""
+        """Take no more connections, and wait for the answers that nobody waits for.
+
+        A client that lost its patience as it connected leaves a connection on which nothing was asked.
+        """
         assert self._listener is not None
         self._listener.close()
+        for writer in self._silent:
+            writer.close()
         await asyncio.gather(*self._underway, return_exceptions=True)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._underway.add(task)
+        self._silent.add(writer)
         try:
             # Without a server there is no answer: either way the client sees a connection that ends.
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await self._pass_on(reader, writer)
+                request = await _request(reader)
+                self._silent.discard(writer)
+                await self._pass_on(request, writer)
         finally:
+            self._silent.discard(writer)
             self._underway.discard(task)
             await _end(writer)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await _request(reader)
+    async def _pass_on(self, request: bytes, writer: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection(LOOPBACK, self._server_port)
         try:
             to_server.write(request)
