@@ -274,7 +274,8 @@ class LocalStore:
                 return
             self._came_back[folder] = False
             if len(self._came_back) > _FOLDERS_REMEMBERED_MAX:
-                self._came_back.pop(next(iter(self._came_back)), None)
+                with contextlib.suppress(RuntimeError, StopIteration):  # Another thread was at it: it forgets one, too.
+                    self._came_back.pop(next(iter(self._came_back)), None)
             folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
