@@ -33,7 +33,7 @@ async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_th
     for _ in range(5):
         shared = await relisting.begin(workspace, TABLE)
         seen.append(len(await marks(workspace)))
-        await relisting.end(workspace, shared)
+        shared.end()
     await workspace.background.drain()
 
     assert (seen, await marks(workspace), await updates(workspace)) == ([1] * 5, [], 1)
@@ -42,12 +42,12 @@ async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_th
 async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
     workspace = make_workspace()
     first, second = await asyncio.gather(*(relisting.begin(workspace, TABLE) for _ in range(2)))
-    await relisting.end(workspace, first)
+    first.end()
     await workspace.background.drain()
     late = await relisting.begin(workspace, TABLE)
     during = len(await marks(workspace))
-    await relisting.end(workspace, second)
-    await relisting.end(workspace, late)
+    second.end()
+    late.end()
     await workspace.background.drain()
 
     assert first is second
@@ -59,13 +59,13 @@ async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
 
 async def test_a_list_of_the_same_server_shows_the_change_before_the_index_does() -> None:
     workspace = make_workspace()
-    await relisting.end(workspace, await relisting.begin(workspace, TABLE))
+    (await relisting.begin(workspace, TABLE)).end()
     await workspace.background.drain()
     before = await workspace.index(SCOPE).read()
 
     shared = await relisting.begin(workspace, TABLE)
     await put_name(workspace, TABLE)
-    await relisting.end(workspace, shared)
+    shared.end()
     page = await entries_page(workspace, SCOPE, last=None, wanted=None)
 
     assert [entry.name for entry in page.entries] == ["t"]
@@ -89,6 +89,19 @@ async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
     assert isinstance(first, Unavailable)
     assert isinstance(second, relisting.Relisting)
     assert [key.rsplit("/", 1)[1] for key in await marks(workspace)] == [second.mark]
-    await relisting.end(workspace, second)
+    second.end()
     await workspace.background.drain()
     assert not await marks(workspace)
+
+
+async def test_who_does_not_know_how_it_ended_leaves_its_mark_and_nobody_joins_it_later() -> None:
+    workspace = make_workspace()
+    lost = await relisting.begin(workspace, TABLE)
+    await workspace.background.drain()
+
+    following = await relisting.begin(workspace, TABLE)
+    following.end()
+    await workspace.background.drain()
+
+    assert following is not lost
+    assert [key.rsplit("/", 1)[1] for key in await marks(workspace)] == [lost.mark]

@@ -153,3 +153,19 @@ async def test_a_call_that_was_begun_is_ended_when_another_is_cancelled_at_once(
         await together([calls.call("a", yields=5), cancelled(), calls.call("b", yields=5)])
 
     assert calls.ended == ["a"]
+
+
+async def test_a_call_that_was_begun_goes_to_its_end_although_the_next_fails_at_once() -> None:
+    written: list[str] = []
+
+    async def write() -> None:
+        await asyncio.sleep(0)
+        written.append("all of it")
+
+    async def fail() -> None:
+        raise ValueError("at once")
+
+    with pytest.raises(ValueError, match="at once"):
+        await both(write(), fail())
+
+    assert written == ["all of it"]

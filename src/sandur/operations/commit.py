@@ -107,7 +107,7 @@ class Commit(Generic[M]):
                 raise
             finally:
                 if self.relisting:
-                    await relisting.end(self.workspace, self.relisting)
+                    self.relisting.end()
 
     async def _run(self, turn: Turn) -> Document[M]:
         base = self._remembered()

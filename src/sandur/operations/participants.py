@@ -203,13 +203,13 @@ class Changed(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
         await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
-        await self.let_go()
+        self.let_go()
 
-    async def let_go(self) -> None:
+    def let_go(self) -> None:
         """The attempt has ended, and what it said to lists may be looked at: the mark is not needed for it any more."""
         if self.relisting:
-            ended, self.relisting = self.relisting, None
-            await relisting.end(self.workspace, ended)
+            self.relisting.end()
+            self.relisting = None
 
     def participant(self) -> Participant:
         _, pointer = self._state()
@@ -361,7 +361,7 @@ class Created(Generic[M]):
         await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
         await indexing.finish(self.workspace, self.identifier, self.uuid)
 
-    async def let_go(self) -> None:
+    def let_go(self) -> None:
         """The mark of a creation stays until the janitor has seen that nothing came of it."""
 
     def participant(self) -> Participant:

@@ -2,7 +2,8 @@
 
 A commit that changes what lists show calls `begin` before its swap and `end` after it. The first of them writes the
 mark; the others find it written and only join. The index is put right a moment later, once for all of them, so that a
-table which is changed a hundred times in a second is listed anew once.
+table which is changed a hundred times in a second is listed anew once. Who never says how it ended, because it does not
+know, leaves the mark to the janitor.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ PAUSE_SECONDS: Final = 1.0
 """The pauses of all tables end at the same moments, so that one swap of the index serves all of a namespace."""
 
 LATE_SECONDS: Final = 5.0
-"""Who has not said so long after the pause how it ended leaves the mark to the janitor."""
+"""How long after the pause a user may say how it ended; then the mark is left to the janitor."""
 
 
 def changes_list(before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> bool:
@@ -42,11 +43,19 @@ class Relisting:
         self.users = 1
         self.is_marked = asyncio.Event()
         self.is_unused = asyncio.Event()
-        self.is_ending = False
+
+    def end(self) -> None:
+        """A commit that shares the mark has ended, one way or the other."""
+        self.users -= 1
+        if not self.users:
+            self.is_unused.set()
 
 
 async def begin(workspace: Workspace, identifier: Identifier) -> Relisting:
-    """I1: when this returns the mark is there, and stays until this user has ended too."""
+    """I1: when this returns the mark is there, and stays until this user has ended too.
+
+    The index is put right behind the answers, whatever becomes of the users: nobody joins a mark that is old.
+    """
     place, shared = place_of(identifier), workspace.index_memory.relistings
     while joined := shared.get(place):
         await joined.is_marked.wait()
@@ -61,17 +70,8 @@ async def begin(workspace: Workspace, identifier: Identifier) -> Relisting:
         raise
     finally:
         relisting.is_marked.set()
+    await workspace.background.run("index a change", _put_right(workspace, relisting))
     return relisting
-
-
-async def end(workspace: Workspace, relisting: Relisting) -> None:
-    """The commit has ended, one way or the other: the index is put right behind the answer."""
-    relisting.users -= 1
-    if not relisting.users:
-        relisting.is_unused.set()
-    if not relisting.is_ending:
-        relisting.is_ending = True
-        await workspace.background.run("index a change", _put_right(workspace, relisting))
 
 
 async def _put_right(workspace: Workspace, relisting: Relisting) -> None:

@@ -47,7 +47,7 @@ async def _reads(*calls: Awaitable[Any]) -> list[Any]:
         for call in calls:
             begun.append(_begun(call))
             if isinstance(begun[-1], _Failed):
-                _value(begun[-1])
+                break
         return [_value(await _ended(one)) for one in begun]
     except BaseException:
         await _give_up(begun, calls[len(begun) :])

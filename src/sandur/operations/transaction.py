@@ -112,7 +112,7 @@ class _Transaction:
             await self._abort(parts, None)
             raise
         if not await self._commit(parts):
-            await _let_go(parts)
+            _let_go(parts)
             return False
         await self._workspace.background.run("finish transaction", self._finish(parts, begun))
         return True
@@ -200,7 +200,7 @@ class _Transaction:
         except SwapLost:
             if error and self._request.key:
                 raise self._busy() from None
-        await _let_go(parts)
+        _let_go(parts)
 
     async def _finish(self, parts: Sequence[Part], begun: _Attempt) -> None:
         """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
@@ -234,6 +234,6 @@ class _Transaction:
         return Busy(f"transaction {self._id}: another attempt of it is under way")
 
 
-async def _let_go(parts: Sequence[Part]) -> None:
+def _let_go(parts: Sequence[Part]) -> None:
     for part in parts:
-        await part.let_go()
+        part.let_go()

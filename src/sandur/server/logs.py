@@ -31,16 +31,20 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
 
 
 def _as_json(logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
-    told = structlog.processors.format_exc_info(logger, method, event) if "exc_info" in event else event
+    told = _with_trace(logger, method, event)
     return _encoder.encode({**told, "level": method, "timestamp": _now()})
 
 
 def _as_text(logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
     """`time level event key=value …`, and a trace on lines of its own."""
-    told = structlog.processors.format_exc_info(logger, method, event) if "exc_info" in event else event
+    told = _with_trace(logger, method, event)
     name, trace = told.pop("event"), told.pop("exception", None)
     line = f"{_now()} {method} {name}{_pairs(told)}"
     return (f"{line}\n{trace}" if trace else line).encode("utf-8", "backslashreplace")
+
+
+def _with_trace(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return structlog.processors.format_exc_info(logger, method, event) if "exc_info" in event else event
 
 
 def _now() -> str:

@@ -37,7 +37,6 @@ from sandur.storage.cell import Cell, Held
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 _BACKOFF_SECONDS: Final = 0.002
-_BACKOFF_DOUBLINGS_MAX: Final = 3
 
 
 async def update_table(workspace: Workspace, identifier: Identifier, change: Change, request: Request) -> DeltaTable:
@@ -143,8 +142,7 @@ class _Update:
     async def _read(self, attempt: int) -> _Base:
         """The table as it is now, in one round when its name is what it seems to be."""
         if attempt > 1:
-            doublings = min(attempt, _BACKOFF_DOUBLINGS_MAX)
-            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance() * (1 << doublings))
+            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance())
         if self.identifier is None:
             await load_by_id(self.workspace, self.change.asserted_uuid)
             return _Base(self._seen(), None, is_remembered=False)
@@ -275,7 +273,7 @@ class _Update:
             return None
         finally:
             if relisted:
-                await relisting.end(self.workspace, relisted)
+                relisted.end()
         await self.workspace.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
 
