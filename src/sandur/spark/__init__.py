@@ -8,12 +8,12 @@ spark.sql("SELECT * FROM sandur.sales.orders").show()
 ```
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandur.spark.connection import Connection, S3Store
 from sandur.spark.options import session_options
 from sandur.spark.sessions import session
+from sandur.spark.vacuuming import vacuum
 from sandur.spark.versions import Versions
 
 if TYPE_CHECKING:
@@ -29,10 +29,3 @@ def sql(spark: "SparkSession", statement: str, *, mode: "Mode | None" = None) ->
     from sandur.spark import statements  # noqa: PLC0415 - sessions need nothing but Python
 
     return statements.sql(spark, statement, mode=mode)
-
-
-def vacuum(spark: "SparkSession", table: str, *, retain_hours: float = 168.0, deletes: bool = True) -> Sequence[str]:
-    """Delete the data files of a Delta table that no version of the retained time needs; see `vacuuming`."""
-    from sandur.spark import vacuuming  # noqa: PLC0415 - sessions need nothing but Python
-
-    return vacuuming.vacuum(spark, table, retain_hours=retain_hours, deletes=deletes)
