@@ -1,6 +1,8 @@
 """Runs of jobs: one at a time on a workspace, and the one that was overtaken stops."""
 
-from typing import Final
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,6 +28,26 @@ def _failing(context: JobContext) -> JobReport:
 _SOME: Final = [Job("fails", "", _failing), Job("told", "", _told), Job("deletes", "", _told, deletes=True)]
 JOBS: Final = {job.name: job for job in _SOME}
 """Small jobs in place of the real ones."""
+
+
+def _told_by_a_task(batches: Iterable[Any]) -> Iterator[Any]:
+    for _ in batches:
+        raise Unavailable("object t: the store\ndoes not answer")
+    yield from ()
+
+
+def _dying(batches: Iterable[Any]) -> Iterator[Any]:
+    for _ in batches:
+        os._exit(3)
+    yield from ()
+
+
+def _in_a_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job:
+    def run(context: JobContext) -> JobReport:
+        context.spark.range(1).mapInArrow(work, "id long").collect()
+        pytest.fail("no task failed")
+
+    return Job(name, "", run)
 
 
 def _overtaken(world: World, clock: FixedClock) -> None:
@@ -85,6 +107,22 @@ def test_all_jobs_run_and_one_that_fails_does_not_stop_the_others(world: World, 
     assert [report.dry_run for report in reports[1:]] == [False, True]
     assert "the store does not answer" in reports[0].warnings[0]
     assert reports[1].run_id != reports[2].run_id
+
+
+def test_a_job_whose_tasks_fail_or_die_does_not_stop_the_others_either(world: World, spark: SparkSession) -> None:
+    told = Job("told", "", _told)
+    jobs = {job.name: job for job in (_in_a_task("fails", _told_by_a_task), _in_a_task("dies", _dying), told)}
+    reports: list[JobReport] = []
+    runs = Runs(spark, world.settings, jobs=jobs)
+
+    is_done = runs.run("all", on_report=reports.append)
+
+    assert not is_done
+    assert [report.job for report in reports] == ["fails", "dies", "told"]
+    assert reports[0].warnings == ("failed: job fails: Spark failed: sandur.errors.Unavailable: object t: the store",)
+    assert "Python worker exited unexpectedly" in reports[1].warnings[0]
+    with pytest.raises(Unavailable, match="the store"):
+        runs.run("fails", on_report=reports.append)
 
 
 def test_one_job_that_fails_says_why(world: World, spark: SparkSession) -> None:

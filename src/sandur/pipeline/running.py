@@ -1,17 +1,20 @@
 """Running jobs: one, all of them, or all of them every now and then; never two at a time on one workspace."""
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sandur.clock import Clock, SystemClock
-from sandur.errors import BadRequest, Conflict, SandurError
-from sandur.pipeline.job import Job, JobReport, Limits, Progress, job_context, no_progress
+from sandur.errors import BadRequest, Conflict, SandurError, Unavailable
+from sandur.pipeline.job import Job, JobContext, JobReport, Limits, Progress, job_context, no_progress
 from sandur.pipeline.jobs import JOBS
 from sandur.pipeline.session import pipeline_session
 from sandur.pipeline.turns import Turn
@@ -24,6 +27,9 @@ NOT_IN_ALL: Final = ("import",)
 
 CHECKS_PER_INTERVAL: Final = 4
 PARTS_PER_CORE: Final = 2
+REASON_CHARACTERS_MAX: Final = 500
+_ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
+_TRACEBACK: Final = "Traceback (most recent call last)"
 
 OnReport = Callable[[JobReport], None]
 
@@ -146,8 +152,25 @@ class Runs:
             check_fence=turn.check,
             arguments=self._arguments,
         ) as context:
-            report = job.run(context)
+            report = _run_with_spark(job, context)
         return replace(report, took_ms=self._clock.now_ms() - began_ms)
 
     def _turn(self, *, if_due: bool = False, pause_ms: int = 0) -> Turn:
         return Turn(self._settings, self._layout, if_due=if_due, pause_ms=pause_ms, clock=self._clock)
+
+
+def _run_with_spark(job: Job, context: JobContext) -> JobReport:
+    """Run it. Unavailable when Spark failed: what a task raises reaches the driver only as an error of Spark's.
+
+    What ends the session itself is not caught: without it no other job runs either.
+    """
+    try:
+        return job.run(context)
+    except (PySparkException, Py4JJavaError) as error:
+        raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
+
+
+def _reason(told: str) -> str:
+    """The line that names the error: the last one of a traceback of Python, or the first one that Java tells."""
+    lines: Sequence[str] = _ERROR_LINE.findall(told) or told.strip().splitlines() or ["it does not say why"]
+    return lines[-1 if _TRACEBACK in told else 0][:REASON_CHARACTERS_MAX]
