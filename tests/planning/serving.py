@@ -64,6 +64,11 @@ def numbered(first: int, count: int) -> list[MadeFile]:
     ]
 
 
+def paths(first: int, stop: int) -> list[str]:
+    """Where the files with these numbers lie."""
+    return [f"file:///t/data/{number}.parquet" for number in range(first, stop)]
+
+
 def made_table(folder: Path, *sizes: int) -> MadeTable:
     """A table with one manifest for each size."""
     table = MadeTable(folder, [PLAIN])
@@ -84,16 +89,16 @@ async def asked(server: Workspace, *, by: Request | None = None, table: Identifi
     return await planning.plan_table_scan(server, table, scan_request(**said), by or asking())
 
 
-async def polled(server: Workspace, plan_id: str, principal: str = "ann") -> Result:
-    return await planning.fetch_planning_result(server, TABLE, plan_id, principal=principal)
+async def polled(server: Workspace, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:
+    return await planning.fetch_planning_result(server, table, plan_id, principal=principal)
 
 
-async def cancelled(server: Workspace, plan_id: str, principal: str = "ann") -> None:
-    await planning.cancel_planning(server, TABLE, plan_id, principal=principal)
+async def cancelled(server: Workspace, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> None:
+    await planning.cancel_planning(server, table, plan_id, principal=principal)
 
 
-async def fetched(server: Workspace, token: str, principal: str = "ann") -> list[Task]:
-    return tasks_in(await planning.fetch_scan_tasks(server, TABLE, token, principal=principal))
+async def fetched(server: Workspace, token: str, principal: str = "ann", *, table: Identifier = TABLE) -> list[Task]:
+    return tasks_in(await planning.fetch_scan_tasks(server, table, token, principal=principal))
 
 
 async def finished(server: Workspace, result: Result) -> Result:
@@ -106,10 +111,10 @@ async def finished(server: Workspace, result: Result) -> Result:
     raise AssertionError("the plan is never finished")
 
 
-async def everything(server: Workspace, result: Result) -> Sequence[str]:
+async def everything(server: Workspace, result: Result, *, table: Identifier = TABLE) -> Sequence[str]:
     """The paths of all files of a completed plan, in the answer and behind its tasks, as often as they are told."""
     assert isinstance(result, Completed)
     paths = [task.path for task in tasks_in(result.answered.fields)]
     for token in result.answered.plan_tasks:
-        paths += [task.path for task in await fetched(server, token)]
+        paths += [task.path for task in await fetched(server, token, table=table)]
     return paths

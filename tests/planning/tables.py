@@ -177,6 +177,7 @@ class MadeTable:
     format_version: int = 2
     snapshots: list[dict[str, Any]] = field(default_factory=list)
     codec: str = "deflate"
+    uuid: str | None = UUID
 
     @property
     def location(self) -> str:
@@ -216,7 +217,7 @@ class MadeTable:
         specs = [spec.json for spec in self.specs]
         found = {
             "format-version": self.format_version,
-            "table-uuid": UUID,
+            **({} if self.uuid is None else {"table-uuid": self.uuid}),
             "location": self.location,
             "last-updated-ms": 1_700_000_000_999,
             "last-column-id": 12,

@@ -29,15 +29,12 @@ from tests.planning.serving import (
     finished,
     made_table,
     numbered,
+    paths,
     polled,
 )
 from tests.planning.tables import MadeManifest
 
 SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
-
-
-def paths(first: int, stop: int) -> list[str]:
-    return [f"file:///t/data/{number}.parquet" for number in range(first, stop)]
 
 
 async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path) -> None:

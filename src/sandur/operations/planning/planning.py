@@ -72,7 +72,7 @@ async def plan_table_scan(
     """Plan a scan of the table as it is now. What takes too long is answered as submitted, and worked on behind it."""
     document = await current_document(workspace, identifier)
     scan = scan_of(scan_request, document.metadata)
-    table_uuid = document.metadata.table_uuid or ""
+    table_uuid = await _uuid_of(workspace, identifier)
     now_ms = workspace.clock.now_ms()
     plan = Plan(
         plan_id=new_plan_id(workspace, table_uuid, request),
@@ -144,12 +144,23 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
     return await run_task(selecting, task)
 
 
+async def _uuid_of(workspace: Workspace, identifier: Identifier) -> str:
+    """The id that the catalog gave the table whose document was just read; one in metadata may be absent, or change."""
+    seen = workspace.name(identifier).last_seen
+    if seen is not None:
+        return seen.value.uuid
+    found = await look(workspace, identifier)  # So many others were asked for meanwhile that this one was forgotten.
+    if found is None:
+        raise TABLES.missing(identifier)
+    return found.uuid
+
+
 async def _plan_of_table(workspace: Workspace, identifier: Identifier, plan_id: str, principal: str) -> Held[Plan]:
     """The plan, if it is one of the table that has this name now."""
     found, held = await both(look(workspace, identifier), _or_none(found_plan(workspace, plan_id, principal=principal)))
-    if found is None or found.name.value.kind != "table":
+    if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
-    if held is None or held.value.table_uuid != found.pointer.value.table_uuid:
+    if held is None or held.value.table_uuid != found.uuid:
         raise no_such_plan(plan_id)
     return held
 

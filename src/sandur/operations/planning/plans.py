@@ -21,7 +21,7 @@ TTL_MS_MIN = 60_000
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan. `snapshot_id` is absent for a table that had no snapshot."""
+    """A plan. `table_uuid` is the catalog's own id of the table; `snapshot_id` is absent when it had no snapshot."""
 
     plan_id: str
     state: Literal["open", "cancelled"] = "open"

@@ -1,0 +1,130 @@
+"""Whose plans are: for one table, whatever its name is by now, and for nobody who asks under another one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandur.errors import NotFound
+from sandur.operations.commit_table import commit_table
+from sandur.operations.drop_table import drop_name
+from sandur.operations.planning.planning import Completed
+from sandur.operations.register import register_table
+from sandur.operations.rename import rename
+from sandur.operations.workspace import Workspace
+from tests.operations.asking import NAMESPACE, called, commit, request
+from tests.planning.serving import (
+    PLAIN,
+    TABLE,
+    Fleet,
+    asked,
+    cancelled,
+    everything,
+    fetched,
+    made_table,
+    numbered,
+    paths,
+    polled,
+)
+from tests.planning.tables import MadeManifest, MadeTable
+
+SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
+OTHER = called("other")
+
+
+async def planned(server: Workspace) -> Completed:
+    result = await asked(server)
+    assert isinstance(result, Completed)
+    assert result.answered.plan_tasks
+    return result
+
+
+async def assert_nobody_has_it(server: Workspace, result: Completed, table: Any = TABLE) -> None:
+    for attempt in (
+        polled(server, result.plan_id, table=table),
+        cancelled(server, result.plan_id, table=table),
+        fetched(server, result.answered.plan_tasks[0], table=table),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+
+
+def table_without_uuid(folder: Path) -> MadeTable:
+    table = MadeTable(folder, [PLAIN], format_version=1, uuid=None)
+    table.add_snapshot([MadeManifest(PLAIN, numbered(0, 9))])
+    return table
+
+
+async def test_a_table_whose_metadata_has_no_uuid_has_plans_of_its_own(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(table_without_uuid(fleet.table_folder))
+
+    result = await planned(server)
+
+    assert sorted(await everything(server, result)) == sorted(paths(0, 9))
+    assert isinstance(await polled(fleet.server(), result.plan_id), Completed)
+    await cancelled(server, result.plan_id)
+
+
+async def test_a_plan_stays_with_a_table_that_is_given_a_uuid_meanwhile(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(table_without_uuid(fleet.table_folder))
+    before = await planned(server)
+
+    given = commit({"action": "assign-uuid", "uuid": "11111111-2222-3333-4444-555555555555"})
+    await commit_table(server, TABLE, given, request("give a uuid"))
+    after = await planned(server)
+
+    for result in (before, after):
+        assert sorted(await everything(server, result)) == sorted(paths(0, 9))
+
+
+async def test_a_plan_moves_with_its_table_to_another_name(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    result = await planned(server)
+
+    await rename(server, TABLE, OTHER, kind="table", request=request("rename"))
+
+    assert sorted(await everything(fleet.server(), result, table=OTHER)) == sorted(paths(0, 9))
+    await assert_nobody_has_it(server, result)
+
+
+async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 9)
+    server = await fleet.furnish(table)
+    result = await planned(server)
+    # The very same file: were tables told apart by what is in it, these two would be one.
+    copy = f"file://{table.write(name='copy.metadata.json')}"
+    await register_table(server, NAMESPACE, "other", copy, request=request("register the other"))
+
+    await assert_nobody_has_it(server, result, OTHER)
+
+    assert sorted(await everything(server, result)) == sorted(paths(0, 9))
+
+
+async def test_plans_of_a_dropped_table_are_gone_also_when_its_name_comes_back(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 9)
+    server = await fleet.furnish(table)
+    result = await planned(server)
+
+    await drop_name(server, TABLE, kind="table", request=request("drop"))
+    await assert_nobody_has_it(server, result)
+    again = f"file://{table.write(name='again.metadata.json')}"
+    await register_table(server, NAMESPACE, "t", again, request=request("register again"))
+
+    await assert_nobody_has_it(server, result)
+    assert sorted(await everything(server, await planned(server))) == sorted(paths(0, 9))
+
+
+async def test_a_table_is_looked_up_when_its_name_was_forgotten_meanwhile(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    await asked(server)  # From now on what is current is known without reading the name.
+    server._seen.clear()
+
+    result = await planned(server)
+
+    assert sorted(await everything(server, result)) == sorted(paths(0, 9))
