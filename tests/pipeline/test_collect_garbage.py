@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sandur.catalog.records import Head, Pointer
+from sandur.clock import SystemClock
 from sandur.errors import Conflict, Unavailable
 from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
@@ -23,6 +24,7 @@ from sandur.pipeline.publishing import Change, CoreManifest, Publication
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.object_store import ABSENT
+from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE
 from tests.operations.filled import filled
 from tests.pipeline.test_transforms import frame
@@ -272,6 +274,38 @@ def test_a_run_that_publishes_late_stops_rather_than_name_what_was_collected(old
     assert removed[0] > 0
     assert still_told == 1
     assert len(old.dataset(spark, "commits")) == 2
+
+
+def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str:
+    """Publish one catalog of that name in place of those before, at a time; the key of the manifest."""
+    row = {"name": name, "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
+    with world.context(spark, clock=FixedClock(at_ms, seed=at_ms)) as context:
+        publication = Publication(context)
+        files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
+        publication.publish({CATALOGS.name: Change(files, {"feed": 1})})
+    assert publication.manifest_key
+    return publication.manifest_key
+
+
+@pytest.mark.slow
+def test_what_was_published_stays_for_a_day_after_it_was_followed(old: World, spark: SparkSession) -> None:
+    now_ms = SystemClock().now_ms()
+    day_ms = DAY_SECONDS * 1_000
+    keys = [
+        _publish(old, spark, at_ms=now_ms - days * day_ms // 2, name=name)
+        for days, name in ((8, "first"), (6, "second"), (1, "third"))
+    ]
+    _age(old, days=3)
+    reader = spark.read.format("sandur_dataset").option("dataset", "catalogs").option("store", old.settings.store)
+    begun = reader.option("manifest", keys[1]).load()
+
+    today = old.run(spark, COLLECT_GARBAGE)
+    read = [row.name for row in begun.collect()]
+    tomorrow = old.run(spark, COLLECT_GARBAGE, clock=FixedClock(now_ms + day_ms))
+
+    assert read == ["second"]
+    assert [report.counts["published_files_removed"] for report in (today, tomorrow)] == [2, 2]
+    assert [row["name"] for row in old.dataset(spark, "catalogs")] == ["third"]
 
 
 @pytest.mark.slow

@@ -95,13 +95,14 @@ class Candidates:
         return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, committed))
 
     def unnamed(self, files: DataFrame) -> DataFrame:
-        """The files among those that runs wrote aside which the manifest that counts now does not name."""
-        named = self._context.wait(named_files(self._context))
+        """The files among those that runs wrote aside which no manifest names that counts, or counted lately."""
+        followed_after_ms = self._now_ms - self._orphans_kept_ms()
+        named = self._context.wait(named_files(self._context, followed_after_ms=followed_after_ms))
         frame = self._context.spark.createDataFrame([(key,) for key in named], "key string")
         return files.join(frame, on="key", how="left_anti")
 
     def _published(self) -> DataFrame:
-        """What runs wrote aside and the manifest does not name: of runs that died or lost, and of earlier ones."""
+        """What runs wrote aside and nobody reads: of runs that died or lost, and of those followed long ago."""
         before_ms = self._now_ms - self._orphans_kept_ms()
         files = self._files(self._context.layout.core_snapshots_folder()).where(F.col("modified_ms") <= before_ms)
         return self._of_kind(PUBLISHED, self.unnamed(files))

@@ -34,6 +34,7 @@ from sandur.storage.object_store import ABSENT
 MANIFEST: Final = "manifest.json"
 FILES_MAX: Final = 64
 SWAPS_MAX: Final = 8
+MANIFESTS_MAX: Final = 100_000
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,13 +214,24 @@ def _changed(sequence: int, name: str, before: Dataset | None, change: Change) -
     )
 
 
-async def named_files(context: JobContext) -> Sequence[str]:
-    """The keys of all that counts: the manifest and what it names; one key that is none when nothing is published."""
+async def named_files(context: JobContext, *, followed_after_ms: int) -> Sequence[str]:
+    """The keys of all that counts, and of all that counted until another followed it after that time.
+
+    Who has begun to read a manifest goes on to read the files it names. One key that is none when nothing is published.
+    """
     held = await manifest_cell(context).read()
-    if held is None:
-        return [""]
-    datasets = (await read_manifest(context, held.value.manifest)).datasets.values()
-    return sorted({held.value.manifest, *(file.key for dataset in datasets for file in dataset.files)})
+    key = held.value.manifest if held else ""
+    manifest = await read_manifest(context, key) if key else CoreManifest()
+    named: set[str] = set()
+    for _ in range(MANIFESTS_MAX):
+        named.update((key, *(file.key for dataset in manifest.datasets.values() for file in dataset.files)))
+        if manifest.previous is None or manifest.published_ms <= followed_after_ms:
+            return sorted(named)
+        key, found = manifest.previous, await _manifest(context, manifest.previous)
+        if found is None:
+            return sorted(named)  # It was collected, and those before it.
+        manifest = found
+    raise Unavailable(f"publishing: more than {MANIFESTS_MAX} manifests counted lately")
 
 
 async def bump_manifest(context: JobContext) -> None:
@@ -238,10 +250,16 @@ def manifest_cell(context: JobContext) -> Cell[CorePointer]:
 
 async def read_manifest(context: JobContext, key: str) -> CoreManifest:
     """An immutable manifest by its key."""
-    found = await context.open_store.store.get(key)
+    found = await _manifest(context, key)
     if found is None:
         raise Unavailable(f"manifest {key}: is not there")
+    return found
+
+
+async def _manifest(context: JobContext, key: str) -> CoreManifest | None:
+    """A manifest; None when it is not there."""
+    found = await context.open_store.store.get(key)
     try:
-        return msgspec.json.decode(found.data, type=CoreManifest)
+        return msgspec.json.decode(found.data, type=CoreManifest) if found else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"manifest {key}: is damaged: {error}") from error
