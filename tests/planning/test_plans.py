@@ -256,17 +256,18 @@ async def test_a_task_that_nobody_gave_out_does_not_exist(tmp_path: Path, token:
     assert caught.value.subject == "plan task"
 
 
-async def test_a_forged_task_gets_no_more_than_a_task_holds(tmp_path: Path) -> None:
+async def test_a_forged_task_gets_nothing_that_its_plan_does_not_hold(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 40))
-    result = await asked(server)
+    result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
     assert isinstance(result, Completed)
 
-    with pytest.raises(NotFound):
-        await fetched(server, encoded_task(result.plan_id, 1, [Run(0, 0, 40)]))
+    all_of_it = await fetched(server, encoded_task(result.plan_id, 1, [Run(0, 0, 40)]))
+
+    assert [task.path for task in all_of_it] == paths(0, 9)
+    assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
     with pytest.raises(NotFound):
         await fetched(server, encoded_task(result.plan_id, 2, [Run(0, 0, 4)]))
-    assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,12 @@ def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(fil
 
     assert found == size
     assert len(groups) <= max(tasks, 10) <= PLAN_TASKS_MAX
-    assert sum(run.stop - run.start for group in groups for run in group) == files
+    runs = sorted(run for group in groups for run in group)
+    for place in range(10):
+        (first, *following) = [run for run in runs if run.place == place]
+        assert first.start == 0
+        assert [run.start for run in following] == [run.stop for run in [first, *following][:-1]]
+        assert [first, *following][-1].stop > files
 
 
 async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others(tmp_path: Path) -> None:

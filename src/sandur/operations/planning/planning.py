@@ -26,7 +26,7 @@ from sandur.operations.planning.plans import (
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
 from sandur.operations.planning.selecting import Selecting
-from sandur.operations.planning.tokens import decoded_task, entries_asked, entries_per_task, no_such_task
+from sandur.operations.planning.tokens import decoded_task, no_such_task
 from sandur.operations.planning.under_way import Answered
 from sandur.operations.together import both
 from sandur.operations.workspace import Workspace
@@ -34,7 +34,6 @@ from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 
 CANCEL_TRIES_MAX: Final = 4
-TASK_SLACK: Final = 4
 
 
 class Submitted(NamedTuple):
@@ -138,9 +137,6 @@ async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: 
         document, scan = await _pinned(workspace, identifier, plan)
         selecting = await _selecting(workspace, identifier, plan, scan, document.metadata)
         workspace.scans[plan.plan_id] = selecting
-    # A task that asks for more than any that was given out is nobody's.
-    if entries_asked(task) > TASK_SLACK * entries_per_task(await selecting.total_entries(), plan.entries_per_task):
-        raise no_such_task(token)
     return await run_task(selecting, task)
 
 

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from sandur.iceberg.expressions.arrays import Array
+from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.scan.tasks import Tasks
@@ -65,6 +66,7 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
     matches = rows = 0
     # A delete takes rows away that were counted: then no number of files is surely enough.
     rows_wanted = None if any(manifest.content == DELETES for manifest in listed) else selecting.scan.min_rows
+    inline_files_max = min(limits.inline_files_max, selecting.files_told_max)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + limits.looking_seconds_max
     async with aclosing(selecting.each(to_open.values())) as manifests:
@@ -72,7 +74,7 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
             found = await selecting.found(manifest, columns)
             matched[manifest.manifest_path] = found.rows
             matches += len(found.rows)
-            if matches > limits.inline_files_max:
+            if matches > inline_files_max:
                 selecting.remember(found)
                 return _Looked(matched, tasks, is_complete=False)
             if len(found.rows):
@@ -86,7 +88,10 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
 
 
 async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
-    """The files behind a task, as fields of a JSON object. Runs that lead nowhere are empty."""
+    """The files behind a task, as fields of a JSON object. Runs that lead nowhere are empty.
+
+    What an answer has no room for is behind another task.
+    """
     listed = await selecting.listed()
     can_match = selecting.to_open(listed)
     by_path: dict[str, list[Run]] = {}
@@ -97,12 +102,22 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     tasks = Tasks()
     if not by_path:
         return tasks.fields()
+    room = selecting.files_told_max
+    rest: list[Run] = []
     deletes = await selecting.deletes(listed)
     async with aclosing(_selected(selecting, [can_match[path] for path in by_path])) as found:
         async for one in found:
-            for run in by_path[one.entries.manifest.manifest_path]:
-                one.write(tasks, run.start, run.stop, deletes)
-    return tasks.fields()
+            for run in by_path.pop(one.entries.manifest.manifest_path):
+                written = one.write(tasks, run.start, run.stop, deletes, files_max=room)
+                room -= written.files
+                if written.stop < run.stop:
+                    rest.append(run._replace(start=written.stop))
+            if room == 0:
+                break
+    rest += [run for runs in by_path.values() for run in runs]
+    if not rest:
+        return tasks.fields()
+    return tasks.fields() + b',"plan-tasks":' + encode([encoded_task(task.plan_id, task.snapshot_id, rest)])
 
 
 async def _selected(selecting: Selecting, manifests: Sequence[ManifestFile]) -> AsyncGenerator[Selected]:

@@ -23,12 +23,14 @@ from sandur.iceberg.scan.manifests import (
     partition_types,
 )
 from sandur.iceberg.scan.requests import Scan
-from sandur.iceberg.scan.selected import Selected
+from sandur.iceberg.scan.selected import Selected, Wanted
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.planning.reading import Manifests
 
 ENTRIES_AT_ONCE: Final = 10_000
+ANSWER_BYTES_MAX: Final = 16 << 20
+"""About how long an answer may become: with a long filter, which every file repeats, it tells fewer files."""
 
 
 class Selecting:
@@ -38,6 +40,7 @@ class Selecting:
         """What is selected of a manifest is remembered for a plan that has an id: its tasks are fetched one by one."""
         self.scan = scan
         self._plan_id = plan_id
+        self._wanted = Wanted.of(scan.filter, scan.stats_ids)
         self._metadata = metadata
         self._manifests = manifests
         self._specs = specs_by_id(metadata.specs)
@@ -48,6 +51,11 @@ class Selecting:
         self._following: dict[str, ManifestFile] = {}
         self._deletes: DeleteIndex | None = None
         self._total: int | None = None
+
+    @property
+    def files_told_max(self) -> int:
+        """How many files an answer has room for."""
+        return max(1, ANSWER_BYTES_MAX // self._wanted.task_bytes)
 
     async def total_entries(self) -> int:
         """How many entries all manifests have, as far as that is known."""
@@ -123,7 +131,7 @@ class Selecting:
         mask = entries.selected(self.scan.filter, self._projected(entries))
         if (appended := self.scan.appended_ids) is not None:
             mask = mask & entries.added_by(appended)
-        return Selected(entries, np.flatnonzero(mask), self.scan.filter, self.scan.stats_ids)
+        return Selected(entries, np.flatnonzero(mask), self._wanted)
 
     def each(self, manifests: Iterable[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
         """The manifests with their entries, in order, read ahead."""

@@ -18,6 +18,8 @@ PLAN_TASKS_WANTED: Final = 250
 TASK_ENTRIES_WANTED_MAX: Final = 4_096
 PLAN_TASKS_MAX: Final = 10_000
 """About how many tasks a plan has at most: the answer that names them all is bounded by it."""
+RUNS_PER_TASK_MAX: Final = 1_000
+"""Many small manifests would make a token longer than any that is read."""
 _VERSION: Final = 1
 _EVERYTHING: Final = 2**31 - 1
 
@@ -59,11 +61,6 @@ def decoded_task(token: str) -> PlanTask:
     return task
 
 
-def entries_asked(task: PlanTask) -> int:
-    """How many entries a task is about, as far as that can be said."""
-    return sum(run.stop - run.start for run in task.runs if run.stop != _EVERYTHING)
-
-
 def entries_per_task(total: int, wanted: int) -> int:
     """So many as are wanted, more in a large table, and as many as it takes to have no more tasks than can be told."""
     larger = min(total // PLAN_TASKS_WANTED, TASK_ENTRIES_WANTED_MAX)
@@ -89,8 +86,8 @@ def grouped_runs(
         for run in _runs(place, count, entries_per_task):
             if place in matched and not _holds_any(run, matched[place]):
                 continue
-            size = entries_per_task if count is None else run.stop - run.start
-            if not groups or size > room:
+            size = entries_per_task if count is None else min(entries_per_task, count - run.start)
+            if not groups or size > room or len(groups[-1]) >= RUNS_PER_TASK_MAX:
                 groups.append([])
                 room = entries_per_task
             groups[-1].append(run)
@@ -105,6 +102,7 @@ def _holds_any(run: Run, rows: Array) -> bool:
 
 
 def _runs(place: int, count: int | None, size: int) -> list[Run]:
-    if count is None:
-        return [Run(place, 0, _EVERYTHING)]
-    return [Run(place, start, min(start + size, count)) for start in range(0, count, size)]
+    """Runs of so many entries; the last has no end, for a manifest may hold more than its list says."""
+    runs = [Run(place, start, start + size) for start in range(0, max(count or 0, 1), size)]
+    runs[-1] = Run(place, runs[-1].start, _EVERYTHING)
+    return runs

@@ -1,0 +1,101 @@
+"""Plan tasks: every file behind one of them and no more than an answer has room for, whatever the table looks like."""
+
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+
+from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.operations.planning import planning
+from sandur.operations.planning.planning import Completed
+from sandur.operations.planning.selecting import ANSWER_BYTES_MAX
+from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, entries_per_task, grouped_runs
+from sandur.operations.workspace import Workspace
+from tests.planning.planners import tasks_in
+from tests.planning.serving import TABLE, Fleet, asked, everything, made_table, paths
+
+SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
+
+
+def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:
+    """Let the manifest list of the first snapshot say something else of one manifest."""
+    listed = folder / "metadata" / "snap-1.avro"
+    with listed.open("rb") as file:
+        reader = fastavro.reader(file)
+        records: list[Any] = list(reader)
+        schema = reader.writer_schema
+    records[place] |= said
+    with listed.open("wb") as file:
+        fastavro.writer(file, schema, records)
+
+
+@pytest.mark.parametrize("said", [1, 4, 5, 8, 30, -3])
+async def test_a_manifest_with_another_number_of_files_than_its_list_says_is_told_whole(
+    tmp_path: Path, said: int
+) -> None:
+    fleet = Fleet(tmp_path, **SMALL)
+    table = made_table(fleet.table_folder, 9, 3)
+    say_of_the_manifest(fleet.table_folder, 0, added_files_count=said)
+    server = await fleet.furnish(table)
+
+    result = await asked(server)
+
+    assert isinstance(result, Completed)
+    assert result.answered.plan_tasks
+    assert sorted(await everything(server, result)) == sorted(paths(0, 12))
+
+
+def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:
+    manifests = [ManifestFile(manifest_path="m", added_files_count=1, existing_files_count=0)] * 10_000
+    placed = enumerate(manifests, start=990_000)
+
+    groups = grouped_runs(placed, entries_per_task=entries_per_task(1_000_000, 128), matched={})
+
+    assert sum(map(len, groups)) == 10_000
+    assert max(len(encoded_task("0" * 36, 2**63 - 1, group)) for group in groups) <= TOKEN_CHARS_MAX
+
+
+async def answers(server: Workspace, tokens: list[str]) -> list[tuple[int, list[str]]]:
+    """What comes of the tasks and of those that they lead to: the length of each answer and the files it tells."""
+    found = []
+    while tokens:
+        body = await planning.fetch_scan_tasks(server, TABLE, tokens.pop(0), principal="ann")
+        answer = msgspec.json.decode(b"{" + body + b"}")
+        found.append((len(body), [task["data-file"]["file-path"] for task in answer["file-scan-tasks"]]))
+        tokens += answer.get("plan-tasks", [])
+    return found
+
+
+LONG: dict[str, Any] = {"type": "not-in", "term": "name", "values": [f"{n:06d}" + 160 * "x" for n in range(5_000)]}
+"""Between 800 and 900 kB, so that an answer has room for about 20 files."""
+
+
+@pytest.mark.parametrize(("count", "files_per_task"), [(15, 128), (50, 128), (50, 8)])
+async def test_a_long_filter_makes_no_long_answer(tmp_path: Path, count: int, files_per_task: int) -> None:
+    fleet = Fleet(tmp_path, plan_task_files=files_per_task)
+    server = await fleet.furnish(made_table(fleet.table_folder, count, 3))
+
+    result = await asked(server, filter=LONG)
+
+    assert isinstance(result, Completed)
+    found = await answers(server, list(result.answered.plan_tasks))
+    inline = [task.path for task in tasks_in(result.answered.fields)]
+    told = [path for _, some in found for path in some]
+    assert bool(inline) is (count == 15)
+    assert sorted(inline + told) == sorted(paths(0, count + 3))
+    assert all(length < ANSWER_BYTES_MAX and some for length, some in found)
+
+
+async def test_what_a_plan_with_a_long_filter_is_remembered_by_is_counted(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    server = await fleet.furnish(made_table(fleet.table_folder, 50))
+    result = await asked(server, filter=LONG)
+    assert isinstance(result, Completed)
+
+    await answers(server, list(result.answered.plan_tasks))
+
+    (remembered,) = (found for found, _ in server.manifests.selected._entries.values())
+    written = sum(len(lines._content) for lines in remembered._portions.values())
+    assert 1_000_000 < written < server.manifests.selected.bytes
