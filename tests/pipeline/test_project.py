@@ -28,12 +28,13 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     world.wait(commit_table(world.workspace, called("orders"), append(1), world.request()))
     world.make("customers")
     world.make("forgotten")
+    hidden = world.make("hidden")
 
     first = world.run(spark, PROJECT)
 
-    assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (3, 0)
+    assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (4, 0)
     tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
-    assert tables.keys() == {"orders", "customers", "forgotten"}
+    assert tables.keys() == {"orders", "customers", "forgotten", "hidden"}
     assert (tables["orders"]["uuid"], tables["orders"]["snapshot_id"]) == (made.table_uuid, 1)
     paths = {row["path"]: row["field_id"] for row in system_table(world, "columns") if row["name"] == "orders"}
     assert paths["places.element.x"] not in {paths["id"], paths["places"]}
@@ -43,7 +44,7 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     assert changes(world) == {
         ("catalog", "created", None, None),
         ("namespace", "created", None, None),
-        *(("table", "created", name, None) for name in ("orders", "customers", "forgotten")),
+        *(("table", "created", name, None) for name in tables),
     }
 
     wider = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
@@ -56,11 +57,14 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
         update_namespace_properties(world.workspace, NAMESPACE, updates=more, removals=(), request=world.request())
     )
     world.settle()
+    world.damage(world.layout.pointer(hidden.table_uuid))
     before = changes(world)
     second = world.run(spark, PROJECT)
 
     assert second.counts["metadata_files_read"] == 1
-    assert {row["name"] for row in of_users(system_table(world, "tables"))} == {"orders", "people"}
+    assert {row["name"] for row in of_users(system_table(world, "tables"))} == {"orders", "people", "hidden"}
+    assert (second.counts["names_unreadable"], second.counts["tables_in_doubt"]) == (1, 1)
+    assert [warning.partition(":")[0] for warning in second.warnings] == ["main.sales.hidden"]
     schemas = [row for row in system_table(world, "schema_history") if row["name"] == "orders"]
     assert [(row["schema_id"], row["is_current"]) for row in sorted(schemas, key=lambda row: row["schema_id"])] == [
         (0, False),
@@ -69,7 +73,7 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     columns = system_table(world, "columns")
     assert {row["path"] for row in columns if row["name"] == "people"} == {"x"}
     assert "more" in {row["path"] for row in columns if row["name"] == "orders"}
-    assert {row["name"] for row in system_table(world, "partition_spec_history")} == {"orders", "people"}
+    assert {row["name"] for row in system_table(world, "partition_spec_history")} == {"orders", "people", "hidden"}
     assert {row["namespace"] for row in system_table(world, "namespaces")} == {"sales", "system"}
     assert changes(world) - before == {
         ("table", "renamed", "people", "customers"),

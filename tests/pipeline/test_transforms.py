@@ -56,6 +56,7 @@ def owner(table: str, name: str) -> dict[str, Any]:
     return {"table_uuid": table, "catalog": "main", "namespace": "a", "name": name, "kind": "table"}
 
 
+NOBODY = ("main", "system", ())
 RUBBISH = dict(row_of(LAYOUT, "rubbish", b"rubbish"))
 
 
@@ -153,7 +154,7 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
         named("e", "e", "2"),
         named("f", "f", None),
     ]
-    current = frame(spark, TABLES, now).select(*projection.OF_NAME)
+    current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NOBODY)
 
     compared = projection.compared(current, frame(spark, TABLES, before))
     told = {row["uuid"]: row for row in rows_of(compared.toArrow())}
@@ -177,6 +178,52 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
     }
 
 
+def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark: SparkSession) -> None:
+    def named(uuid: str, name: str, **more: Any) -> dict[str, Any]:
+        return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": "1", **more}
+
+    before = frame(spark, TABLES, [named("a", "a"), named("b", "b"), named("c", "c"), named("d", "d")])
+    hidden = {**named("", "b", is_shown=False, problem="bad"), "metadata_location": None}
+    names = frame(spark, NAMES, [named("a", "a", is_shown=True), hidden])
+    again = frame(spark, NAMES, [named("b", "b", is_shown=True), named("c", "cc", is_shown=True)])
+
+    first = projection.compared(projection.current_tables(names, NOBODY), before)
+    seem_gone = projection.as_published(first.where("change = 'dropped'"))
+    told = projection.found_again(first, projection.current_tables(again, NOBODY), before)
+
+    assert {(row["uuid"], row["name"]) for row in rows_of(seem_gone.toArrow())} == {("b", "b"), ("c", "c"), ("d", "d")}
+    assert {row["uuid"]: row["change"] for row in rows_of(told.toArrow())} == {
+        "a": "same",
+        "b": "same",
+        "c": "renamed",
+        "d": "dropped",
+        "main/a/b": "unreadable",
+    }
+
+
+def test_a_table_whose_name_cannot_be_read_is_told_under_the_one_that_was_published(spark: SparkSession) -> None:
+    hidden = {"is_shown": False, "problem": "bad", "state": "active", "format": "iceberg"}
+    names = [
+        {**owner("", name), **hidden, "uuid": uuid, "table_uuid": None} for uuid, name in (("n", "new"), ("", "x"))
+    ]
+    live = {"state": "live", "updated_at": 5}
+    pointers = [
+        {**owner("t", "made for"), "uuid": "t", **live},
+        {**owner("n", "made for"), "uuid": "n", **live},
+        {**owner("o", "made for"), "uuid": "o", **live},
+    ]
+
+    owners = of_commits.owners(
+        frame(spark, NAMES, names), frame(spark, POINTERS, pointers), frame(spark, OWNERS, [owner("t", "renamed to")])
+    )
+
+    assert {row["table_uuid"]: row["name"] for row in rows_of(owners.toArrow())} == {
+        "t": "renamed to",
+        "n": "new",
+        "o": "made for",
+    }
+
+
 def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) -> None:
     shown = {"is_shown": True, "uuid": "x", "state": "active", "format": "iceberg"}
     names = frame(
@@ -191,12 +238,12 @@ def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) ->
         spark,
         POINTERS,
         [
-            {**owner("t", "made for"), "uuid": "t", "updated_at": 5},
-            {**owner("gone", "dropped as"), "uuid": "g", "updated_at": 7},
-            {**owner("gone", "dropped earlier"), "uuid": "h", "updated_at": 6},
+            {**owner("t", "made for"), "uuid": "t", "state": "live", "updated_at": 5},
+            {**owner("gone", "dropped as"), "uuid": "g", "state": "dropped", "updated_at": 7},
+            {**owner("gone", "dropped earlier"), "uuid": "h", "state": "dropped", "updated_at": 6},
         ],
     )
-    before = frame(spark, OWNERS, [owner("t", "before"), owner("forgotten", "known")])
+    before = frame(spark, OWNERS, [owner("t", "before"), owner("gone", "before"), owner("forgotten", "known")])
 
     owners = of_commits.owners(names, pointers, before)
 
@@ -205,7 +252,7 @@ def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) ->
         "gone": "dropped as",
         "forgotten": "known",
     }
-    assert [row["table_uuid"] for row in rows_of(of_commits.renamed(owners, before).toArrow())] == ["t"]
+    assert [row["table_uuid"] for row in rows_of(of_commits.renamed(owners, before).toArrow())] == ["gone", "t"]
 
 
 def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: SparkSession) -> None:

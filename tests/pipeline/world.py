@@ -110,6 +110,12 @@ class World:
         assert listed
         self.wait(self.store.delete(key, expected=listed.version))
 
+    def damage(self, key: str) -> None:
+        """Nobody can read what lies there."""
+        listed = self.wait(self.store.head(key))
+        assert listed
+        self.wait(self.store.put(key, b"rubbish", expected=listed.version))
+
     @contextmanager
     def context(self, spark: SparkSession, **told: Any) -> Iterator[JobContext]:
         with job_context(spark, self.settings, run_id=f"run-{next(_runs)}", **told) as context:

@@ -13,13 +13,14 @@ from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.opening import PROBLEM, file_opener, file_tester
 from sandur.pipeline.published_files import WRITTEN, PublishedFile
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
+from sandur.pipeline.second_looks import second_looker
 from sandur.pipeline.sources.homes import CatalogsReader, NamespacesReader
 from sandur.pipeline.sources.names import NamesReader
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
 from sandur.pipeline.tasks import frame_of, tasks_for
 from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import projection
-from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME
+from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
 
 NAME: Final = "project"
 FILES_PER_TASK: Final = 64
@@ -118,10 +119,12 @@ class _Projection:
         """What is made of names and metadata files, as far as it changed."""
         self._context.progress("read names")
         names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
-        own = (self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES))
         before = self._keep(self._publication.read(TABLES))
-        compared = self._keep(projection.compared(projection.current_tables(names, own), before))
+        compared = self._keep(projection.compared(projection.current_tables(names, self._own), before))
         counts = self._count(compared)
+        if counts.keys() & {DROPPED, UNREADABLE}:
+            compared = self._looked_again(compared, before)
+            counts = self._count(compared)
         readable = self._readable(compared)
         tables = projection.read_now(compared, readable)
         if counts.keys() & {CREATED, DROPPED, RENAMED}:
@@ -135,6 +138,32 @@ class _Projection:
             shape.name: self._change((*opened.get(shape.name, ()), *rest.get(shape.name, ())), appends=appends)
             for shape in OF_METADATA
         }
+
+    def _looked_again(self, compared: DataFrame, before: DataFrame) -> DataFrame:
+        """What is compared, after a second look at what seems to be dropped; names that cannot be read are left out.
+
+        A table is dropped only where something says so. What nobody can tell stays as it was, and is told.
+        """
+        self._context.progress("look again at what seems to be dropped")
+        tables = compared.where(F.col("change") != UNREADABLE)
+        gone = projection.as_published(tables.where(F.col("change") == DROPPED))
+        again = self._keep(gone.mapInArrow(second_looker(dict(self._context.source_options)), NAMES.spark_schema))
+        found, in_doubt = again.agg(F.count("*"), F.count("problem")).collect()[0]
+        self.counts["tables_in_doubt"] = in_doubt
+        self._tell(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
+        self._tell(again.where(F.col("problem").isNotNull()), "problem", in_doubt)
+        if not found:
+            return tables
+        current = projection.current_tables(again.withColumn("problem", F.lit(None).cast("string")), self._own)
+        return self._keep(projection.found_again(tables, current, before))
+
+    def _tell(self, rows: DataFrame, problem: str, count: int) -> None:
+        """Some of the names that something is wrong with, each once."""
+        some = rows.limit(WARNINGS_MAX).collect() if count else []
+        for row in some:
+            name = f"{row.catalog}.{row.namespace}.{row.name}: "
+            if len(self.warnings) < WARNINGS_MAX and not any(told.startswith(name) for told in self.warnings):
+                self.warnings.append(f"{name}{row[problem]}; what was known of it is kept")
 
     def _rest(
         self, tables: DataFrame, before: DataFrame, *, appends: bool, has_plain: bool
@@ -161,7 +190,8 @@ class _Projection:
             counts["retried"] += row["count"] * row.is_retried
         self.counts["metadata_files_read"] = counts.pop("unread", 0)
         self.counts["tables_with_problems"] = counts.pop("retried", 0)
-        self.counts["tables"] = counts.total() - counts[DROPPED]
+        self.counts["tables"] = counts.total() - counts[DROPPED] - counts[UNREADABLE]
+        self.counts = {"names_unreadable": counts[UNREADABLE], "tables_in_doubt": 0, **self.counts}
         return {change: count for change, count in counts.items() if count}
 
     def _readable(self, compared: DataFrame) -> Sequence[str]:
@@ -209,6 +239,11 @@ class _Projection:
     def _is_scattered(self) -> bool:
         datasets = self._publication.base.datasets
         return any(shape.name in datasets and datasets[shape.name].is_scattered for shape in OF_METADATA)
+
+    @property
+    def _own(self) -> tuple[str, str, Sequence[str]]:
+        """The pipeline's own tables."""
+        return self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES)
 
     @property
     def _seen(self) -> Mapping[str, int]:

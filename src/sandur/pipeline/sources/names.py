@@ -21,6 +21,7 @@ from sandur.pipeline.tables import NAMES, POINTERS
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 LOOKS_AT_ONCE: Final = 64
@@ -78,14 +79,14 @@ class PointersReader(RangeReader):
         return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
 
 
-async def at_once(listed: Sequence[Listed], look_at: Callable[[Listed], Awaitable[T]]) -> Sequence[T]:
+async def at_once(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> Sequence[T]:
     places = asyncio.Semaphore(LOOKS_AT_ONCE)
 
-    async def one(found: Listed) -> T:
+    async def one(thing: S) -> T:
         async with places:
-            return await look_at(found)
+            return await look_at(thing)
 
-    return await asyncio.gather(*(one(found) for found in listed))
+    return await asyncio.gather(*(one(thing) for thing in things))
 
 
 async def name_row(workspace: Workspace, key: str) -> Row | None:
@@ -94,11 +95,17 @@ async def name_row(workspace: Workspace, key: str) -> Row | None:
     spelled = _spelled(identifier)
     try:
         if found := await look(workspace, identifier):
-            return {**spelled, **_of_record(found.name.value), "is_shown": True, **await _of_found(workspace, found)}
+            return await shown_row(workspace, found)
         record = await workspace.name(identifier).read()
     except SandurError as error:
         return {**spelled, **await _known(workspace, identifier), "is_shown": False, "problem": str(error)}
     return {**spelled, **_of_record(record.value), "is_shown": False} if record else None
+
+
+async def shown_row(workspace: Workspace, found: Found) -> Row:
+    """The row of a name under which a reader finds something."""
+    told = {**_spelled(found.identifier), **_of_record(found.name.value), "is_shown": True}
+    return {**told, **await _of_found(workspace, found)}
 
 
 async def _known(workspace: Workspace, identifier: Identifier) -> Row:

@@ -13,6 +13,7 @@ SYSTEM_TABLES: Final = "system-tables"
 _DAY_MS: Final = 86_400_000
 _OWNED: Final = tuple(name for name in OWNERS.column_names if name != "table_uuid")
 _PLACE: Final = ("key_before", "named_after", "newest_version")
+_SHOWN, _DROPPED, _KNOWN, _UNREADABLE, _MADE_FOR = range(5)
 _CHECKED_SOURCE: Final = "pipeline"
 _DECLARED_SOURCE: Final = "rest"
 
@@ -71,15 +72,24 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
     """Which name stands for each `table_uuid`: one row for each.
 
     A name that is shown comes first. Without one it is the name under which the table was dropped, or the one that was
-    published before. A table that is registered under several names is told under the first of them.
+    published before: that nothing is shown may mean that something could not be read. Of a table that was never
+    published, it is then the name that could not be read, or the one that the table was made for.
+    A table that is registered under several names is told under the first of them.
     """
-    shown = names.where(F.col("is_shown")).withColumn("rank", F.lit(0)).withColumn("at", _no_time())
-    dropped = (
-        pointers.where(F.col("name").isNotNull()).withColumn("rank", F.lit(1)).withColumn("at", F.col("updated_at"))
+    is_shown, is_dropped = F.col("is_shown"), F.col("state").eqNullSafe(F.lit("dropped"))
+    of_names = names.where(is_shown | F.col("problem").isNotNull()).withColumns(
+        {
+            "table_uuid": F.when(is_shown, F.col("table_uuid")).otherwise(F.nullif("uuid", F.lit(""))),
+            "rank": F.when(is_shown, _SHOWN).otherwise(_UNREADABLE),
+            "at": _no_time(),
+        }
     )
-    known = before.withColumn("rank", F.lit(2)).withColumn("at", _no_time())
+    of_pointers = pointers.where(F.col("name").isNotNull()).withColumns(
+        {"rank": F.when(is_dropped, _DROPPED).otherwise(_MADE_FOR), "at": F.col("updated_at")}
+    )
+    known = before.withColumns({"rank": F.lit(_KNOWN), "at": _no_time()})
     columns = [*OWNERS.column_names, "rank", "at"]
-    every = shown.select(*columns).unionByName(dropped.select(*columns)).unionByName(known.select(*columns))
+    every = of_names.select(*columns).unionByName(of_pointers.select(*columns)).unionByName(known.select(*columns))
     order = [F.col("rank"), F.col("at").desc_nulls_last(), *map(F.col, OWNERS.column_names)]
     place = F.row_number().over(Window.partitionBy("table_uuid").orderBy(*order))
     ranked = every.where(F.col("table_uuid").isNotNull()).withColumn("place", place)

@@ -18,27 +18,35 @@ DROPPED: Final = "dropped"
 RENAMED: Final = "renamed"
 CHANGED: Final = "changed"
 SAME: Final = "same"
+UNREADABLE: Final = "unreadable"
+"""No table, but a name that cannot be read: what it stands for is told by what is known from before."""
 
 
 def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> DataFrame:
-    """What a reader finds under the names, each uuid once.
+    """What a reader finds under the names, each uuid once, and the names that cannot be read, with a `name_problem`.
 
+    A name that cannot be read stands for no uuid: in that place it has its own spelling, which is nobody's.
     `own` are the catalog, the namespace and the names of the pipeline's own tables. They are told without what changes
     with every run: it would be news for ever.
     """
     catalog, namespace, own_names = own
     is_own = (F.col("catalog") == catalog) & (F.col("namespace") == namespace) & F.col("name").isin(sorted(own_names))
     steady = [F.when(is_own, None).otherwise(F.col(name)).alias(name) for name in _OF_HEAD]
-    rest = [F.col(name) for name in OF_NAME if name not in _OF_HEAD]
-    shown = names.where(F.col("is_shown")).select(*rest, *steady)
-    return shown.dropDuplicates(["uuid"]).select(*OF_NAME)
+    rest = [F.col(name) for name in OF_NAME if name not in (*_OF_HEAD, "uuid")]
+    is_unreadable = F.col("problem").isNotNull()
+    uuid = F.when(is_unreadable, F.concat_ws("/", *NAMES)).otherwise(F.col("uuid")).alias("uuid")
+    told = names.where(F.col("is_shown") | is_unreadable).select(
+        *rest, *steady, uuid, F.col("problem").alias("name_problem")
+    )
+    return told.dropDuplicates(["uuid"]).select(*OF_NAME, "name_problem")
 
 
 def compared(current: DataFrame, before: DataFrame) -> DataFrame:
     """Every table that is or was, once: as it is now, as it `was_…`, and which `change` made it so.
 
     `is_unread`: its metadata file is another than the one that was read before. `is_retried`: it is the same file,
-    which could not be read then. What was dropped has nothing but its `uuid` and what it was.
+    which could not be read then. What was dropped has nothing but its `uuid` and what it was. Names that cannot be read
+    are told beside the tables.
     """
     told = [name for name in OF_NAME if name != "uuid"]
     was = before.select("uuid", *(F.col(name).alias(f"was_{name}") for name in (*told, "problem")), _true("was_there"))
@@ -46,7 +54,8 @@ def compared(current: DataFrame, before: DataFrame) -> DataFrame:
     has_file = F.col("metadata_location").isNotNull()
     is_same_file = F.col("was_there").isNotNull() & _is_as_before("metadata_location")
     change = (
-        F.when(F.col("was_there").isNull(), CREATED)
+        F.when(F.col("name_problem").isNotNull(), UNREADABLE)
+        .when(F.col("was_there").isNull(), CREATED)
         .when(F.col("is_there").isNull(), DROPPED)
         .when(~_are_as_before(NAMES), RENAMED)
         .when(~_are_as_before(told), CHANGED)
@@ -59,6 +68,18 @@ def compared(current: DataFrame, before: DataFrame) -> DataFrame:
             "is_retried": has_file & is_same_file & F.col("was_problem").isNotNull(),
         }
     ).drop("was_there", "is_there")
+
+
+def as_published(gone: DataFrame) -> DataFrame:
+    """What seems to be gone, as it was."""
+    return gone.select("uuid", *(F.col(f"was_{name}").alias(name) for name in OF_NAME if name != "uuid"))
+
+
+def found_again(tables: DataFrame, current: DataFrame, before: DataFrame) -> DataFrame:
+    """What is compared, but for the tables that seemed to be gone and that a second look found: those are `current`."""
+    uuids = current.select("uuid")
+    told = compared(current, before.join(uuids, on="uuid", how="left_semi"))
+    return tables.join(uuids, on="uuid", how="left_anti").unionByName(told)
 
 
 def read_now(tables: DataFrame, readable: Sequence[str] = ()) -> DataFrame:
