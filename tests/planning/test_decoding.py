@@ -1,16 +1,18 @@
 """Manifests decoded all at once, beside the same manifests read record by record."""
 
 import contextlib
+import io
 import random  # noqa: TID251 - seeded
 from pathlib import Path
 
+import fastavro
 import pytest
 
 from sandur.errors import Invalid
-from sandur.iceberg.scan import decoding
+from sandur.iceberg.scan import container
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.container import opened
-from sandur.iceberg.scan.decoding import decoded_columns
+from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
@@ -55,37 +57,39 @@ def made_manifest(folder: Path, count: int, *, codec: str = "deflate", version: 
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("codec", ["deflate", "null"])
+@pytest.mark.parametrize("codec", ["deflate", "null", "snappy", "zstandard"])
 def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, version: int) -> None:
-    container = opened(made_manifest(tmp_path, 700, codec=codec, version=version))
-    fields = partition_fields(container.schema)
+    found = opened(made_manifest(tmp_path, 700, codec=codec, version=version))
+    fields = partition_fields(found.schema)
 
-    at_once = decoded_columns(container, fields)
+    at_once = decoded_columns(found, fields)
 
-    one_by_one = columns_of(_records(container), fields, header_of(container)).columns
-    assert len(container.blocks()) > 1
+    one_by_one = columns_of(_records(found), fields, header_of(found)).columns
+    assert len(found.blocks()) > 1
     assert set(at_once) == set(one_by_one)
     for name, column in one_by_one.items():
         assert at_once[name].cast(column.type).equals(column), name
 
 
 def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_path: Path) -> None:
-    data = made_manifest(tmp_path, 100, codec="zstandard")
-    container = opened(data)
+    data = made_manifest(tmp_path, RECORDS_MIN - 1)
+    found = opened(data)
 
     with pytest.raises(Unreadable):
-        decoded_columns(container, partition_fields(container.schema))
+        decoded_columns(found, partition_fields(found.schema))
 
     assert decoded_manifest(data, location="m").count > 0
 
 
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
+@pytest.mark.parametrize("count", [20, 100])
 def test_a_manifest_that_is_much_larger_than_it_looks_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, count: int
 ) -> None:
-    data = made_manifest(tmp_path, 100)
-    monkeypatch.setattr(decoding, "_INFLATED_MAX", 10_000)
+    data = made_manifest(tmp_path, count, codec=codec)
+    monkeypatch.setattr(container, "INFLATED_MAX", 2_000)
 
-    with pytest.raises(Invalid, match="more than 10000 bytes"):
+    with pytest.raises(Invalid, match="it holds too many bytes"):
         decoded_manifest(data, location="m")
 
 
@@ -102,13 +106,33 @@ def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
     assert found.column("file_path").to_pylist() == [file.path for file in files]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    data = bytearray(made_manifest(tmp_path, 80, codec="null", seed=seed))
-    for _ in range(chance.randrange(1, 4)):
-        data[chance.randrange(4, len(data))] = chance.randrange(256)
-    damaged = bytes(data[: chance.randrange(5, len(data))]) if seed % 3 == 0 else bytes(data)
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+@pytest.mark.parametrize("count", [20, 80])
+def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, codec: str, count: int) -> None:
+    whole = made_manifest(tmp_path, count, codec=codec)
+    chance = random.Random(codec)
+    for number in range(60):
+        data = bytearray(whole)
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(4, len(data))] = chance.randrange(256)
+        damaged = bytes(data[: chance.randrange(5, len(data))]) if number % 3 == 0 else bytes(data)
 
-    with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
-        decoded_manifest(damaged, location="m")
+        with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
+            decoded_manifest(damaged, location="m")
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+def test_an_avro_file_that_is_no_manifest_is_refused(codec: str) -> None:
+    out = io.BytesIO()
+    schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]})
+    fastavro.writer(out, schema, [{"a": 1}], codec=codec)
+
+    with pytest.raises(Invalid, match="an entry has no data_file"):
+        decoded_manifest(out.getvalue(), location="m")
+
+
+def test_a_codec_that_no_writer_of_manifests_has_is_refused_by_name(tmp_path: Path) -> None:
+    data = made_manifest(tmp_path, 20, codec="bzip2")
+
+    with pytest.raises(Invalid, match="codec 'bzip2' is not one of null, deflate, snappy, zstandard"):
+        decoded_manifest(data, location="m")

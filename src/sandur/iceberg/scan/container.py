@@ -1,9 +1,13 @@
 """Avro's container: a header that says how to read the rest, and blocks of records."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from sandur.iceberg.scan.codecs import inflated
+
+INFLATED_MAX: Final = 1 << 30
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -39,12 +43,24 @@ class Container:
         written = self.metadata["avro.schema"]
         return _remembered_schema(written) if len(written) <= _REMEMBERED_BYTES_MAX else _schema(written)
 
-    def with_metadata(self, metadata: Mapping[str, bytes]) -> bytes:
-        """The same file with another header."""
-        header = b"".join(_text(name.encode()) + _text(value) for name, value in metadata.items())
-        count = encoded_varint(len(metadata))
-        start = self._body_start - _SYNC_BYTES
-        return b"".join((_MAGIC, count, header, b"\x00", memoryview(self.data)[start:]))
+    def plain(self) -> bytes:
+        """The same file without compression, and with a schema that says nothing of dates and decimals."""
+        header = {**self.metadata, "avro.codec": b"null", "avro.schema": json.dumps(self.schema).encode()}
+        sync = self.data[self._body_start - _SYNC_BYTES : self._body_start]
+        parts = [_MAGIC, encoded_varint(len(header))]
+        parts += [_text(name.encode()) + _text(value) for name, value in header.items()]
+        parts += [b"\x00", sync]
+        for count, raw in self.inflated():
+            parts += [encoded_varint(count), encoded_varint(len(raw)), raw, sync]
+        return b"".join(parts)
+
+    def inflated(self) -> Iterator[tuple[int, bytes]]:
+        """Every block without compression, and how many records it holds; ValueError when they are too large."""
+        left = INFLATED_MAX
+        for block in self.blocks():
+            raw = inflated(self.codec, self.data[block.start : block.stop], left)
+            left -= len(raw)
+            yield block.records, raw
 
     def blocks(self) -> list[Block]:
         """Every block in order; ValueError when the file does not end with one."""

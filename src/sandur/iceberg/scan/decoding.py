@@ -6,8 +6,7 @@ the next one begins. When everything meets, the records are where they were thou
 caller is told, and reads record by record.
 """
 
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN
-from sandur.iceberg.scan.container import Block, Container, varint
+from sandur.iceberg.scan.container import Container, varint
 from sandur.iceberg.scan.gathering import column, columns_by_key, together
 from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Unreadable
 
@@ -32,8 +31,6 @@ PIECE_BYTES: Final = 4 << 20
 
 _PREFIX_CHARS_MIN: Final = 4
 _FOLDERS_UP_MAX: Final = 8
-_RAW_DEFLATE: Final = -15
-_INFLATED_MAX: Final = 1 << 30
 
 
 class Piece(NamedTuple):
@@ -50,10 +47,9 @@ class Piece(NamedTuple):
 
 def decoded_columns(container: Container, partition: Partition) -> dict[str, pa.Array]:
     """The live entries as columns; Unreadable when they have to be read in another way."""
-    blocks = container.blocks()
-    if sum(block.records for block in blocks) < RECORDS_MIN:
+    if sum(block.records for block in container.blocks()) < RECORDS_MIN:
         raise Unreadable("too few records to be worth it")
-    pieces = [_piece_columns(piece, container.schema["fields"], partition) for piece in _pieces(container, blocks)]
+    pieces = [_piece_columns(piece, container.schema["fields"], partition) for piece in _pieces(container)]
     return together(pieces, [len(piece["file_path"]) for piece in pieces])
 
 
@@ -70,15 +66,13 @@ def _piece_columns(piece: Piece, fields: Sequence[Mapping[str, Any]], partition:
     return _columns(lanes, Fields({**before.fields, **after.fields}), partition)
 
 
-def _pieces(container: Container, blocks: Iterable[Block]) -> Iterator[Piece]:
-    total = size = count = 0
+def _pieces(container: Container) -> Iterator[Piece]:
+    size = count = 0
     parts: list[bytes] = []
-    for block in blocks:
-        raw = _inflated(container, block, _INFLATED_MAX - total)
+    for records, raw in container.inflated():
         parts.append(raw)
-        total += len(raw)
         size += len(raw)
-        count += block.records
+        count += records
         if count >= PIECE_RECORDS or size >= PIECE_BYTES:
             yield _piece(parts, count)
             size = count = 0
@@ -90,18 +84,6 @@ def _pieces(container: Container, blocks: Iterable[Block]) -> Iterator[Piece]:
 def _piece(parts: Sequence[bytes], records: int) -> Piece:
     stops = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return Piece(b"".join((*parts, PADDING)), np.concatenate(([0], stops[:-1])), stops, records)
-
-
-def _inflated(container: Container, block: Block, bytes_max: int) -> bytes:
-    raw = container.data[block.start : block.stop]
-    if container.codec == "deflate":
-        raw = zlib.decompressobj(_RAW_DEFLATE).decompress(raw, bytes_max + 1)
-    elif container.codec != "null":
-        raise Unreadable(f"codec {container.codec}")
-    if len(raw) > bytes_max:
-        # Not for the slow way either: it would take several times as much.
-        raise ValueError(f"it holds more than {_INFLATED_MAX} bytes")
-    return raw
 
 
 def _split(fields: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any], list[Any]]:

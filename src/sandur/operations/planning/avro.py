@@ -1,13 +1,13 @@
 """Manifests and manifest lists decoded from Avro."""
 
 import io
-import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import fastavro
 import msgspec
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
@@ -71,6 +71,7 @@ _BROKEN: Final = (
     TypeError,
     ValueError,
     pa.ArrowException,
+    SchemaParseException,
 )
 
 
@@ -90,7 +91,9 @@ def partition_fields(schema: Mapping[str, Any]) -> list[PartitionField]:
 
 
 def _field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(field for field in schema["fields"] if field["name"] == name)
+    found: Mapping[str, Any] | None = next((field for field in schema["fields"] if field["name"] == name), None)
+    if found is None:
+        raise ValueError(f"an entry has no {name}")
     return found
 
 
@@ -104,10 +107,8 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
 
 
 def _records(container: Container) -> list[dict[str, Any]]:
-    schema = json.dumps(container.schema).encode()
-    # Read with a schema that says nothing of dates and decimals: what is compared are the numbers and bytes themselves.
-    plain = container.with_metadata({**container.metadata, "avro.schema": schema})
-    records: list[Any] = list(fastavro.reader(io.BytesIO(plain)))
+    """What is compared are the numbers and bytes themselves, so the schema says nothing of dates and decimals."""
+    records: list[Any] = list(fastavro.reader(io.BytesIO(container.plain())))
     if not all(isinstance(record, dict) for record in records):
         raise TypeError("an entry is no record")
     return records
