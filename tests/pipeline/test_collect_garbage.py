@@ -20,6 +20,7 @@ from sandur.operations.namespaces import create_namespace
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
+from sandur.pipeline.jobs.reconcile import RECONCILE
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
@@ -182,6 +183,34 @@ def test_a_receipt_goes_only_when_it_is_old_and_in_the_history(old: World, spark
     assert kept == 3
     assert published.counts["committed_receipts_removed"] == 3
     assert len(old.dataset(spark, "commits")) == 3
+
+
+@pytest.mark.slow
+def test_receipts_of_the_pipelines_own_tables_go_as_well_and_do_not_come_back(old: World, spark: SparkSession) -> None:
+    old.make("t")
+    old.run(spark, COMPACT)
+    old.commits("t", 1)
+    old.run(spark, COMPACT)
+    own = [key for key, data in old.receipts().items() if b'"task_id":"system-tables"' in data]
+    other = old.layout.receipt("2026-01-01", "iceberg", "committed", "ab" * 32)
+    old.put(other, b"damaged")
+    _age(old, days=91)
+    later = FixedClock(SystemClock().now_ms() + 91 * DAY_SECONDS * 1_000)
+
+    before = old.run(spark, RECONCILE, clock=later)
+    collected = old.run(spark, COLLECT_GARBAGE)
+    left = old.receipts()
+    reconciled = old.run(spark, RECONCILE, clock=later)
+    come_back = old.receipts().keys() - left.keys()
+    compacted = old.run(spark, COMPACT)
+
+    assert collected.counts["committed_receipts_removed"] == len(own) + 2
+    assert left.keys() == {other}
+    assert before.warnings == reconciled.warnings == ()
+    assert (reconciled.counts["restored_exactly"], reconciled.counts["restored_without_source"]) == (0, 0)
+    assert not come_back
+    assert compacted.counts["commits"] == 0
+    assert len(old.dataset(spark, "commits")) == 2
 
 
 @pytest.mark.slow

@@ -14,15 +14,19 @@ from sandur.catalog.records import Pointer
 from sandur.operations.catalogs import list_catalogs
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.publishing import Publication, named_files
+from sandur.pipeline.receipt_rows import row_of
 from sandur.pipeline.sources.files import FILES, FilesReader
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of
+from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KILLED, NOBODYS, PUBLISHED, SWEPT
 from sandur.settings import seconds_of
-from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
+from sandur.storage.layout import Layout
+from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, Stored, get_many
 
 POINTERS_AT_ONCE: Final = 500
+RECEIPTS_AT_ONCE: Final = 500
 _PENDING: Final = "pending_receipts"
 _COMMITTED: Final = "committed_receipts"
 _LISTED: Final = "key string, version string, size_bytes long, modified_ms long"
@@ -78,7 +82,7 @@ class Candidates:
         return united
 
     def _receipts(self) -> DataFrame:
-        """Receipts of attempts after a day; those of commits much later, and only if the history has them."""
+        """Receipts of attempts after a day; those of commits much later, and only if the history has or wants them."""
         settings = self._context.settings
         files = self._files(self._context.layout.events_folder())
         pending = files.where(F.col("key").contains("/pending/")).where(
@@ -91,8 +95,11 @@ class Candidates:
             return self._of_kind(_PENDING, pending)
         history = Publication(self._context).read(COMMITS).select("commit_key")
         keyed = old.withColumn("commit_key", F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1))
-        committed = keyed.join(history, on="commit_key", how="left_semi")
-        return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, committed))
+        committed = keyed.join(history, on="commit_key", how="left_semi").select(*old.columns)
+        others = keyed.join(history, on="commit_key", how="left_anti").select(*old.columns)
+        own = others.mapInArrow(own_receipts(dict(self._context.source_options)), _LISTED)
+        gone = committed.unionByName(own)
+        return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, gone))
 
     def unnamed(self, files: DataFrame) -> DataFrame:
         """The files among those that runs wrote aside which no manifest names that counts, or counted lately."""
@@ -163,6 +170,27 @@ def _by_folder(pointers: DataFrame) -> DataFrame:
     uuids = F.sort_array(F.collect_set("uuid")).alias("uuids")
     grouped = living.groupBy("plain").agg(F.min("folder").alias("key"), uuids)
     return grouped.select("plain", "key", F.to_json(F.struct("uuids")).alias("detail"))
+
+
+def own_receipts(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
+    """What each task leaves of a list of receipts: those of the pipeline's commits to its own tables."""
+
+    def read(batches: Batches) -> Iterator[Any]:
+        with open_store_of(options) as open_store:
+            for batch in batches:
+                for start in range(0, batch.num_rows, RECEIPTS_AT_ONCE):
+                    some = batch.slice(start, RECEIPTS_AT_ONCE)
+                    keys = some.column("key").to_pylist()
+                    found = open_store.wait(get_many(open_store.store, keys))
+                    told = zip(keys, found, strict=True)
+                    yield some.filter(pa.array([_is_own(open_store.layout, key, held) for key, held in told]))
+
+    return read
+
+
+def _is_own(layout: Layout, key: str, held: Stored | None) -> bool:
+    row = row_of(layout, key, held.data) if held else {}
+    return row.get("source") == "pipeline" and row.get("task_id") == SYSTEM_TABLES
 
 
 def owned_files(options: Mapping[str, str], roots: Sequence[str]) -> Callable[[Batches], Iterator[Any]]:

@@ -43,7 +43,7 @@ from sandur.pipeline.published_files import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.publishing import CoreManifest, Dataset
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.system_history import forget
-from sandur.pipeline.tables import Shape
+from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import one_task_each
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
@@ -97,6 +97,20 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
 
 def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
     return metadata.properties.get(MARK) == shape.name
+
+
+async def own_tables(context: JobContext) -> Sequence[str]:
+    """The uuids of the pipeline's own tables, as far as they were made."""
+    found = await together(_found(context, shape) for shape in SHAPES.values())
+    tables = zip(SHAPES.values(), found, strict=True)
+    return [metadata.table_uuid or "" for shape, metadata in tables if metadata and _is_ours(shape, metadata)]
+
+
+async def _found(context: JobContext, shape: Shape) -> TableMetadata | None:
+    try:
+        return (await current_document(context.workspace, _identifier(context, shape))).metadata
+    except NotFound:
+        return None
 
 
 async def _grown(context: JobContext, growth: _Growth) -> Sequence[str]:

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.together import together
+from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
 from sandur.pipeline.receipt_rows import key_of, receipt_of_row
@@ -61,7 +62,19 @@ def _found(context: JobContext) -> DataFrame:
     folders = (layout.pointers_folder(), layout.delta_tables_folder())
     ranges = [keys for folder in folders for keys in context.wait(hashed_ranges(store, folder))]
     walk = _walker(dict(context.source_options), context.limits.log_depth_max)
-    return one_task_each(context.spark, ranges, walk, _FOUND)
+    return one_task_each(context.spark, ranges, walk, _FOUND).where(~_is_own_and_collected(context))
+
+
+def _is_own_and_collected(context: JobContext) -> Column:
+    """Whether a receipt that is missing is of the pipeline's own tables, and so old that it was collected.
+
+    `commits` has none of these, and what files tell of them would be taken for somebody else's commit.
+    """
+    keep_from_ms = context.clock.now_ms() - seconds_of(context.settings.receipt_retention) * 1_000
+    collected_until = F.date_format(F.timestamp_millis(F.lit(keep_from_ms)), "yyyy-MM-dd")
+    is_old = F.regexp_extract("key", r"/(\d{4}-\d{2}-\d{2})/", 1) <= collected_until  # Without a key nothing is left.
+    is_own = F.col("table_uuid").isin(*context.wait(system_tables.own_tables(context)))
+    return F.coalesce(is_own & F.col("status").isin("missing", "unreadable") & is_old, F.lit(False))  # noqa: FBT003 - as Spark has it
 
 
 def _to_restore(context: JobContext, found: DataFrame) -> DataFrame:
