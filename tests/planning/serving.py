@@ -8,6 +8,7 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request, Source
+from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed, Result, Submitted
 from sandur.operations.register import register_table
@@ -24,6 +25,7 @@ from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 TABLE: Final = called("t")
 PLAIN: Final = Spec(0)
+LAYOUT: Final = Layout()
 
 
 class Fleet:
@@ -35,19 +37,19 @@ class Fleet:
         self.store = store or LocalStore(folder, fsync="never")
         self.settings = msgspec.convert({"store": str(folder), "plan_wait": "PT2M", **settings}, Settings)
 
-    def server(self, **settings: Any) -> Workspace:
+    def server(self, layout: Layout = LAYOUT, **settings: Any) -> Workspace:
         """A server that has just started."""
         locations = Locations(f"file://{self.folder}", self.store, open_store=lambda _: self.store)
         told = msgspec.structs.replace(self.settings, **settings)
-        return Workspace(store=self.store, layout=Layout(), clock=self.clock, settings=told, locations=locations)
+        return Workspace(store=self.store, layout=layout, clock=self.clock, settings=told, locations=locations)
 
     @property
     def table_folder(self) -> Path:
         return self.folder / "tables/default/default/main/a/t"
 
-    async def furnish(self, table: MadeTable) -> Workspace:
+    async def furnish(self, table: MadeTable, layout: Layout = LAYOUT) -> Workspace:
         """A server on which the table is registered."""
-        server = self.server()
+        server = self.server(layout)
         await furnish(server)
         await register_table(
             server, NAMESPACE, "t", f"file://{table.write()}", overwrite=False, request=request("register")
@@ -85,8 +87,12 @@ def asking(principal: str = "ann", *, key: str | None = None) -> Request:
     return Request("hash", key, Source(kind="rest", principal=principal))
 
 
-async def asked(server: Workspace, *, by: Request | None = None, table: Identifier = TABLE, **said: Any) -> Result:
-    return await planning.plan_table_scan(server, table, scan_request(**said), by or asking())
+async def asked(
+    server: Workspace, *, by: Request | None = None, table: Identifier = TABLE, body: bytes | None = None, **said: Any
+) -> Result:
+    """What becomes of a request: of one that says these things, or that is this body."""
+    wanted = scan_request(**said) if body is None else decode_scan_request(body)
+    return await planning.plan_table_scan(server, table, wanted, by or asking())
 
 
 async def polled(server: Workspace, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:

@@ -236,7 +236,7 @@ class MadeTable:
             "snapshot-log": [],
             "metadata-log": [],
             "refs": {"main": {"snapshot-id": current, "type": "branch"}} if self.snapshots else {},
-            "last-sequence-number": len(self.snapshots),
+            "last-sequence-number": max((snapshot["snapshot-id"] for snapshot in self.snapshots), default=0),
         }
         return found | ({"next-row-id": 10_000} if self.format_version > 2 else {})
 

@@ -17,6 +17,9 @@ from sandur.iceberg.table_metadata import TableMetadata
 _WHAT: Final = "plan request"
 APPEND: Final = "append"
 ANCESTORS_MAX: Final = 1_000_000
+LONG_FILTER_BYTES: Final = 16_384
+REQUEST_BYTES_MAX: Final = 4 << 20
+"""A plan is kept with its request, which is read again for every task: room for 100,000 UUIDs, and not for more."""
 
 Natural64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -39,6 +42,11 @@ class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
         return self.case_sensitive is not False
 
     @property
+    def is_long(self) -> bool:
+        """Whether all work on its filter takes so long that others should have their turn meanwhile."""
+        return self.filter is not msgspec.UNSET and len(memoryview(self.filter)) > LONG_FILTER_BYTES
+
+    @property
     def is_incremental(self) -> bool:
         return self.end_snapshot_id is not None
 
@@ -46,7 +54,7 @@ class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
 class Scan(msgspec.Struct, frozen=True):
     """A scan of one table: of a snapshot, or of what the snapshots in `appended` added on the way to it.
 
-    No snapshot means that there is nothing to read yet.
+    No snapshot means that there is nothing to read yet. `is_long` says that all work on its filter takes long.
     """
 
     snapshot: Snapshot | None
@@ -55,6 +63,7 @@ class Scan(msgspec.Struct, frozen=True):
     stats_ids: frozenset[int]
     appended: tuple[Snapshot, ...] | None = None
     min_rows: int | None = None
+    is_long: bool = False
 
     @property
     def appended_ids(self) -> frozenset[int] | None:
@@ -63,6 +72,8 @@ class Scan(msgspec.Struct, frozen=True):
 
 def decode_scan_request(body: bytes) -> ScanRequest:
     """The request in a body; BadRequest for one that contradicts itself."""
+    if len(body) > REQUEST_BYTES_MAX:
+        raise BadRequest(f"Invalid {_WHAT}: has {len(body)} bytes, more than {REQUEST_BYTES_MAX}")
     check_utf8(body, _WHAT)
     request = decode(body or b"{}", ScanRequest, _WHAT)
     point, start, end = request.snapshot_id, request.start_snapshot_id, request.end_snapshot_id
@@ -90,6 +101,7 @@ def scan_of(request: ScanRequest, metadata: TableMetadata) -> Scan:
         stats_ids=_with_fields_below(schema, frozenset(names.id_of(name) for name in request.stats_fields or ())),
         appended=appended,
         min_rows=request.min_rows_requested,
+        is_long=request.is_long,
     )
 
 
@@ -128,12 +140,11 @@ def _snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
 def appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Snapshot, ...]:
     """The snapshots after `start`, up to and with `end`, that only appended, oldest first.
 
-    BadRequest when the one is no ancestor of the other.
+    `start` may have expired, as long as one that is left came after it. BadRequest when it is no ancestor of `end`.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    for wanted in (start, end):
-        if wanted not in by_id:
-            raise BadRequest(f"Cannot find snapshot with ID {wanted}")
+    if end not in by_id:
+        raise BadRequest(f"Cannot find snapshot with ID {end}")
     found: list[Snapshot] = []
     here: int | None = end
     for _ in range(min(len(by_id), ANCESTORS_MAX) + 1):

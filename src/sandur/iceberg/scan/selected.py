@@ -88,9 +88,9 @@ class Selected:
         if found is None:
             rows = self.rows[begin : begin + self._portion_rows]
             found = Lines(joined([*self._heads(rows), *self._tails(rows)]))
-            while len(self._portions) >= _PORTIONS_KEPT:
-                del self._portions[next(iter(self._portions))]
-            self._portions[begin] = found
+            # Replaced, for another thread may be reading.
+            kept = list(self._portions.items())[1 - _PORTIONS_KEPT :]
+            self._portions = dict([*kept, (begin, found)])
         return found
 
     def _referring(self, tasks: Tasks, rows: Array, deletes: DeleteIndex) -> bytes:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request
-from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
+from sandur.errors import BadRequest, Busy, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, scan_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.documents import TABLES, Document, load_document
@@ -25,7 +25,7 @@ from sandur.operations.planning.plans import (
 )
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
-from sandur.operations.planning.selecting import Selecting
+from sandur.operations.planning.selecting import Selecting, aside
 from sandur.operations.planning.tokens import decoded_task, no_such_task
 from sandur.operations.planning.under_way import Answered
 from sandur.operations.together import both
@@ -70,7 +70,7 @@ async def plan_table_scan(
 ) -> Result:
     """Plan a scan of the table as it is now. What takes too long is answered as submitted, and worked on behind it."""
     document = await current_document(workspace, identifier)
-    scan = scan_of(scan_request, document.metadata)
+    scan = await _scan(scan_request, document.metadata)
     table_uuid = await _uuid_of(workspace, identifier)
     now_ms = workspace.clock.now_ms()
     plan = Plan(
@@ -112,15 +112,17 @@ async def cancel_planning(workspace: Workspace, identifier: Identifier, plan_id:
     """Give a plan up: whoever asks for it from now on is told so, and its tasks are gone."""
     for _ in range(CANCEL_TRIES_MAX):
         held = await _plan_of_table(workspace, identifier, plan_id, principal)
-        if held.value.state == "cancelled":
-            return
-        workspace.plans.give_up(held.value.work_id)
-        try:
+        if held.value.state == "open":
             gone = replace(held.value, state="cancelled", request=ScanRequest())
-            await plan_cell(workspace, plan_id).swap(gone, expected=held.version)
-        except SwapLost:
-            continue
+            try:
+                await plan_cell(workspace, plan_id).swap(gone, expected=held.version)
+            except SwapLost:
+                continue
+        # Only now: whoever asked a moment ago would have begun it anew.
+        workspace.plans.give_up(held.value.work_id)
+        workspace.scans.pop(plan_id, None)
         return
+    raise Busy(f"plan {plan_id}: it keeps changing")
 
 
 async def fetch_scan_tasks(workspace: Workspace, identifier: Identifier, token: str, *, principal: str) -> bytes:
@@ -177,15 +179,19 @@ async def _pinned(workspace: Workspace, identifier: Identifier, plan: Plan) -> t
     asked = plan.request
     if not asked.is_incremental and plan.snapshot_id is not None:
         asked = replace(asked, snapshot_id=plan.snapshot_id)
-    scan = scan_of(asked, document.metadata)
+    scan = await _scan(asked, document.metadata)
     return document, scan if plan.snapshot_id is not None else replace(scan, snapshot=None)
+
+
+async def _scan(request: ScanRequest, metadata: TableMetadata) -> Scan:
+    return await aside(lambda: scan_of(request, metadata), is_long=request.is_long)
 
 
 async def _selecting(
     workspace: Workspace, identifier: Identifier, plan: Plan, scan: Scan, metadata: TableMetadata
 ) -> Selecting:
     manifests = Manifests(workspace, await allowed_roots(workspace, identifier.catalog))
-    return Selecting(scan, metadata, manifests, plan_id=plan.plan_id)
+    return await aside(lambda: Selecting(scan, metadata, manifests, plan_id=plan.plan_id), is_long=scan.is_long)
 
 
 async def _worked_out(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 from sandur.iceberg.expressions.arrays import Array
@@ -10,7 +11,7 @@ from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.scan.tasks import Tasks
-from sandur.operations.planning.selecting import Selecting
+from sandur.operations.planning.selecting import Selecting, aside
 from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.under_way import Answered
 
@@ -78,7 +79,8 @@ async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Li
                 selecting.remember(found)
                 return _Looked(matched, tasks, is_complete=False)
             if len(found.rows):
-                found.write_all(tasks, await selecting.deletes(listed))
+                deletes = await selecting.deletes(listed)
+                await aside(partial(found.write_all, tasks, deletes), is_long=selecting.scan.is_long)
             rows += selecting.certain_rows(found)
             if rows_wanted and rows >= rows_wanted:
                 return _Looked(matched, tasks, is_complete=True)
@@ -108,7 +110,8 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     async with aclosing(_selected(selecting, [can_match[path] for path in by_path])) as found:
         async for one in found:
             for run in by_path.pop(one.entries.manifest.manifest_path):
-                written = one.write(tasks, run.start, run.stop, deletes, files_max=room)
+                write = partial(one.write, tasks, run.start, run.stop, deletes, files_max=room)
+                written = await aside(write, is_long=selecting.scan.is_long)
                 room -= written.files
                 if written.stop < run.stop:
                     rest.append(run._replace(start=written.stop))

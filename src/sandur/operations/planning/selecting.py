@@ -1,10 +1,10 @@
 """One scan of one table: its manifests, its deletes, and the files that it has to read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,16 @@ from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.planning.reading import Manifests
 
+T = TypeVar("T")
+
 ENTRIES_AT_ONCE: Final = 10_000
 ANSWER_BYTES_MAX: Final = 16 << 20
 """About how long an answer may become: with a long filter, which every file repeats, it tells fewer files."""
+
+
+async def aside(work: Callable[[], T], *, is_long: bool) -> T:
+    """What the work comes to. When it is long, others have their turn meanwhile."""
+    return await asyncio.to_thread(work) if is_long else work()
 
 
 class Selecting:
@@ -64,9 +71,11 @@ class Selecting:
         return self._total
 
     async def listed(self) -> tuple[ManifestFile, ...]:
-        """What `_look_up` finds, once."""
+        """What `_look_up` finds, once; and what is to be opened of it is known then."""
         if self._listed is None:
-            self._listed = await self._look_up()
+            listed = await self._look_up()
+            await aside(lambda: self.to_open(listed), is_long=self.scan.is_long)
+            self._listed = listed
         return self._listed
 
     async def _look_up(self) -> tuple[ManifestFile, ...]:
@@ -121,9 +130,8 @@ class Selecting:
 
     async def found(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row; a long one is looked through beside the event loop."""
-        if columns.count <= ENTRIES_AT_ONCE:
-            return self.selected(manifest, columns)
-        return await asyncio.to_thread(self.selected, manifest, columns)
+        is_long = self.scan.is_long or columns.count > ENTRIES_AT_ONCE
+        return await aside(lambda: self.selected(manifest, columns), is_long=is_long)
 
     def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
@@ -159,5 +167,6 @@ class Selecting:
         groups: list[tuple[Entries, Mask]] = []
         async for manifest, columns in self._manifests.each(manifests_to_open(found, self.scan.filter, self._specs)):
             entries = self.entries(manifest, columns)
-            groups.append((entries, entries.in_partitions(self._projected(entries))))
+            mask = await aside(partial(entries.in_partitions, self._projected(entries)), is_long=self.scan.is_long)
+            groups.append((entries, mask))
         return await asyncio.to_thread(DeleteIndex, groups)
