@@ -6,14 +6,15 @@ import random  # noqa: TID251 - seeded
 from pathlib import Path
 
 import fastavro
+import numpy as np
 import pytest
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan import container
 from sandur.iceberg.scan.columns import columns_of
-from sandur.iceberg.scan.container import opened
+from sandur.iceberg.scan.container import encoded_varint, opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
-from sandur.iceberg.scan.lanes import Unreadable
+from sandur.iceberg.scan.lanes import PADDING, Lanes, Unreadable
 from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
@@ -136,3 +137,34 @@ def test_a_codec_that_no_writer_of_manifests_has_is_refused_by_name(tmp_path: Pa
 
     with pytest.raises(Invalid, match="codec 'bzip2' is not one of null, deflate, snappy, zstandard"):
         decoded_manifest(data, location="m")
+
+
+def schema_of(**fields: object) -> dict[str, object]:
+    told = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": "r" + "_".join(fields), "fields": told}
+
+
+def avro_file(schema: dict[str, object], block: bytes) -> bytes:
+    """A file of one block, whatever is in it."""
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), [], codec="null")
+    return out.getvalue() + block + out.getvalue()[-16:]
+
+
+@pytest.mark.timeout(60)
+def test_what_would_be_read_for_ever_is_refused() -> None:
+    nothing = schema_of(status="null", data_file=schema_of(partition=schema_of()))
+    endless = schema_of(status={"type": "array", "items": "null"}, data_file=schema_of(partition=schema_of()))
+    many = encoded_varint(1 << 60)
+
+    with pytest.raises(Invalid, match="more records than bytes"):
+        decoded_manifest(avro_file(nothing, many + encoded_varint(0)), location="m")
+    with pytest.raises(Invalid, match="an array of nothing"):
+        decoded_manifest(avro_file(endless, encoded_varint(1) + encoded_varint(len(many)) + many), location="m")
+
+
+def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> None:
+    lanes = Lanes(encoded_varint(5_000) + bytes(100) + PADDING)
+
+    with pytest.raises(Unreadable, match="an array is too long"):
+        lanes.read({"type": "array", "items": "long"}, np.zeros(1, dtype=np.int64))

@@ -59,6 +59,8 @@ class Container:
         left = INFLATED_MAX
         for block in self.blocks():
             raw = inflated(self.codec, self.data[block.start : block.stop], left)
+            if block.records > len(raw):
+                raise ValueError("a block has more records than bytes")
             left -= len(raw)
             yield block.records, raw
 
@@ -148,11 +150,25 @@ def _text(data: bytes) -> bytes:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
-    """The schema without logical types."""
+    """The schema without logical types; ValueError for arrays of what takes no bytes, which never end."""
     match schema:
+        case {"type": "array", "items": items} if _takes_no_bytes(items):
+            raise ValueError("an array of nothing")
         case dict():
             return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
         case list():
             return [_plain(one) for one in schema]
         case _:
             return schema
+
+
+def _takes_no_bytes(schema: Any) -> bool:  # noqa: ANN401 - a schema is any JSON
+    match schema:
+        case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
+            return True
+        case {"type": "record", "fields": list(fields)}:
+            return all(isinstance(field, dict) and _takes_no_bytes(field.get("type")) for field in fields)
+        case {"type": dict() as inner}:
+            return _takes_no_bytes(inner)
+        case _:
+            return False

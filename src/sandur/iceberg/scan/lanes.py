@@ -16,7 +16,7 @@ from sandur.iceberg.expressions.arrays import Array, Mask
 _CONTINUES: Final = 0x80
 _BITS: Final = 0x7F
 _BYTES_MAX: Final = 10
-_ITEMS_MAX: Final = 1_000_000
+_ITEMS_MAX: Final = 10_000
 PADDING: Final = bytes(_BYTES_MAX)
 
 Schema = Any
@@ -165,7 +165,7 @@ class Lanes:
                 _, at[sized] = self.longs(at[sized])
                 counts = np.abs(counts.astype(np.int64))
             longest, shortest = int(counts.max()), int(counts.min())
-            if not 0 < longest <= _ITEMS_MAX - len(steps):
+            if not 0 < longest <= _ITEMS_MAX - len(steps) or bool((at[active] + counts > self._end).any()):
                 raise Unreadable("an array is too long")
             for place in range(longest):
                 rows = active if place < shortest else active[counts > place]
