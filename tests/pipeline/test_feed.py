@@ -155,3 +155,33 @@ async def test_whoever_dies_leaves_a_feed_that_the_next_one_ends(dies_at: int, *
 
     assert dying.has_died
     assert len(await positions(workspace)) == 4
+
+
+async def test_what_was_read_in_vain_is_told_again_and_counts_once() -> None:
+    workspace = make_workspace()
+    await put_receipts(workspace, "2026-01-01", "a", "b")
+    await put_receipts(workspace, "2026-01-02", "c")
+    read = await Feed(workspace).advance()
+    await put_receipts(workspace, "2026-01-02", "d", "e")
+    await Feed(workspace).advance()
+    found = await entries(workspace)
+    lost, unread = found[0].receipts[0], found[1].receipts[0]
+    feed = Feed(workspace)
+
+    passed = await feed.passed([lost, unread, "2026-01-02/nobody.json"], read.sequence)
+    await feed.tell_again(passed)
+    again = await Feed(workspace).passed([lost], read.sequence)
+    state = await Feed(workspace).advance()
+
+    assert (passed, again) == ([lost], [])
+    told = (await entries(workspace))[2:]
+    assert [(entry.first_position, entry.receipts, entry.is_again) for entry in told] == [(5, (lost,), True)]
+    assert (state.sequence, state.next_position) == (3, 6)
+    assert {date: day.count for date, day in state.days.items()} == {"2026-01-01": 2, "2026-01-02": 3}
+
+
+async def entries(workspace: Workspace) -> list[Entry]:
+    found: list[Entry] = []
+    while stored := await workspace.store.get(entry_key(workspace.layout, len(found) + 1)):
+        found.append(msgspec.json.decode(stored.data, type=Entry))
+    return found

@@ -5,6 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.events.receipts import Receipt
+from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
 from tests.pipeline.world import World
@@ -13,21 +14,36 @@ from tests.pipeline.world import World
 def test_receipts_that_were_taken_away_come_back_to_the_last_bit(spark: SparkSession, world: World) -> None:
     world.make("orders", properties={"write.metadata.previous-versions-max": "1"})
     world.commits("orders", 4)
+    told = world.receipts()
+    world.make("customers")
+    (passed,) = world.receipts().keys() - told.keys()
+    lost = world.receipts()[passed]
+    world.wait(Feed(world.workspace).advance())
+    world.remove(passed)
     world.run(spark, COMPACT)
-    whole = world.receipts()
-    taken = [key for key, data in whole.items() if b'"kind":"rest"' in data]
-    for key in taken[:-1]:
+    whole = {**world.receipts(), passed: lost}
+    for key in sorted(told)[:-1]:
         world.remove(key)
 
     looked = world.run(spark, RECONCILE, dry_run=True)
     untouched = world.receipts()
     report = world.run(spark, RECONCILE)
 
-    assert len(taken) == 5
-    assert looked.counts["restored_exactly"] == 4
-    assert len(untouched) == len(whole) - 4
-    assert (report.counts["written"], report.counts["restored_without_source"]) == (4, 0)
+    assert len(told) == 5
+    assert looked.counts["receipts_missing"]
+    assert (looked.counts["restored_exactly"], looked.counts["told_again"]) == (5, 1)
+    assert len(untouched) == len(whole) - 5
+    assert (report.counts["written"], report.counts["restored_without_source"]) == (5, 0)
+    assert report.counts["told_again"] == 1
     assert world.receipts() == whole
+    assert told_again(world) == [receipt_of_key(world.layout, passed)]
+
+
+def told_again(world: World) -> list[str]:
+    """What has a second position."""
+    feed = Feed(world.workspace)
+    entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.caught_up()).sequence + 1)]
+    return [receipt for entry in entries if entry.is_again for receipt in entry.receipts]
 
 
 @pytest.mark.slow
@@ -38,16 +54,38 @@ def test_a_chain_with_a_receipt_taken_out_is_noticed_and_whole_again_afterwards(
     world.commits("orders", 3)
     whole = world.receipts()
     keys = sorted(whole, key=lambda key: msgspec.json.decode(whole[key], type=Receipt).metadata_version)
+    world.wait(Feed(world.workspace).advance())
     world.remove(keys[1])
 
     noticed = world.run(spark, COMPACT)
     restored = world.run(spark, RECONCILE)
     after = world.run(spark, COMPACT)
+    again = world.run(spark, RECONCILE)
 
     assert (noticed.counts["links_missing"], after.counts["links_missing"]) == (1, 0)
     assert "reconcile restores" in noticed.warnings[0]
     assert (restored.counts["written"], restored.counts["restored_without_source"]) == (1, 1)
+    assert (restored.counts["told_again"], after.counts["commits"], again.counts["told_again"]) == (1, 1, 0)
     assert world.receipts().keys() >= whole.keys()
+
+
+@pytest.mark.slow
+def test_a_receipt_that_was_damaged_and_is_whole_again_is_told_again(spark: SparkSession, world: World) -> None:
+    world.make("orders")
+    world.commits("orders", 1)
+    key, data = max(world.receipts().items(), key=lambda item: msgspec.json.decode(item[1])["metadata_version"])
+    world.damage(key)
+    quarantined = world.run(spark, COMPACT)
+
+    damaged = world.run(spark, RECONCILE)
+    world.remove(key)
+    restored = world.run(spark, RECONCILE)
+    after = world.run(spark, COMPACT)
+
+    assert (quarantined.counts["quarantined"], quarantined.counts["commits"]) == (1, 1)
+    assert (damaged.counts["receipts_damaged"], damaged.counts["told_again"]) == (1, 0)
+    assert (restored.counts["written"], restored.counts["told_again"], after.counts["commits"]) == (1, 1, 1)
+    assert world.receipts()[key] == data
 
 
 def test_without_receipts_nothing_but_the_source_is_lost(spark: SparkSession, world: World) -> None:

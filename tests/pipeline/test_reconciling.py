@@ -14,7 +14,9 @@ from sandur.operations.register import register_table
 from sandur.operations.views import commit_view, create_view
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.reconciling import Finding, delta_walked, walked
+from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.object_store import list_all
+from tests.fakes.spy_store import SpyStore
 from tests.operations.asking import (
     NAMESPACE,
     append,
@@ -262,3 +264,32 @@ async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(wo
     assert [(finding.status, finding.is_exact) for finding in found] == [("present", True), ("missing", True)]
     assert found[1].receipt == msgspec.json.encode(first)
     assert found[1].key == delta_receipts.receipt_key(workspace.layout, first)
+
+
+async def test_a_walk_lists_nothing(workspace: Workspace) -> None:
+    made = await create(workspace, "t")
+    await commits(workspace, "t", 3)
+    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
+    await take_away(workspace, keys[0], keys[2])
+    spy = SpyStore(workspace.store)
+
+    found = [one async for one in walked(make_workspace(spy, workspace.clock), made.table_uuid, depth_max=100)]
+
+    assert [finding.status for finding in found] == ["missing", "present", "missing", "present"]
+    assert spy.calls
+    assert not spy.keys("list")
+
+
+async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(workspace: Workspace) -> None:
+    own = Source(kind="pipeline", task_id=SYSTEM_TABLES)
+    made = await create(workspace, "t")
+    asked = request("property")._replace(source=own)
+    await commit_table(workspace, called("t"), commit(set_property("a", "b")), asked)
+    await workspace.background.drain()
+
+    found = await walk(workspace, made.table_uuid)
+    await take_away(workspace, found[0].commit_key)
+    again = await walk(workspace, made.table_uuid)
+
+    assert [finding.is_own for finding in found] == [True, False]
+    assert [(finding.status, finding.is_own) for finding in again] == [("missing", True), ("present", False)]

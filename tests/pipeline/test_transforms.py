@@ -19,7 +19,7 @@ from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import commits as of_commits
 from sandur.pipeline.transforms import projection
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
-from sandur.pipeline.transforms.reconciliation import receipts_to_restore
+from sandur.pipeline.transforms.reconciliation import beside_history, receipts_not_told, receipts_to_restore
 from sandur.storage.layout import Layout
 from tests.pipeline.world import rows_of
 
@@ -266,20 +266,70 @@ def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: 
     assert {row["table_uuid"]: row["name"] for row in rows_of(everyone.toArrow())} == {"new": "orders", "old": "orders"}
 
 
-def test_what_was_collected_is_not_restored_whatever_its_format(spark: SparkSession) -> None:
-    def commit(key: str, day: int, kind: str) -> dict[str, Any]:
-        return {**chain("t", 1)[0], "commit_key": key, "committed_at_ms": day * DAY_MS, "format": kind}
+def committed(key: str, day: int, kind: str) -> dict[str, Any]:
+    return {**chain("t", 1)[0], "commit_key": key, "committed_at_ms": day * DAY_MS, "format": kind}
 
-    old = [commit("a", 1, "iceberg"), commit("b", 1, "delta")]
-    recent = [commit("c", 9, "iceberg"), commit("d", 9, "delta"), commit("e", 9, "iceberg")]
-    missing = [(key, f"events/{key}", "{}", True) for key in ("a", "b", "d", "f")]
-    told = spark.createDataFrame(missing, "commit_key string, key string, receipt string, is_exact boolean")
+
+def test_what_was_collected_is_neither_counted_nor_restored_whatever_its_format(spark: SparkSession) -> None:
+    old = [committed("a", 1, "iceberg"), committed("b", 1, "delta"), committed("g", 1, "iceberg")]
+    recent = [committed("c", 9, "iceberg"), committed("d", 9, "delta"), committed("e", 9, "iceberg")]
+    commits = frame(spark, COMMITS, [*old, *recent])
+    walk = spark.createDataFrame(
+        [
+            *(("missing", key, f"events/{key}", "{}", True) for key in ("a", "b", "d", "f")),
+            ("unreadable", "g", None, None, None),
+            ("unreadable", "h", None, None, None),
+            ("failed", None, None, None, None),
+        ],
+        "status string, commit_key string, key string, receipt string, is_exact boolean",
+    )
+
+    found = beside_history(walk, commits, keep_from_ms=5 * DAY_MS)
+    missing = found.where("status = 'missing'")
     there = spark.createDataFrame([("e",)], "commit_key string")
+    restored = receipts_to_restore(missing, commits, there, keep_from_ms=5 * DAY_MS)
 
-    found = receipts_to_restore(told, frame(spark, COMMITS, [*old, *recent]), there, keep_from_ms=5 * DAY_MS)
-
-    assert {row["commit_key"]: row["published"] is not None for row in rows_of(found.toArrow())} == {
+    assert {(row["commit_key"], row["is_published"]) for row in rows_of(found.toArrow())} == {
+        ("d", True),
+        ("f", False),
+        ("h", False),
+        (None, False),
+    }
+    assert {row["commit_key"]: row["published"] is not None for row in rows_of(restored.toArrow())} == {
         "c": True,
         "d": False,
         "f": False,
     }
+
+
+@pytest.mark.parametrize("listed", [(), ("a", "b", "c")])
+def test_what_a_walk_misses_is_restored_whatever_a_listing_says(spark: SparkSession, listed: Sequence[str]) -> None:
+    commits = frame(spark, COMMITS, [committed("a", 9, "iceberg"), committed("b", 9, "iceberg")])
+    missing = spark.createDataFrame(
+        [(key, f"events/{key}", "{}", False) for key in ("b", "c")],
+        "commit_key string, key string, receipt string, is_exact boolean",
+    )
+    keys = spark.createDataFrame([(key,) for key in listed], "commit_key string")
+
+    found = {
+        row["commit_key"]: row for row in rows_of(receipts_to_restore(missing, commits, keys, keep_from_ms=0).toArrow())
+    }
+
+    assert found.keys() >= {"b", "c"}
+    assert found["b"]["published"]
+    assert found["c"]["receipt"]
+
+
+def test_receipts_that_are_not_told_are_those_of_others_that_the_history_lacks(spark: SparkSession) -> None:
+    found = spark.createDataFrame(
+        [
+            ("present", "told", True, False),
+            ("present", "new", False, False),
+            ("missing", "lost", False, False),
+            ("present", "own", False, True),
+            ("damaged", "damaged", False, False),
+        ],
+        "status string, key string, is_published boolean, is_own boolean",
+    )
+
+    assert {row["key"] for row in rows_of(receipts_not_told(found).toArrow())} == {"new", "lost"}

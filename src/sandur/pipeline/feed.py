@@ -24,6 +24,7 @@ from sandur.storage.object_store import ABSENT, Listed, ObjectStore, get_many
 ENTRY_RECEIPTS_MAX: Final = 10_000
 APPENDS_MAX: Final = 1_000_000
 LISTED_AT_ONCE: Final = 50_000
+ENTRIES_AT_ONCE: Final = 64
 DATES_REMEMBERED_MAX: Final = 4
 STATE: Final = "state"
 _KIND: Final = "feed"
@@ -33,12 +34,14 @@ _DIGEST_BITS: Final = 128
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the feed: the receipts that were found, the first of them at `first_position`. It never changes.
 
-    `receipts` are keys below the folder of events.
+    `receipts` are keys below the folder of events. `is_again`: they have positions from before, at which they were gone
+    or damaged when somebody read them.
     """
 
     sequence: int
     first_position: int
     receipts: tuple[str, ...]
+    is_again: bool = False
 
 
 class Day(msgspec.Struct, frozen=True, array_like=True):
@@ -74,8 +77,9 @@ def noted(state: FeedState, entry: Entry) -> FeedState:
     days = dict(state.days)
     for date, receipts in _by_date(entry.receipts).items():
         day = days.get(date, Day())
-        digest = (int(day.digest, 16) + digest_of(receipts)) % (1 << _DIGEST_BITS)
-        days[date] = Day(day.count + len(receipts), f"{digest:x}", _with(day.entries, entry.sequence))
+        new = () if entry.is_again else receipts
+        digest = (int(day.digest, 16) + digest_of(new)) % (1 << _DIGEST_BITS)
+        days[date] = Day(day.count + len(new), f"{digest:x}", _with(day.entries, entry.sequence))
     return replace(state, sequence=entry.sequence, next_position=entry.first_position + len(entry.receipts), days=days)
 
 
@@ -142,6 +146,23 @@ class Feed:
             await self._note(state, held)
         return state
 
+    async def passed(self, receipts: Sequence[str], upto: int) -> Sequence[str]:
+        """Those of the receipts whose newest position is in an entry up to that one; not those that have none."""
+        state = await self.caught_up()
+        found: list[str] = []
+        for date, some in _by_date(receipts).items():
+            newest = dict.fromkeys(some, 0)
+            async for entry in self._entries_of(date, state.days.get(date, Day())):
+                newest.update((receipt, entry.sequence) for receipt in entry.receipts if receipt in newest)
+            found += [receipt for receipt, sequence in newest.items() if 0 < sequence <= upto]
+        return found
+
+    async def tell_again(self, receipts: Sequence[str]) -> None:
+        """Give receipts that have a position another one, for those who read on from here."""
+        await self.caught_up()
+        self._taken.clear()
+        await self._append(receipts, keep_rest=False, is_again=True)
+
     async def receipts_of(self, entry: int) -> Entry:
         """An entry that is known to be there."""
         found = await self._entry(entry)
@@ -157,7 +178,7 @@ class Feed:
         known = await self._known_of(date, day)
         return [receipt for receipt in receipts if receipt not in known]
 
-    async def _append(self, receipts: Sequence[str], *, keep_rest: bool) -> list[str]:
+    async def _append(self, receipts: Sequence[str], *, keep_rest: bool, is_again: bool = False) -> list[str]:
         """Put receipts at the end of the log, entry by entry; what is too little for one is returned."""
         left = list(receipts)
         for _ in range(APPENDS_MAX):
@@ -170,6 +191,7 @@ class Feed:
                 sequence=state.sequence + 1,
                 first_position=state.next_position,
                 receipts=tuple(left[:ENTRY_RECEIPTS_MAX]),
+                is_again=is_again,
             )
             try:
                 await self._store.put(
@@ -190,20 +212,24 @@ class Feed:
     async def _known_of(self, date: str, day: Day) -> set[str]:
         """The receipts of a date that have a position."""
         if date not in self._known:
-            sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
             known: set[str] = set()
-            for start in range(0, len(sequences), 64):
-                some = sequences[start : start + 64]
-                for found in await get_many(self._store, [entry_key(self._layout, one) for one in some]):
-                    if found is None:
-                        raise Unavailable(f"feed: an entry of {date} is not there")
-                    entry = self._decoded(found.data)
-                    known.update(receipt for receipt in entry.receipts if date_of(receipt) == date)
+            async for entry in self._entries_of(date, day):
+                known.update(receipt for receipt in entry.receipts if date_of(receipt) == date)
             self._known[date] = known
             while len(self._known) > DATES_REMEMBERED_MAX:
                 self._known.popitem(last=False)
         self._known.move_to_end(date)
         return self._known[date]
+
+    async def _entries_of(self, date: str, day: Day) -> AsyncIterator[Entry]:
+        """The entries that hold receipts of a date, in order, some of them read at a time."""
+        sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
+        for start in range(0, len(sequences), ENTRIES_AT_ONCE):
+            some = sequences[start : start + ENTRIES_AT_ONCE]
+            for found in await get_many(self._store, [entry_key(self._layout, one) for one in some]):
+                if found is None:
+                    raise Unavailable(f"feed: an entry of {date} is not there")
+                yield self._decoded(found.data)
 
     async def _noted_state(self) -> FeedState:
         held = await self._held()
@@ -260,6 +286,11 @@ async def _listed(store: ObjectStore, folder: str) -> AsyncIterator[Listed]:
 def _is_pending(receipt: str) -> bool:
     parts = receipt.split("/")
     return len(parts) == 4 and parts[2] == "pending"  # noqa: PLR2004 - date, family, state, commit key
+
+
+def receipt_of_key(layout: Layout, key: str) -> str:
+    """What entries call the object of that key."""
+    return key.removeprefix(layout.events_folder())
 
 
 def key_of_receipt(layout: Layout, receipt: str) -> str:

@@ -23,6 +23,7 @@ from sandur.operations.documents import TABLES, load_document, version_in
 from sandur.operations.names import look
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.receipt_rows import key_of, row_of
+from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
 _FILES_REMEMBERED_MAX: Final = 4
 
@@ -32,7 +33,8 @@ Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited",
 class Finding(NamedTuple):
     """What was found out about one receipt of a table; `receipt` is what it should be at `key`, as far as can be told.
 
-    `is_exact`: those are the very bytes that the commit writes, as its head is known.
+    `is_exact`: those are the very bytes that the commit writes, as its head is known. `is_own`: the commit is of the
+    pipeline, to a table of its own.
     """
 
     status: Status
@@ -42,6 +44,7 @@ class Finding(NamedTuple):
     receipt: bytes = b""
     is_exact: bool = False
     detail: str = ""
+    is_own: bool = False
 
 
 class _Step(NamedTuple):
@@ -98,6 +101,10 @@ async def _counts(workspace: Workspace, pointer: Pointer) -> bool:
     return pointer.state != "killed" and pointer.format == "iceberg"
 
 
+def _is_own(receipt: Receipt) -> bool:
+    return receipt.source.kind == "pipeline" and receipt.source.task_id == SYSTEM_TABLES
+
+
 class _Walk:
     def __init__(self, workspace: Workspace, pointer: Pointer, heads: Mapping[str, Head]) -> None:
         self._workspace = workspace
@@ -110,11 +117,10 @@ class _Walk:
         """What became of one receipt, and the one before it; None when there is none, or when nobody can tell."""
         time_ms = await self._time_of(step.location)
         if time_ms is None:
-            is_view = self._pointer.kind != "table"
-            status: Status = "not_walked" if is_view else "unreadable"
-            return Finding(
-                status, self._pointer.table_uuid, step.commit_key, detail=f"no time of {step.location}"
-            ), None
+            if self._pointer.kind != "table":  # Of views it is known: nobody need be told.
+                return Finding("not_walked", self._pointer.table_uuid, step.commit_key), None
+            detail = f"no time of {step.location}"
+            return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
         key = key_of(self._workspace.layout, step.commit_key, time_ms)
         stored = await self._workspace.store.get(key)
         if stored is None:
@@ -124,7 +130,7 @@ class _Walk:
             _, previous = await self._missing(step, time_ms)
             return Finding("damaged", self._pointer.table_uuid, step.commit_key, detail=f"{key}: {problem}"), previous
         receipt = msgspec.json.decode(stored.data, type=Receipt)
-        found = Finding("present", receipt.table_uuid, step.commit_key, key)
+        found = Finding("present", receipt.table_uuid, step.commit_key, key, is_own=_is_own(receipt))
         if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
             return found, None
         return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
@@ -140,7 +146,8 @@ class _Walk:
                 return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
             receipt, is_exact = await self._derived(step, metadata, time_ms), False
         key = key_of(self._workspace.layout, step.commit_key, time_ms)
-        found = Finding("missing", receipt.table_uuid, step.commit_key, key, msgspec.json.encode(receipt), is_exact)
+        data, is_own = msgspec.json.encode(receipt), _is_own(receipt)
+        found = Finding("missing", receipt.table_uuid, step.commit_key, key, data, is_exact, is_own=is_own)
         if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
             return found, None
         return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)

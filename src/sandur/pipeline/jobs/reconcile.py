@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.together import together
 from sandur.pipeline import system_tables
+from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
 from sandur.pipeline.receipt_rows import key_of, receipt_of_row
@@ -21,7 +22,7 @@ from sandur.pipeline.sources.ranges import KeyRange, hashed_ranges, listed_in
 from sandur.pipeline.sources.reading import each, portions
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of, one_task_each
-from sandur.pipeline.transforms.reconciliation import receipts_to_restore
+from sandur.pipeline.transforms.reconciliation import beside_history, receipts_not_told, receipts_to_restore
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import seconds_of
 from sandur.storage.object_store import ABSENT
@@ -29,31 +30,40 @@ from sandur.storage.object_store import ABSENT
 NAME: Final = "reconcile"
 TABLES_AT_ONCE: Final = 16
 WARNINGS_MAX: Final = 10
+TOLD_AGAIN_MAX: Final = 200_000
 _FOUND: Final = (
     "uuid string, status string, table_uuid string, commit_key string, key string, receipt string, "
-    "is_exact boolean, detail string"
+    "is_exact boolean, detail string, is_own boolean"
 )
+_FEED: Final = "feed"
 _WRITTEN: Final = "outcome string"
 
 
 def run(context: JobContext) -> JobReport:
     """Find what is missing, then write it, if it is still missing: the same bytes, whoever writes them."""
     context.progress("walk the logs of all tables")
-    found = _found(context).persist()
+    publication = Publication(context)
+    commits = publication.read(COMMITS)
+    found = beside_history(_found(context), commits, keep_from_ms=_keep_from_ms(context)).persist()
     try:
         counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
-        to_restore = _to_restore(context, found).persist()
+        to_restore = _to_restore(context, found, commits).persist()
         restored = _restored(context, to_restore)
         to_restore.unpersist()
-        told = found.where(F.col("detail") != "").select("uuid", "detail").limit(WARNINGS_MAX).collect()
+        told_again = _told_again(context, found, publication.watermark(COMMITS.name, _FEED))
+        told = _warnings(found)
     finally:
         found.unpersist()
     return JobReport(
         job=NAME,
         run_id=context.run_id,
         dry_run=context.dry_run,
-        counts={**{f"receipts_{status}": count for status, count in sorted(counts.items())}, **restored},
-        warnings=tuple(f"table {row.uuid}: {row.detail}" for row in told),
+        counts={
+            **{f"receipts_{status}": count for status, count in sorted(counts.items())},
+            **restored,
+            "told_again": told_again,
+        },
+        warnings=told,
     )
 
 
@@ -77,14 +87,39 @@ def _is_own_and_collected(context: JobContext) -> Column:
     return F.coalesce(is_own & F.col("status").isin("missing", "unreadable") & is_old, F.lit(False))  # noqa: FBT003 - as Spark has it
 
 
-def _to_restore(context: JobContext, found: DataFrame) -> DataFrame:
+def _keep_from_ms(context: JobContext) -> int:
+    return context.clock.now_ms() - seconds_of(context.settings.receipt_retention) * 1_000
+
+
+def _warnings(found: DataFrame) -> tuple[str, ...]:
+    """Some of what somebody should look at; that a walk did not go to the end comes last."""
+    order = [F.col("status") == "depth_limited", F.col("uuid"), F.col("commit_key")]
+    told = found.where(F.col("detail") != "").orderBy(*order).select("uuid", "detail").limit(WARNINGS_MAX)
+    return tuple(f"table {row.uuid}: {row.detail}" for row in told.collect())
+
+
+def _told_again(context: JobContext, found: DataFrame, upto: int) -> int:
+    """How many receipts are there now that `compact` has passed by: they were gone, or damaged, when it read them.
+
+    They get another position, so that it comes to them again.
+    """
+    if not upto:
+        return 0
+    keys = [row.key for row in receipts_not_told(found).limit(TOLD_AGAIN_MAX).collect()]
+    feed = Feed(context.workspace)
+    passed = context.wait(feed.passed([receipt_of_key(context.layout, key) for key in keys], upto))
+    if passed and not context.dry_run:
+        context.check_fence()
+        context.wait(feed.tell_again(passed))
+    return len(passed)
+
+
+def _to_restore(context: JobContext, found: DataFrame, commits: DataFrame) -> DataFrame:
     told = {**context.source_options, "prefix": context.layout.events_folder()}
     listed = frame_of(context.spark, FilesReader(told), FILES.spark_schema)
     keys = listed.select(F.regexp_extract("key", r"/committed/([^/]+)\.json$", 1).alias("commit_key"))
-    keep_from_ms = context.clock.now_ms() - seconds_of(context.settings.receipt_retention) * 1_000
-    commits = Publication(context).read(COMMITS)
     missing = found.where(F.col("status") == "missing")
-    return receipts_to_restore(missing, commits, keys, keep_from_ms=keep_from_ms)
+    return receipts_to_restore(missing, commits, keys, keep_from_ms=_keep_from_ms(context))
 
 
 def _restored(context: JobContext, to_restore: DataFrame) -> Mapping[str, int]:
@@ -126,19 +161,19 @@ async def _walked(open_store: OpenStore, key: str, depth_max: int) -> Sequence[t
     try:
         rows.extend([_row(uuid, finding) async for finding in findings])
     except SandurError as error:
-        rows.append((uuid, "failed", None, None, None, None, None, str(error)))
+        rows.append((uuid, "failed", None, None, None, None, None, str(error), False))
     return rows
 
 
 def _row(uuid: str, finding: Finding) -> tuple[Any, ...]:
     receipt = finding.receipt.decode() or None
     told = (finding.table_uuid, finding.commit_key, finding.key, receipt, finding.is_exact, finding.detail)
-    return (uuid, finding.status, *told)
+    return (uuid, finding.status, *told, finding.is_own)
 
 
 def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    kinds = [pa.string()] * 6 + [pa.bool_(), pa.string()]
-    names = ["uuid", "status", "table_uuid", "commit_key", "key", "receipt", "is_exact", "detail"]
+    kinds = [pa.string()] * 6 + [pa.bool_(), pa.string(), pa.bool_()]
+    names = [column.split()[0] for column in _FOUND.split(", ")]
     columns = [[row[number] for row in rows] for number in range(len(names))]
     arrays = [pa.array(column, type=kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=names)
