@@ -197,7 +197,7 @@ async def test_what_is_too_much_for_one_run_is_ended_by_the_next_ones() -> None:
     runs = 0
     while await orders(shore):
         swept = await shore.sweep()
-        assert swept.get("purge_files_removed", 0) <= 10 + 32
+        assert swept.get("purge_files_removed", 0) <= 10
         runs += 1
         assert runs < count
 

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from sandur.catalog.records import Head, Pointer
+from sandur.catalog.records import Head, Pointer, PurgeOrder
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Unavailable
 from sandur.operations.drop_table import drop_name
+from sandur.operations.janitors.purge import ORDERS_MAX
 from sandur.operations.load_table import current_document
 from sandur.operations.metrics import report_metrics
 from sandur.operations.namespaces import create_namespace
@@ -228,6 +229,33 @@ def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> 
     assert all(still_there)
     assert dry.counts["purge_files_removed"] == done.counts["purge_files_removed"] > len(purged.files)
     assert not any(_exists(old, location) for location in purged.files)
+
+
+@pytest.mark.slow
+def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_are_blocked(
+    old: World, spark: SparkSession
+) -> None:
+    old.make("t")
+    orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
+    old.wait(create_namespace(old.workspace, NAMESPACE, {}, old.request()))
+    purged = old.wait(filled(old.workspace, "purged"))
+    old.wait(drop_name(old.workspace, purged.identifier, kind="table", purge=True, request=old.request()))
+    old.settle()
+    for number in range(ORDERS_MAX):
+        uuid = f"00000000-0000-4000-8000-{number:012d}"
+        order = PurgeOrder(
+            uuid=uuid, table_uuid=uuid, drop="d", kind="table", identifier=called("t"), ordered_ms=1, blocked="shared"
+        )
+        old.wait(old.workspace.purge_order(uuid, "d").create(order))
+    _age(old, days=2)
+
+    reports = [old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=most)) for most in (2, 3, 1_000)]
+
+    removed = [{name: times for name, times in one.counts.items() if name.endswith("_removed")} for one in reports]
+    assert [sum(counts.values()) for counts in removed[:2]] == [2, 3]
+    assert "purge_files_removed" not in removed[0]
+    assert removed[1]["purge_files_removed"] > 0
+    assert not any(_exists(old, location) for location in (*orphans, *purged.files))
 
 
 @pytest.mark.slow

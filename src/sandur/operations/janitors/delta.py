@@ -72,9 +72,8 @@ async def delete_folder(workspace: Workspace, location: str, budget: Budget) -> 
     folder = folder.removesuffix("_")
     removed = 0
     while page := await store.list(folder, limit=DELETES_AT_ONCE):
-        if budget.files <= 0:
-            raise Enough
-        removed += sum(await together(_deleted(store, listed, budget) for listed in page))
+        some = page[: budget.next_files()]
+        removed += sum(await together(_deleted(store, listed, budget) for listed in some))
     return removed
 
 

@@ -42,6 +42,12 @@ class Budget:
     def spend(self) -> None:
         self.files -= 1
 
+    def next_files(self) -> int:
+        """How many may be deleted at once now; Enough when none may."""
+        if self.files <= 0:
+            raise Enough
+        return min(self.files, DELETES_AT_ONCE)
+
 
 @dataclass
 class Purge:
@@ -106,10 +112,10 @@ class Purge:
 
     async def remove(self, locations: Iterable[str]) -> None:
         waiting = list(locations)
-        for start in range(0, len(waiting), DELETES_AT_ONCE):
-            if self.budget.files <= 0:
-                raise Enough
-            await together(self._remove(location) for location in waiting[start : start + DELETES_AT_ONCE])
+        while waiting:
+            some = self.budget.next_files()
+            await together(self._remove(location) for location in waiting[:some])
+            del waiting[:some]
 
     async def _remove(self, location: str) -> None:
         if not self._is_ours(location):

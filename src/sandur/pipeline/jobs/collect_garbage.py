@@ -25,6 +25,7 @@ from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KINDS, PUBLISHED, VISI
 
 NAME: Final = "collect-garbage"
 WARNINGS_MAX: Final = 20
+PURGE_PARTS_MAX: Final = 10_000
 _CHANGES: Final = ("removed", "settled")
 _COLUMNS: Final = [field.split()[0] for field in CANDIDATES.split(", ")]
 
@@ -88,11 +89,22 @@ class _Collection:
         self.counts["left_for_later"] = max(0, self._found - (allowed - self.left))
 
     def purge(self) -> None:
-        """The queue of dropped tables whose files are to go; here, for it is one table after the other."""
-        self._context.check_fence()
+        """The queue of dropped tables whose files are to go; here, for it is one table after the other.
+
+        All of it, part by part: orders that are blocked stay in front for weeks.
+        """
         self._context.progress("purge dropped tables")
-        swept = self._context.wait(purge.work_off(self._purging(), position="", tell=self._tell))
-        self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
+        position = ""
+        for _ in range(PURGE_PARTS_MAX):
+            if self.left <= 0:
+                return
+            self._context.check_fence()
+            swept = self._context.wait(purge.work_off(self._purging(), position=position, tell=self._tell))
+            self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
+            self.left -= swept.counts.get("files_removed", 0)
+            position = swept.position
+            if not position:
+                return
 
     def release(self) -> None:
         self._candidates.release()
@@ -153,7 +165,7 @@ class _Collection:
             store=held.store,
             layout=held.layout,
             clock=held.clock,
-            settings=replace(held.settings, janitor_objects_max=max(1, self.left)),
+            settings=replace(held.settings, janitor_objects_max=self.left),
             locations=held.locations,
         )
 
