@@ -171,6 +171,59 @@ def test_files_of_every_spec_are_told_with_their_own_partition_and_residual(tmp_
     assert tasks["plain.parquet"].residual["type"] == "or"
 
 
+@pytest.mark.parametrize("spec", [PLAIN, Spec(3, (("bin", "identity", 1002),))])
+@pytest.mark.parametrize("operator", ["eq", "lt-eq", "gt-eq"])
+def test_bytes_that_end_in_zeros_are_found_by_bounds_and_by_partition(
+    tmp_path: Path, spec: Spec, operator: str
+) -> None:
+    value = b"\xab\x00"
+    file = MadeFile("file:///t/a.parquet", (value,) if spec.fields else (), [{"id": 1, "bin": value}])
+    table = MadeTable(tmp_path, [spec])
+    table.add_snapshot([MadeManifest(spec, [file])])
+
+    tasks = plan(tmp_path, table.write(), filter={"type": operator, "term": "bin", "value": "AB00"})
+
+    assert len(tasks) == 1
+
+
+def test_a_file_of_nothing_but_nulls_and_nans_holds_rows_that_are_not_nan(tmp_path: Path) -> None:
+    rows: list[dict[str, float | None]] = [{"id": 1, "x": None}, {"id": 2, "x": float("nan")}]
+    files = [
+        MadeFile("file:///t/a.parquet", (), rows),
+        MadeFile("file:///t/b.parquet", (), rows[1:]),
+    ]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files), filter={"type": "not-nan", "term": "x"})
+
+    assert list(tasks) == ["a.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("test", "files"),
+    [({"type": "is-null"}, 1), ({"type": "not-null"}, 0), ({"type": "eq", "value": 1}, 0)],
+)
+def test_void_makes_null_of_everything(tmp_path: Path, test: dict[str, object], files: int) -> None:
+    wanted = {**test, "term": {"type": "transform", "transform": "void", "term": "id"}}
+
+    assert len(planned(tmp_path, MadeManifest(PLAIN, [data("a", first=1)]), filter=wanted)) == files
+
+
+@pytest.mark.parametrize("wanted", [{"type": "lt", "value": 0}, {"type": "in", "values": [-(2**63), 5]}])
+def test_the_lowest_number_is_found_although_its_partition_is_among_the_highest(
+    tmp_path: Path, wanted: dict[str, object]
+) -> None:
+    spec = Spec(3, (("id", "truncate[10]", 1002),))
+    table = MadeTable(tmp_path, [spec])
+    rows = [{"id": -(2**63)}]
+    table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", (2**63 - 2,), rows)])])
+    by_term = {"type": "transform", "transform": "truncate[10]", "term": "id"}
+
+    assert spec.partition(rows[0]) == (2**63 - 2,)
+    assert len(plan(tmp_path, table.write(), filter={**wanted, "term": "id"})) == 1
+    assert len(plan(tmp_path, table.write(), filter={"type": "gt", "term": by_term, "value": 0})) == 1
+    assert plan(tmp_path, table.write(), filter={"type": "gt", "term": "id", "value": 0}) == []
+
+
 def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
     gone = MadeFile("file:///t/gone.parquet", (), [{"id": 1}], status=2)
     empty = MadeFile("file:///t/empty.parquet", (), record_count=0, has_stats=False)

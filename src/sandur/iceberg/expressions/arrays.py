@@ -46,10 +46,27 @@ def raw(value: Value) -> Value:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
+def operand(value: Value) -> Array | Value:
+    """A literal that a whole array is compared with. Bytes are boxed: NumPy would drop the zeros at their end."""
+    found = raw(value)
+    if not isinstance(found, bytes):
+        return found
+    boxed = np.empty((), dtype=object)
+    boxed[()] = found
+    return boxed
+
+
 def sorted_literals(column: Primitive, values: Sequence[Value]) -> Array:
     ordered = np.empty(len(values), dtype=kind_of(column))
     ordered[:] = sorted(raw(value) for value in values)
     return ordered
+
+
+def is_in(column: Primitive, wanted: Sequence[Value], values: Array) -> Mask:
+    """Which values are among the wanted ones, of which there is at least one."""
+    ordered = sorted_literals(column, wanted)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[places] == values, dtype=np.bool_)
 
 
 def starts_with(values: Array, prefix: Value) -> Mask:

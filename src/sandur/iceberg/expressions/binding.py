@@ -5,7 +5,17 @@ from typing import Final
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.parsing import And, Literal, Or, Term, Test, Unbound
-from sandur.iceberg.expressions.predicates import SETS, UNARY, Column, Filter, Operator, Predicate, both, either
+from sandur.iceberg.expressions.predicates import (
+    MATCHES_NULL,
+    SETS,
+    UNARY,
+    Column,
+    Filter,
+    Operator,
+    Predicate,
+    both,
+    either,
+)
 from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, Found, Value, literal
 from sandur.iceberg.raw_json import shortened
 from sandur.iceberg.schema import Column as SchemaColumn
@@ -82,6 +92,8 @@ def _bound_test(test: Test, schema: Schema, names: Names) -> Filter:
     if test.operator in _PREFIXES and column.type.name != "string":
         raise BadRequest(f"Cannot use {test.operator} with column {shortened(column.path)} of type {column.type.text}")
     values = [_value(column.type, given) for given in test.literals]
+    if column.is_void:
+        return test.operator in MATCHES_NULL
     if test.operator in SETS:
         return _bound_set(test.operator, column, values)
     return _bound_comparison(test.operator, column, values[0])
@@ -139,12 +151,14 @@ def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
 
 def _bound_unary(operator: Operator, column: Column, *, can_be_null: bool) -> Filter:
     match operator:
-        case "is-null" if not can_be_null and column.transform is None:
-            return False
-        case "not-null" if not can_be_null and column.transform is None:
-            return True
         case "is-nan" | "not-nan" if column.type.name not in FLOATS:
             raise BadRequest(f"Cannot use {operator} with column {shortened(column.path)} of type {column.type.text}")
+        case _ if column.is_void:
+            return operator in MATCHES_NULL
+        case "is-null" if not can_be_null:
+            return False
+        case "not-null" if not can_be_null:
+            return True
         case _:
             return Predicate(operator, column)
 

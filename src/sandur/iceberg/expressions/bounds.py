@@ -9,10 +9,21 @@ from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
-from sandur.iceberg.expressions.arrays import Mask, Values, cut, evaluated, no_values, raw, sorted_literals, starts_with
+from sandur.iceberg.expressions.arrays import (
+    Mask,
+    Values,
+    cut,
+    evaluated,
+    is_in,
+    no_values,
+    operand,
+    raw,
+    sorted_literals,
+    starts_with,
+)
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Predicate
-from sandur.iceberg.expressions.transforming import transformed
-from sandur.iceberg.expressions.values import FLOATS
+from sandur.iceberg.expressions.transforming import transformed, wrapped_above
+from sandur.iceberg.expressions.values import FLOATS, Value
 from sandur.iceberg.transforms import Transform
 from sandur.iceberg.types import Primitive
 
@@ -31,6 +42,7 @@ class Facts(NamedTuple):
     is_only_null: Mask
     may_have_nan: Mask
     is_only_nan: Mask
+    """That all values are NaN that are not null."""
 
 
 FactsOf = Callable[[Column], Facts]
@@ -57,7 +69,8 @@ def _may_match(predicate: Predicate, facts: Facts) -> Mask:
         case "is-nan":
             return facts.may_have_nan & ~facts.is_only_null
         case "not-nan":
-            return ~facts.is_only_nan
+            # What is not there is not a number either, and matches.
+            return facts.may_have_null | ~facts.is_only_nan
         case _:
             within = _within(predicate, _bounds(predicate.column, facts))
             if predicate.operator in MATCHES_NULL:
@@ -77,7 +90,12 @@ def _bounds(column: Column, facts: Facts) -> _Bounds:
         return _Bounds(facts.lower, facts.upper)
     if column.transform is not None and column.transform.name in _ORDERED:
         applied, source = column.transform, column.source
-        return _Bounds(*(_transformed(bound, applied, source) for bound in (facts.lower, facts.upper)))
+        lower, upper = (_transformed(bound, applied, source) for bound in (facts.lower, facts.upper))
+        if wrapped_above(applied, source) is not None:
+            # The lowest numbers are made to the highest, so that nothing is known of those in between.
+            is_ordered = lower.valid & (lower.values <= facts.lower.values)
+            return _Bounds(Values(lower.values, is_ordered), Values(upper.values, upper.valid & is_ordered))
+        return _Bounds(lower, upper)
     nothing = unknown(column, len(facts.is_only_null))
     return _Bounds(nothing.lower, nothing.upper)
 
@@ -99,7 +117,8 @@ def _plain(value: object, source: Primitive) -> int | str | bytes:
 
 def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one line per operator
     (lower, has_lower), (upper, has_upper) = bounds
-    literal = raw(predicate.values[0])
+    first = predicate.values[0]
+    literal = operand(first)
     match predicate.operator:
         case "lt":
             mask = ~has_lower | (lower < literal)
@@ -114,9 +133,9 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one 
         case "in":
             mask = _overlaps(predicate, bounds)
         case "starts-with":
-            mask = _prefix_within(literal, bounds)
+            mask = _prefix_within(first, bounds)
         case "not-starts-with":
-            has_prefix = has_lower & has_upper & starts_with(lower, literal) & starts_with(upper, literal)
+            has_prefix = has_lower & has_upper & starts_with(lower, first) & starts_with(upper, first)
             mask = ~has_prefix
         case "not-eq" | "not-in":
             mask = ~_is_one_of(predicate, bounds)
@@ -130,9 +149,7 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one 
 def _is_one_of(predicate: Predicate, bounds: _Bounds) -> Mask:
     """Whether all values are the same, and among those of the predicate."""
     (lower, has_lower), (upper, has_upper) = bounds
-    found = np.zeros(len(lower), dtype=np.bool_)
-    for value in predicate.values:
-        found |= np.asarray((lower == raw(value)) & (upper == raw(value)), dtype=np.bool_)
+    found = np.asarray(lower == upper, dtype=np.bool_) & is_in(predicate.column.type, predicate.values, lower)
     if predicate.column.type.name in FLOATS:
         # Zero has two signs, which some readers tell apart.
         found &= lower != 0
@@ -149,9 +166,9 @@ def _overlaps(predicate: Predicate, bounds: _Bounds) -> Mask:
     return exists & (~has_upper | (first <= upper).astype(np.bool_, copy=False))
 
 
-def _prefix_within(prefix: object, bounds: _Bounds) -> Mask:
+def _prefix_within(prefix: Value, bounds: _Bounds) -> Mask:
     (lower, has_lower), (upper, has_upper) = bounds
-    if not isinstance(prefix, bytes):
+    if not isinstance(prefix, str):
         raise TypeError("a prefix is a text")
-    length = len(prefix)
-    return (~has_lower | (cut(lower, length) <= prefix)) & (~has_upper | (cut(upper, length) >= prefix))
+    literal, length = operand(prefix), len(prefix.encode("utf-8", "surrogatepass"))
+    return (~has_lower | (cut(lower, length) <= literal)) & (~has_upper | (cut(upper, length) >= literal))

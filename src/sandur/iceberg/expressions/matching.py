@@ -10,11 +10,12 @@ from sandur.iceberg.expressions.arrays import (
     Values,
     ValuesOf,
     evaluated,
-    raw,
-    sorted_literals,
+    is_in,
+    operand,
     starts_with,
 )
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, Filter, Predicate
+from sandur.iceberg.expressions.values import Value
 
 
 def matches(found: Filter, values_of: ValuesOf, count: int) -> Mask:
@@ -35,7 +36,8 @@ def _matches(predicate: Predicate, found: Values) -> Mask:
 
 
 def _compared(predicate: Predicate, values: Array) -> Mask:  # noqa: C901, PLR0912 - one line per operator
-    literal = raw(predicate.values[0]) if predicate.values else False
+    first: Value = predicate.values[0] if predicate.values else False
+    literal = operand(first)
     match predicate.operator:
         case "lt":
             mask = values < literal
@@ -50,13 +52,13 @@ def _compared(predicate: Predicate, values: Array) -> Mask:  # noqa: C901, PLR09
         case "not-eq":
             mask = values != literal
         case "in":
-            mask = _is_in(predicate, values)
+            mask = is_in(predicate.column.type, predicate.values, values)
         case "not-in":
-            mask = ~_is_in(predicate, values)
+            mask = ~is_in(predicate.column.type, predicate.values, values)
         case "starts-with":
-            mask = starts_with(values, literal)
+            mask = starts_with(values, first)
         case "not-starts-with":
-            mask = ~starts_with(values, literal)
+            mask = ~starts_with(values, first)
         case "is-nan":
             mask = np.isnan(values)
         case "not-nan":
@@ -66,9 +68,3 @@ def _compared(predicate: Predicate, values: Array) -> Mask:  # noqa: C901, PLR09
         case _:
             assert_never(predicate.operator)
     return mask.astype(np.bool_, copy=False)
-
-
-def _is_in(predicate: Predicate, values: Array) -> Mask:
-    ordered = sorted_literals(predicate.column.type, predicate.values)
-    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.asarray(ordered[places] == values, dtype=np.bool_)

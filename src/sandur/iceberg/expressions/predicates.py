@@ -50,6 +50,11 @@ class Column(msgspec.Struct, frozen=True):
     type: Primitive
     transform: Transform | None = None
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it is null in every row."""
+        return self.transform is not None and self.transform.is_void
+
 
 class Predicate(msgspec.Struct, frozen=True):
     """A test of one column; `values` holds one value for a comparison, and any number for a set."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.predicates import Both, Column, Either, Filter, Operator, Predicate, both, either
-from sandur.iceberg.expressions.transforming import transformed, width_of
+from sandur.iceberg.expressions.transforming import transformed, truncated, width_of, wrapped_above
 from sandur.iceberg.expressions.values import Value
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.transforms import Transform, transform
@@ -91,8 +91,7 @@ def _carried(predicate: Predicate, column: Column, applied: Transform) -> Filter
     if predicate.column.transform is None or predicate.column.transform == applied:
         return Predicate(predicate.operator, column, predicate.values)
     # Another transform of the same column: whether it is null is all that is shared.
-    is_null_test = predicate.operator in _NULL_TESTS and not predicate.column.transform.is_void
-    return Predicate(predicate.operator, column) if is_null_test else True
+    return Predicate(predicate.operator, column) if predicate.operator in _NULL_TESTS else True
 
 
 def _one_of(predicate: Predicate, column: Column, applied: Transform) -> Filter:
@@ -125,7 +124,9 @@ def _inclusive_number(predicate: Predicate, column: Column, applied: Transform) 
         edge = _edge(predicate, applied, -1 if operator == "lt" else 0)
         if applied.name in _TIMES and isinstance(edge, int) and edge < 0:
             edge += 1
-        return Predicate("lt-eq", column, (edge,))
+        wrapped = wrapped_above(applied, column.source)
+        below = Predicate("lt-eq", column, (edge,))
+        return below if wrapped is None else Either(below, Predicate("gt", column, (wrapped,)))
     if operator in {"gt", "gt-eq"}:
         return Predicate("gt-eq", column, (_edge(predicate, applied, 1 if operator == "gt" else 0),))
     return True
@@ -141,7 +142,9 @@ def _strict_number(predicate: Predicate, column: Column, applied: Transform) -> 
         edge = _edge(predicate, applied, 0 if operator == "gt" else -1)
         if applied.name in _TIMES and isinstance(edge, int) and edge < 0:
             edge += 1
-        return Predicate("gt", column, (edge,))
+        wrapped = wrapped_above(applied, column.source)
+        above = Predicate("gt", column, (edge,))
+        return above if wrapped is None else Both(above, Predicate("lt-eq", column, (wrapped,)))
     return False
 
 
@@ -150,6 +153,9 @@ def _edge(predicate: Predicate, applied: Transform, step: int) -> Value:
     value = predicate.values[0]
     if isinstance(value, int) and not isinstance(value, bool):
         value += step
+    if applied.name == "truncate":
+        # As a number without end, so that it lies below all others even where a partition value would not.
+        return truncated(width_of(applied), value)
     return transformed(applied, predicate.column.source, value)
 
 

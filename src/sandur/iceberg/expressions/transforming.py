@@ -14,6 +14,7 @@ _DAYS_PER_CYCLE: Final = 146_097  # The calendar repeats every 400 years.
 _YEARS_PER_CYCLE: Final = 400
 _MICROS_PER_HOUR: Final = 3_600_000_000
 _MASK: Final = 0xFFFF_FFFF
+_BITS: Final = {"int": 31, "long": 63}
 
 
 def width_of(transform: Transform) -> int:
@@ -22,24 +23,36 @@ def width_of(transform: Transform) -> int:
 
 
 def transformed(transform: Transform, source: Primitive, value: Value) -> Value:
-    """The partition value of a value. Only for transforms that are known and are not void."""
+    """The partition value of a value. Only for transforms that are known and are not void.
+
+    Below the lowest number that a whole multiple can be, writers go on from the top: `wrapped_above` says where.
+    """
     match transform.name:
         case "identity":
             return value
         case "bucket":
             return (murmur3(_hashed_form(source, value)) & 0x7FFF_FFFF) % width_of(transform)
         case "truncate":
-            return _truncated(width_of(transform), value)
+            found = truncated(width_of(transform), value)
+            bits = _BITS.get(source.name)
+            return found if bits is None or not isinstance(found, int) or found >= -1 << bits else found + (2 << bits)
         case "hour":
             return int(value) // (_MICROS_PER_HOUR * _nanos_factor(source))
         case name:
             return _calendar(name, _days(source, int(value)))
 
 
-def _truncated(width: int, value: Value) -> Value:
+def truncated(width: int, value: Value) -> Value:
+    """The multiple of a width that lies at or below a number, or as many characters or bytes."""
     if isinstance(value, str | bytes):
         return value[:width]
     return int(value) - int(value) % width
+
+
+def wrapped_above(transform: Transform, source: Primitive) -> int | None:
+    """The partition value above which the lowest numbers may lie, beside the highest; None when none can."""
+    bits = _BITS.get(source.name)
+    return None if bits is None or transform.name != "truncate" else (1 << bits) - width_of(transform)
 
 
 def _nanos_factor(source: Primitive) -> int:
