@@ -1,5 +1,6 @@
 """Planning over HTTP: PyIceberg lets the server plan, and what each status looks like on the wire."""
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from tests.server.process import ServerProcess, server_process
 
+CONTEXT = ssl.create_default_context()  # Made once: it takes longer than a request.
 ROWS = 120
 FILTERS = (
     "id >= 0",
@@ -47,6 +49,8 @@ def table(server: ServerProcess) -> Iterator[Table]:
     )
     made = catalog.create_table("scans.t", schema=rows.schema)
     made.append(rows.slice(0, 40))
+    first = made.current_snapshot()
+    assert first is not None
     with made.update_spec() as update:
         update.add_field("country", IdentityTransform(), "country")
     made.append(rows.slice(40, 40))
@@ -54,6 +58,8 @@ def table(server: ServerProcess) -> Iterator[Table]:
         update.remove_field("country")
     made.append(rows.slice(80))
     made.delete("id = 50")
+    made.manage_snapshots().create_tag(first.snapshot_id, "begun").create_branch(first.snapshot_id, "other").commit()
+    made.append(rows.slice(0, 3), branch="other")
     yield made
     catalog.close()
 
@@ -78,8 +84,35 @@ def test_pyiceberg_reads_the_same_rows_from_either_planner(table: Table, plannin
     assert served.count() == local.count()
 
 
+@pytest.mark.parametrize("wanted", FILTERS[:3])
+@pytest.mark.parametrize(("ref", "rows"), [("begun", 40), ("other", 43), ("main", ROWS - 1)])
+def test_pyiceberg_reads_branches_and_tags_from_either_planner(
+    table: Table, planning: RestCatalog, wanted: str, ref: str, rows: int
+) -> None:
+    served = planning.load_table("scans.t").scan(row_filter=wanted).use_ref(ref)
+    local = table.refresh().scan(row_filter=wanted).use_ref(ref)
+
+    assert served.to_arrow().sort_by("id").to_pydict() == local.to_arrow().sort_by("id").to_pydict()
+    assert wanted != "id >= 0" or served.count() == rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_case_sensitive"), [(("id",), True), (("amount", "country"), True), (("ID", "Country"), False)]
+)
+def test_pyiceberg_reads_some_columns_from_either_planner(
+    table: Table, planning: RestCatalog, fields: tuple[str, ...], *, is_case_sensitive: bool
+) -> None:
+    said: dict[str, Any] = {"row_filter": "id > 60", "selected_fields": fields, "case_sensitive": is_case_sensitive}
+    served = planning.load_table("scans.t").scan(**said).to_arrow()
+    local = table.refresh().scan(**said).to_arrow()
+
+    assert served.column_names == local.column_names
+    assert len(served.column_names) == len(fields)
+    assert sorted(map(str, served.to_pylist())) == sorted(map(str, local.to_pylist()))
+
+
 def call(server: ServerProcess, method: str, path: str, body: Any = None) -> httpx.Response:
-    return httpx.request(method, f"{server.url}/v1/namespaces/scans/tables/{path}", json=body)
+    return httpx.request(method, f"{server.url}/v1/namespaces/scans/tables/{path}", json=body, verify=CONTEXT)
 
 
 @pytest.mark.usefixtures("table")
@@ -92,6 +125,13 @@ def test_a_plan_is_completed_fetched_again_cancelled_and_then_says_so(server: Se
     assert made["file-scan-tasks"] or made["plan-tasks"]
     assert call(server, "DELETE", f"t/plan/{made['plan-id']}").status_code == 204
     assert call(server, "GET", f"t/plan/{made['plan-id']}").json() == {"status": "cancelled"}
+
+
+def nested(depth: int) -> Any:
+    found: Any = True
+    for _ in range(depth):
+        found = {"type": "not", "child": found}
+    return found
 
 
 @pytest.mark.usefixtures("table")
@@ -109,6 +149,17 @@ def test_a_plan_is_completed_fetched_again_cancelled_and_then_says_so(server: Se
         ("POST", "t/plan", {"filter": {"type": "eq", "term": "none", "value": 1}}, 400, "BadRequestException"),
         ("POST", "t/plan", {"snapshot-id": 1}, 400, "BadRequestException"),
         ("POST", "t/plan", {"snapshot-id": 1, "end-snapshot-id": 1}, 400, "BadRequestException"),
+        ("POST", "t/plan", {"select": ["none"]}, 400, "BadRequestException"),
+        ("POST", "t/plan", {"filter": nested(500)}, 400, "BadRequestException"),
+        (
+            "POST",
+            "t/plan",
+            {"filter": {"type": "in", "term": "id", "values": ["x"] * 100_000}},
+            400,
+            "BadRequestException",
+        ),
+        ("POST", "t/plan", {"select": ["id"] * 1_000_000}, 400, "BadRequestException"),
+        ("POST", "t/tasks", {"plan-task": "A" * 10_000_000}, 404, "NoSuchPlanTaskException"),
         ("POST", "t/plan", [], 400, "BadRequestException"),
     ],
 )
@@ -120,6 +171,64 @@ def test_what_is_not_there_or_makes_no_sense_is_told_in_the_protocols_words(
     assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
 
 
+@pytest.mark.usefixtures("table")
+def test_a_plan_that_cannot_be_worked_out_says_why_and_holds_nothing_else(server: ServerProcess) -> None:
+    with load_catalog("plain", type="rest", uri=server.url) as catalog:
+        rows = pa.table({"id": [1, 2]})
+        broken = catalog.create_table("scans.broken", schema=rows.schema)
+        broken.append(rows)
+    snapshot = broken.current_snapshot()
+    assert snapshot is not None
+    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+
+    answer = call(server, "POST", "broken/plan", {})
+
+    assert answer.status_code == 200
+    assert answer.json().keys() == {"status", "error"}
+    assert answer.json()["status"] == "failed"
+    assert answer.json()["error"]["code"] == 404
+    assert snapshot.manifest_list in answer.json()["error"]["message"]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_plan_is_known_under_its_own_table_only(server: ServerProcess) -> None:
+    with load_catalog("plain", type="rest", uri=server.url) as catalog:
+        catalog.create_table("scans.other", schema=pa.schema([pa.field("id", pa.int64())]))
+    made = call(server, "POST", "t/plan", {}).json()
+
+    answers = [
+        call(server, "GET", f"other/plan/{made['plan-id']}"),
+        call(server, "DELETE", f"other/plan/{made['plan-id']}"),
+        *(call(server, "POST", "other/tasks", {"plan-task": task}) for task in made["plan-tasks"]),
+    ]
+
+    assert {(answer.status_code, answer.json()["error"]["type"]) for answer in answers} <= {
+        (404, "NoSuchPlanIdException"),
+        (404, "NoSuchPlanTaskException"),
+    }
+    assert call(server, "GET", f"t/plan/{made['plan-id']}").json()["status"] == "completed"
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("part", [b"[", b'{"type":"not","child":', b'{"a":[', b'"'])
+def test_what_is_nested_without_end_is_a_bad_request(server: ServerProcess, part: bytes) -> None:
+    url = f"{server.url}/v1/namespaces/scans/tables/t"
+
+    for body in (b'{"filter":' + part * 100_000, b'{"plan-task":' + part * 100_000, part * 100_000):
+        for operation in ("plan", "tasks"):
+            answer = httpx.post(f"{url}/{operation}", content=body, verify=CONTEXT)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+
+
+def until_completed(server: ServerProcess, plan_id: str) -> Iterator[dict[str, Any]]:
+    """What is answered when the plan is asked for, until it is no longer submitted."""
+    for _ in range(500):
+        answer = call(server, "GET", f"t/plan/{plan_id}").json()
+        yield answer
+        if answer["status"] != "submitted":
+            return
+
+
 def test_a_submitted_plan_holds_no_tasks_until_it_is_completed(tmp_path: Path) -> None:
     with server_process(tmp_path, fsync="never", plan_wait="PT0S") as slow:
         catalog = load_catalog("slow", type="rest", uri=slow.url)
@@ -129,11 +238,11 @@ def test_a_submitted_plan_holds_no_tasks_until_it_is_completed(tmp_path: Path) -
         catalog.close()
 
         made = call(slow, "POST", "t/plan", {}).json()
-        answers = [call(slow, "GET", f"t/plan/{made['plan-id']}").json() for _ in range(200)]
+        answers = list(until_completed(slow, made["plan-id"]))
 
     assert made.keys() == {"status", "plan-id"}
     assert made["status"] == "submitted"
-    completed = next(answer for answer in answers if answer["status"] != "submitted")
+    *submitted, completed = answers
     assert completed["status"] == "completed"
     assert len(completed["file-scan-tasks"]) == 1
-    assert all(answer == {"status": "submitted"} for answer in answers[: answers.index(completed)])
+    assert all(answer == {"status": "submitted"} for answer in submitted)

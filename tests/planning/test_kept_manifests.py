@@ -13,9 +13,11 @@ from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.planning import kept
 from sandur.operations.planning.kept import PLACE_BYTES_MAX
 from sandur.operations.planning.planning import Failed
+from sandur.operations.planning.reading import READS_AT_ONCE
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import list_all
+from sandur.storage.object_store import ObjectStore, Stored, list_all
 from tests.fakes.spy_store import SpyStore
+from tests.fakes.wrapping_store import WrappingStore
 from tests.planning.serving import Fleet, asked, asking, everything, made_table
 
 COUNT = 2_100
@@ -126,6 +128,37 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, selectivity: str) -
         peaks.append(measured["peak MB"] - measured["before MB"])
 
     assert peaks[1] < peaks[0] + 40
+
+
+class GatheringStore(WrappingStore):
+    """Answers for a manifest only when so many of them are asked for at once as may be."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked_now = self.asked_most = 0
+        self._are_enough = asyncio.Event()
+
+    async def get(self, key: str) -> Stored | None:
+        if "/m1-" not in key:
+            return await super().get(key)
+        self.asked_now += 1
+        self.asked_most = max(self.asked_most, self.asked_now)
+        if self.asked_now == READS_AT_ONCE:
+            self._are_enough.set()
+        await self._are_enough.wait()
+        self.asked_now -= 1
+        return await super().get(key)
+
+
+async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path: Path) -> None:
+    store = GatheringStore(LocalStore(tmp_path, fsync="never"))
+    fleet = Fleet(tmp_path, store=store)
+    server = await fleet.furnish(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
+
+    result = await asyncio.wait_for(asked(server), 20)
+
+    assert len(await everything(server, result)) == 6 * READS_AT_ONCE
+    assert store.asked_most == READS_AT_ONCE
 
 
 async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:

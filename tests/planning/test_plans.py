@@ -197,15 +197,19 @@ async def test_a_plan_is_only_for_whoever_asked_for_it(tmp_path: Path) -> None:
     assert isinstance(await polled(server, result.plan_id), Completed)
 
 
-async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, plan_ttl="PT10M", **SMALL)
+@pytest.mark.parametrize(
+    ("settings", "seconds"), [({}, 600), ({"plan_ttl": "PT2H"}, 7_200), ({"plan_ttl": "PT1S"}, 60)], ids=str
+)
+async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path, settings: dict[str, Any], seconds: int) -> None:
+    fleet = Fleet(tmp_path, **SMALL, **settings)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await asked(server)
     assert isinstance(result, Completed)
 
-    fleet.clock.advance(9 * 60_000)
+    fleet.clock.advance((seconds - 1) * 1_000)
     assert isinstance(await polled(server, result.plan_id), Completed)
-    fleet.clock.advance(61_000)
+    assert await fetched(server, result.answered.plan_tasks[0])
+    fleet.clock.advance(1_000)
 
     with pytest.raises(NotFound) as caught:
         await polled(server, result.plan_id)

@@ -1,9 +1,9 @@
 """Plans of scans whose time is over."""
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
-from sandur.operations.planning.plans import FOLDER, TTL_MS_MIN
+from sandur.operations.planning.plans import FOLDER, TTL_MS_MIN, ttl_ms
 from sandur.operations.workspace import Workspace
-from sandur.settings import Settings, seconds_of
+from sandur.settings import Settings
 from sandur.storage.object_store import Listed
 
 
@@ -14,7 +14,7 @@ async def visit(workspace: Workspace, listed: Listed) -> Outcome:
 
 def _age_ms(settings: Settings) -> int:
     """A little more than the lifetime: the store's clock need not be ours."""
-    return seconds_of(settings.plan_ttl) * 1_000 + TTL_MS_MIN
+    return ttl_ms(settings) + TTL_MS_MIN
 
 
 PLANS = Janitor("plans", lambda layout: layout.operational_folder(FOLDER), _age_ms, visit)

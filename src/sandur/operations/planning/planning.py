@@ -72,7 +72,7 @@ async def plan_table_scan(
     document = await current_document(workspace, identifier)
     scan = await _scan(scan_request, document.metadata)
     table_uuid = await _uuid_of(workspace, identifier)
-    now_ms = workspace.clock.now_ms()
+    now_ms, settings = workspace.clock.now_ms(), workspace.settings
     plan = Plan(
         plan_id=new_plan_id(workspace, table_uuid, request),
         table_uuid=table_uuid,
@@ -80,9 +80,9 @@ async def plan_table_scan(
         metadata_location=document.location,
         snapshot_id=scan.snapshot.snapshot_id if scan.snapshot else None,
         request=scan_request,
-        entries_per_task=workspace.settings.plan_task_files,
+        entries_per_task=settings.plan_task_files,
         created_ms=now_ms,
-        expires_ms=now_ms + ttl_ms(workspace),
+        expires_ms=now_ms + ttl_ms(settings),
     )
     # Kept before it is answered: a plan that a client knows of is there, whichever server is asked next.
     result, is_kept = await both(

@@ -13,7 +13,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import NotFound, SwapLost
 from sandur.iceberg.scan.requests import ScanRequest
 from sandur.operations.workspace import Workspace
-from sandur.settings import seconds_of
+from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
 
 FOLDER = "plans"
@@ -53,9 +53,9 @@ def new_plan_id(workspace: Workspace, table_uuid: str, request: Request) -> str:
     return hashlib.sha256(asked.encode()).hexdigest()[:32]
 
 
-def ttl_ms(workspace: Workspace) -> int:
+def ttl_ms(settings: Settings) -> int:
     """How long a plan lasts; at least as long as a client may take to ask for the next task."""
-    return max(TTL_MS_MIN, seconds_of(workspace.settings.plan_ttl) * 1_000)
+    return max(TTL_MS_MIN, seconds_of(settings.plan_ttl) * 1_000)
 
 
 async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
