@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+import fastavro
 import pytest
 
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Invalid
 from sandur.operations.planning.running import Limits
 from tests.planning.planners import INLINE, Task, plan, plan_through_tasks
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec, statistics_of
@@ -120,6 +121,66 @@ def test_a_delete_of_a_partition_counts_there_and_one_without_partition_everywhe
     assert names(tasks["plain.parquet"]) == {"pp", "ee"}
 
 
+def test_a_delete_by_equality_counts_everywhere_when_all_its_partition_fields_are_void(tmp_path: Path) -> None:
+    void = Spec(3, (("name", "void", 1000),))
+    table = MadeTable(tmp_path, [BY_NAME, void])
+    table.add_snapshot(
+        [
+            MadeManifest(BY_NAME, [data("is", ("IS",), sequence=1)]),
+            MadeManifest(void, [data("void", (None,), sequence=1)]),
+            MadeManifest(void, [equality("e", (None,)), position("p", (None,))], content=1),
+        ]
+    )
+
+    tasks = plan(tmp_path, table.write())
+
+    assert [names(task) for task in tasks] == [{"e"}, {"e", "p"}]
+
+
+def test_a_partition_of_nan_is_one_and_zeros_of_two_signs_are_two(tmp_path: Path) -> None:
+    spec = Spec(3, (("x", "identity", 1002),))
+    table = MadeTable(tmp_path, [spec])
+    values = {"nan": float("nan"), "plus": 0.0, "minus": -0.0, "null": None}
+    files = [
+        MadeFile(f"file:///t/{name}.parquet", (x,), [{"id": 1, "x": x}], sequence_number=1)
+        for name, x in values.items()
+    ]
+    deletes = [equality(f"of-{name}", (x,)) for name, x in values.items()]
+    table.add_snapshot([MadeManifest(spec, files), MadeManifest(spec, deletes, content=1)])
+
+    tasks = plan(tmp_path, table.write())
+
+    assert [names(task) for task in tasks] == [{f"of-{name}"} for name in values]
+
+
+def test_a_delete_meets_its_partition_although_the_decimal_was_widened_in_between(tmp_path: Path) -> None:
+    spec = Spec(3, (("amount", "identity", 1002),))
+    table = MadeTable(tmp_path, [spec])
+    file = MadeFile("file:///t/a.parquet", (-5,), [{"id": 1, "amount": -5}], sequence_number=1)
+    table.add_snapshot([MadeManifest(spec, [file]), MadeManifest(spec, [equality("d", (-5,))], content=1)])
+    widen(tmp_path / "metadata" / "m1-1.avro")
+    path = Path(table.write())
+    path.write_text(path.read_text().replace("decimal(9, 2)", "decimal(20, 2)"))
+
+    (task,) = plan(tmp_path, str(path))
+
+    assert names(task) == {"d"}
+    assert task.file["partition"] == ["-0.05"]
+
+
+def widen(manifest: Path) -> None:
+    """Write a manifest as if its decimals had 20 digits and not 9, and so more bytes."""
+    with manifest.open("rb") as file:
+        reader = fastavro.reader(file)
+        records = list(reader)
+    header = {name: value for name, value in reader.metadata.items() if not name.startswith("avro.")}
+    schema = (
+        json.dumps(reader.writer_schema).replace('"size": 4', '"size": 9').replace('"precision": 9', '"precision": 20')
+    )
+    with manifest.open("wb") as file:
+        fastavro.writer(file, json.loads(schema), records, metadata=header)
+
+
 def test_a_delete_about_one_file_counts_for_no_other(tmp_path: Path) -> None:
     files = [data("a", sequence=1), data("b", sequence=1)]
 
@@ -137,6 +198,13 @@ def test_a_deletion_vector_replaces_position_deletes_and_tells_where_it_lies(tmp
 
     assert names(tasks["a.parquet"]) == {"v", "e"}
     assert names(tasks["b.parquet"]) == {"p", "e"}
+
+
+def test_two_deletion_vectors_of_one_file_are_refused(tmp_path: Path) -> None:
+    deletes = [vector("v", "a", sequence=3), vector("w", "a", sequence=2)]
+
+    with pytest.raises(Invalid, match="more than one deletion vector"):
+        planned(tmp_path, MadeManifest(PLAIN, [data("a")]), MadeManifest(PLAIN, deletes, content=1), version=3)
 
 
 def test_deletes_of_pruned_partitions_are_not_told(tmp_path: Path) -> None:

@@ -6,9 +6,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sandur.errors import Invalid
 from sandur.iceberg.expressions.arrays import Mask
+from sandur.iceberg.expressions.predicates import Column
+from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.scan.arrow import numbers
+from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.transforms import transform
 
 DATA_FILE: Final = 0
 POSITION_DELETES: Final = 1
@@ -29,7 +34,7 @@ class DeleteFile(NamedTuple):
 
 
 class DeleteIndex:
-    """All delete files of a snapshot that may matter to a scan."""
+    """All delete files of a snapshot that may matter to a scan; Invalid for two deletion vectors of one data file."""
 
     def __init__(self, groups: Iterable[tuple[Entries, Mask]]) -> None:
         self.count = 0
@@ -50,15 +55,18 @@ class DeleteIndex:
         content = columns.numbers("content").values
         formats = columns.column("file_format").to_pylist()
         named = _named_paths(entries)
+        is_unpartitioned = all(transform(field.transform).is_void for field in entries.spec.fields)
         for row, key in zip(rows, keys, strict=True):
             file = DeleteFile(entries, row, int(entries.sequence_numbers[row]))
             self.count += 1
             path = named[row]
             if content[row] == EQUALITY_DELETES:
                 # A delete that belongs to no partition holds in all of them, of every spec.
-                target = self._everywhere if not entries.spec.fields else self._equalities.setdefault(key, [])
+                target = self._everywhere if is_unpartitioned else self._equalities.setdefault(key, [])
                 target.append(file)
             elif path is not None and formats[row].lower() == "puffin":
+                if path in self._vectors:
+                    raise Invalid(f"data file {path}: it has more than one deletion vector")
                 self._vectors[path] = file
             elif path is not None:
                 self._by_path.setdefault(path, []).append(file)
@@ -99,12 +107,23 @@ def partition_keys(entries: Entries, rows: Sequence[int]) -> list[PartitionKey]:
     spec_id = entries.spec.spec_id or 0
     if not entries.spec.fields:
         return [(spec_id, ())] * len(rows)
-    names = [f"partition.{field.field_id or 0}" for field in entries.spec.fields]
-    columns = [
-        _taken(entries.columns.column(name), rows) if entries.columns.has(name) else [None] * len(rows)
-        for name in names
-    ]
+    columns = [_keys(entries, field.field_id or 0, rows) for field in entries.spec.fields]
     return [(spec_id, values) for values in zip(*columns, strict=True)]
+
+
+def _keys(entries: Entries, field_id: int, rows: Sequence[int]) -> list[Any]:
+    """The values of one partition field, which are equal where the values are, however each manifest spells them."""
+    name, kind = f"{PARTITION}{field_id}", entries.types.get(field_id)
+    if not entries.columns.has(name):
+        return [None] * len(rows)
+    if kind is None:
+        return _taken(entries.columns.column(name), rows)
+    found = entries.partition_values(Column(field_id, name, kind, kind))
+    values, valid = found.values[rows], found.valid[rows]
+    if kind.name in FLOATS:
+        # By their bits: a partition of NaN is one, and zeros of different signs are two.
+        values = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return [value if is_there else None for value, is_there in zip(values.tolist(), valid.tolist(), strict=True)]
 
 
 def _taken(column: pa.Array, rows: Sequence[int]) -> list[Any]:
