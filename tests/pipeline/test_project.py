@@ -7,13 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
+from sandur.delta.requests import Change
 from sandur.operations.commit_table import commit_table
+from sandur.operations.delta.commit import update_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import update_namespace_properties
 from sandur.operations.rename import rename
 from sandur.pipeline.jobs.project import PROJECT
 from tests.operations.asking import append, commit
+from tests.operations.delta_asking import create_managed
 from tests.pipeline.test_compact import system_table
 from tests.pipeline.test_metadata_rows import NESTED
 from tests.pipeline.world import NAMESPACE, World, called
@@ -29,12 +32,13 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     world.make("customers")
     world.make("forgotten")
     hidden = world.make("hidden")
+    delta = world.wait(create_managed(world.workspace, called("versions")))
 
     first = world.run(spark, PROJECT)
 
-    assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (4, 0)
+    assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (5, 0)
     tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
-    assert tables.keys() == {"orders", "customers", "forgotten", "hidden"}
+    assert tables.keys() == {"orders", "customers", "forgotten", "hidden", "versions"}
     assert (tables["orders"]["uuid"], tables["orders"]["snapshot_id"]) == (made.table_uuid, 1)
     paths = {row["path"]: row["field_id"] for row in system_table(world, "columns") if row["name"] == "orders"}
     assert paths["places.element.x"] not in {paths["id"], paths["places"]}
@@ -56,13 +60,17 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     world.wait(
         update_namespace_properties(world.workspace, NAMESPACE, updates=more, removals=(), request=world.request())
     )
+    noted = Change(asserted_uuid=delta.uuid, set_properties={"noted": "yes"})
+    world.wait(update_table(world.workspace, called("versions"), noted, world.request()))
     world.settle()
     world.damage(world.layout.pointer(hidden.table_uuid))
     before = changes(world)
     second = world.run(spark, PROJECT)
 
-    assert second.counts["metadata_files_read"] == 1
-    assert {row["name"] for row in of_users(system_table(world, "tables"))} == {"orders", "people", "hidden"}
+    assert second.counts["metadata_files_read"] == 2
+    tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
+    assert tables.keys() == {"orders", "people", "hidden", "versions"}
+    assert '"noted":"yes"' in tables["versions"]["properties_json"]
     assert (second.counts["names_unreadable"], second.counts["tables_in_doubt"]) == (1, 1)
     assert [warning.partition(":")[0] for warning in second.warnings] == ["main.sales.hidden"]
     schemas = [row for row in system_table(world, "schema_history") if row["name"] == "orders"]

@@ -147,12 +147,15 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": file, **more}
 
     before = [named("a", "a", "1"), named("b", "b", "1"), named("c", "c", "1"), named("d", "d", "1", problem="bad")]
+    before += [named("g", "g", "1", etag="old"), named("h", "h", "1", etag="old", problem="bad")]
     now = [
         named("a", "a", "1"),
         named("b", "bb", "1"),
         named("d", "d", "1"),
         named("e", "e", "2"),
         named("f", "f", None),
+        named("g", "g", "1", etag="new"),
+        named("h", "h", "1", etag="new"),
     ]
     current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NOBODY)
 
@@ -167,8 +170,10 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
         "d": "same",
         "e": "created",
         "f": "created",
+        "g": "changed",
+        "h": "changed",
     }
-    assert {uuid for uuid, row in told.items() if row["is_unread"]} == {"e"}
+    assert {uuid for uuid, row in told.items() if row["is_unread"]} == {"e", "g", "h"}
     assert {uuid for uuid, row in told.items() if row["is_retried"]} == {"d"}
     assert {(row["id"], row["change"], row["name"], row["previous_name"]) for row in rows_of(changes.toArrow())} == {
         ("b", "renamed", "bb", "b"),

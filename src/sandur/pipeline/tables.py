@@ -153,10 +153,14 @@ NAMES: Final = shape(
     committed_at timestamptz
     metadata_version long
     problem string
+    etag string
     """,
     key="catalog namespace name",
 )
-"""What `sandur_names` yields: every name, and what a reader finds under it."""
+"""What `sandur_names` yields: every name, and what a reader finds under it.
+
+`etag` is another one whenever what the catalog keeps of a Delta table changes, be it with a commit or without.
+"""
 
 POINTERS: Final = shape(
     "pointers",
@@ -299,6 +303,7 @@ TABLES: Final = shape(
     size_bytes long
     properties_json string
     problem string
+    etag string
     """,
     key="catalog namespace name",
 )

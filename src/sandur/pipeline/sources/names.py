@@ -136,6 +136,7 @@ def _delta(table: DeltaTable) -> Row:
         "metadata_location": delta_file(table.location, table.last_version) if is_delta else None,
         "committed_at": table.last_commit_ms or table.created_ms,
         "metadata_version": table.last_version,
+        "etag": table.etag or None,
     }
 
 

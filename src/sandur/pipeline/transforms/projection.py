@@ -10,7 +10,8 @@ from sandur.pipeline.tables import TABLES, Shape
 
 NAMES: Final = ("catalog", "namespace", "name")
 _OF_HEAD: Final = ("metadata_location", "metadata_version", "commit_key", "snapshot_id")
-OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD)
+_OF_FILE: Final = ("metadata_location", "etag")
+OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD, "etag")
 """What names tell of a table, without its metadata file."""
 
 CREATED: Final = "created"
@@ -44,15 +45,15 @@ def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> D
 def compared(current: DataFrame, before: DataFrame) -> DataFrame:
     """Every table that is or was, once: as it is now, as it `was_…`, and which `change` made it so.
 
-    `is_unread`: its metadata file is another than the one that was read before. `is_retried`: it is the same file,
-    which could not be read then. What was dropped has nothing but its `uuid` and what it was. Names that cannot be read
-    are told beside the tables.
+    `is_unread`: its metadata file is another than the one that was read before, or what the catalog keeps of a Delta
+    table is. `is_retried`: it is the same, which could not be read then. What was dropped has nothing but its `uuid`
+    and what it was. Names that cannot be read are told beside the tables.
     """
     told = [name for name in OF_NAME if name != "uuid"]
     was = before.select("uuid", *(F.col(name).alias(f"was_{name}") for name in (*told, "problem")), _true("was_there"))
     both = current.withColumn("is_there", F.lit(True)).join(was, on="uuid", how="full")  # noqa: FBT003 - as Spark has it
     has_file = F.col("metadata_location").isNotNull()
-    is_same_file = F.col("was_there").isNotNull() & _is_as_before("metadata_location")
+    is_same_file = F.col("was_there").isNotNull() & _are_as_before(_OF_FILE)
     change = (
         F.when(F.col("name_problem").isNotNull(), UNREADABLE)
         .when(F.col("was_there").isNull(), CREATED)
