@@ -1,9 +1,13 @@
 """Tables that others made get names in the catalog, wherever they lie, and nothing of theirs is touched."""
 
+import gzip
+import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
@@ -49,14 +53,37 @@ def _delta(folder: Path) -> None:
     write_deltalake(str(folder), rows, mode="append")
 
 
+def _broken(folder: Path) -> list[str]:
+    """Folders that look like tables, each with one file that cannot be read; which it is."""
+    checkpoint = io.BytesIO()
+    pq.write_table(pa.table({"add": [1]}), checkpoint)
+    first, described = f"_delta_log/{0:020d}", '{"metaData": {"id": %s, "schemaString": %s}}'
+    files = [
+        ("metadata/v1.metadata.json", b"{"),
+        ("metadata/v1.metadata.json.gz", gzip.compress(b'{"format-version": 2}')[:-9]),
+        ("metadata/v1.gz.metadata.json", b"\x1f\x8b"),
+        (f"{first}.json", b"{"),
+        (f"{first}.json", b'{"metaData": ' + b"[" * 5_000),
+        (f"{first}.json", (described % (5, '"{}"')).encode()),
+        (f"{first}.json", (described % ('"x"', "7")).encode()),
+        (f"{first}.json", (described % ('"x"', json.dumps('{"fields": ["a"]}'))).encode()),
+        (f"{first}.checkpoint.parquet", b"PAR1"),
+        (f"{first}.checkpoint.parquet", checkpoint.getvalue()),
+    ]
+    for number, (file, data) in enumerate(files):
+        path = folder / str(number) / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+    return [file for file, _ in files]
+
+
 def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
     ours: World, others: World, lake: Path, spark: SparkSession
 ) -> None:
     made = others.make("orders")
     others.commits("orders", 2)
     _delta(lake / "finance.db" / "sums")
-    (lake / "broken" / "t" / "metadata").mkdir(parents=True)
-    (lake / "broken" / "t" / "metadata" / "v1.metadata.json").write_text("{")
+    broken = _broken(lake / "broken")
     before = _files(lake)
     arguments = {"location": str(lake)}
 
@@ -65,12 +92,14 @@ def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
     done = ours.run(spark, IMPORT, arguments=arguments)
     again = ours.run(spark, IMPORT, arguments=arguments)
 
-    found = {"found_iceberg": 2, "found_delta": 1, "known": 0, "new": 2, "conflicts": 0, "unreadable": 1}
+    iceberg = sum(file.startswith("metadata/") for file in broken)
+    found = {"found_iceberg": 1 + iceberg, "found_delta": 1 + len(broken) - iceberg, "known": 0, "new": 2}
+    found |= {"conflicts": 0, "unreadable": len(broken)}
     assert dry.counts == found
     assert nothing is None
     assert done.counts == {**found, "registered": 2}
     assert again.counts == {**found, "known": 2, "new": 0, "registered": 0}
-    assert "broken/t" in done.warnings[0]
+    assert all(f"/broken/{number}: " in warning for number, warning in enumerate(done.warnings))
     assert _files(lake) == before
     sums = ours.wait(load_delta_table(ours.workspace, Identifier("main", ("finance",), "sums")))
     assert b'"region"' in bytes(sums.columns)

@@ -1,6 +1,5 @@
 """Finding tables below a location: every folder with Iceberg metadata or a Delta log, and what its newest file says."""
 
-import gzip
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,18 @@ _ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]
 _DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
 _SEEN: Final = "format string, folder string, file string, number long, modified_ms long"
 _FOUND: Final = "format string, folder string, file string, uuid string, columns string, problem string"
+
+
+class _Described(msgspec.Struct, frozen=True, rename="camel"):
+    """What is read of a `metaData` in a Delta log."""
+
+    schema_string: str
+    id: str | None = None
+    partition_columns: tuple[str, ...] | None = None
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    fields: tuple[dict[str, Any], ...]
 
 
 def newest_files(spark: SparkSession, options: Mapping[str, str], location: str) -> DataFrame:
@@ -95,9 +106,9 @@ def place_of(location: str, folder: str) -> str:
 def _inspect_iceberg(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
     location = f"{place}/metadata/{file}"
     data = _read(open_store, location)
-    plain = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-    metadata = decode_foreign_table_metadata(plain, metadata_location=location)
-    return metadata.table_uuid, None
+    if data is None:
+        raise NotFound(f"file {location}: is not there", subject="file")
+    return decode_foreign_table_metadata(data, metadata_location=location).table_uuid, None
 
 
 def _inspect_delta(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
@@ -105,45 +116,53 @@ def _inspect_delta(open_store: OpenStore, place: str, file: str) -> tuple[str | 
     for number in range(int(file[:20]), max(-1, int(file[:20]) - LOG_FILES_MAX), -1):
         described = _described(open_store, f"{place}/_delta_log/{number:020d}")
         if described is not None:
-            return described.get("id"), _columns(described)
+            return described.id, _columns(described)
     raise Invalid(f"table {place}: its log does not say what columns it has")
 
 
-def _described(open_store: OpenStore, stem: str) -> dict[str, Any] | None:
+def _described(open_store: OpenStore, stem: str) -> _Described | None:
     """The `metaData` of one version, from its checkpoint or its commit; None when neither says anything."""
-    locations = open_store.workspace.locations
-    checkpoint = open_store.wait(locations.read(f"{stem}.checkpoint.parquet"))
+    checkpoint = _read(open_store, f"{stem}.checkpoint.parquet")
     if checkpoint is not None:
-        rows = pq.read_table(io.BytesIO(checkpoint), columns=["metaData"]).column("metaData").to_pylist()
-        return next((_plain(row) for row in rows if row), None)
-    commit = open_store.wait(locations.read(f"{stem}.json"))
+        return _first_described(_in_checkpoint(checkpoint, stem), stem)
+    commit = _read(open_store, f"{stem}.json")
     if commit is None:
         raise NotFound(f"file {stem}.json: is not there", subject="file")
     try:
         actions = [msgspec.json.decode(line, type=dict[str, Any]) for line in commit.splitlines() if line.strip()]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"file {stem}.json: is not a commit of Delta: {error}") from error
-    return next((action["metaData"] for action in actions if isinstance(action.get("metaData"), dict)), None)
+    return _first_described([action.get("metaData") for action in actions], stem)
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None}
-
-
-def _columns(described: Mapping[str, Any]) -> str:
+def _in_checkpoint(data: bytes, stem: str) -> Sequence[object]:
     try:
-        schema = msgspec.json.decode(described["schemaString"], type=dict[str, Any])
-        columns = tuple(column_of(field, position) for position, field in enumerate(schema["fields"]))
-        return bytes(encoded(partitioned(columns, described.get("partitionColumns") or ()))).decode()
-    except (KeyError, TypeError, msgspec.DecodeError) as error:
+        rows = pq.read_table(io.BytesIO(data), columns=["metaData"]).column("metaData").to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Invalid(f"file {stem}.checkpoint.parquet: is not a checkpoint of Delta: {error}") from error
+    return [{name: value for name, value in row.items() if value is not None} if row else None for row in rows]
+
+
+def _first_described(found: Sequence[object], stem: str) -> _Described | None:
+    try:
+        return next((msgspec.convert(one, _Described) for one in found if one is not None), None)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"version {stem}: its metaData cannot be read: {error}") from error
+
+
+def _columns(described: _Described) -> str:
+    try:
+        fields = msgspec.json.decode(described.schema_string, type=_Fields).fields
+        columns = tuple(column_of(field, position) for position, field in enumerate(fields))
+        return bytes(encoded(partitioned(columns, described.partition_columns or ()))).decode()
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.DecodeError) as error:
         raise Invalid(f"metaData of a Delta table: it has no schema that can be read: {error}") from error
 
 
-def _read(open_store: OpenStore, location: str) -> bytes:
+def _read(open_store: OpenStore, location: str) -> bytes | None:
+    """A file; None when there is none."""
     data = open_store.wait(open_store.workspace.locations.read(location))
-    if data is None:
-        raise NotFound(f"file {location}: is not there", subject="file")
-    if len(data) > FILE_BYTES_MAX:
+    if data is not None and len(data) > FILE_BYTES_MAX:
         raise Invalid(f"file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
     return data
 
