@@ -4,6 +4,7 @@ In Python a boolean is a bool; int, long, date, time and all timestamps are ints
 float and double are floats; a decimal is its unscaled int; a string is a str; uuid, fixed and binary are bytes.
 """
 
+import math
 import re
 import struct
 from datetime import UTC, date, datetime, time, timedelta
@@ -39,7 +40,7 @@ _HEX: Final = re.compile(r"([0-9a-fA-F]{2})*\Z")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 _EXACT: Final = Context(prec=200)
 _DECIMAL_DIGITS_MAX: Final = 100
-_LE: Final = {"int": "<i", "date": "<i", "float": "<f", "double": "<d"}
+_HIGHEST: Final = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
 
 
 class Found(NamedTuple):
@@ -104,10 +105,11 @@ def _decimal_literal(column: Primitive, given: Json) -> Found | None:
     if len(number.as_tuple().digits) > _DECIMAL_DIGITS_MAX:
         return None
     scaled = _EXACT.scaleb(number, column.scale)
-    below = int(scaled // 1) if scaled >= 0 else -int(-scaled // 1)
-    if scaled == below:
-        return Found(below)
-    return Found(below, 1) if scaled > below else Found(below, -1)
+    highest = 10**column.precision - 1
+    nearest = max(-highest, min(int(scaled), highest))
+    if scaled == nearest:
+        return Found(nearest)
+    return Found(nearest, 1 if scaled > nearest else -1)
 
 
 def _float_literal(name: str, given: Json) -> Found | None:
@@ -118,9 +120,15 @@ def _float_literal(name: str, given: Json) -> Found | None:
         return None
     try:
         number = float(given)
-        return Found(struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number)
+        number = struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number
     except OverflowError:
-        return Found(float("inf") if given > 0 else float("-inf"))
+        number = math.inf if given > 0 else -math.inf
+    # JSON has no word for infinity, which is all that lies beyond the highest number.
+    return (
+        Found(number)
+        if math.isfinite(number)
+        else Found(math.copysign(_HIGHEST[name], number), 1 if number > 0 else -1)
+    )
 
 
 def _integer_literal(name: str, given: Json, *, nanos: bool) -> Found | None:
