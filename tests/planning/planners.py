@@ -1,6 +1,7 @@
 """Our planner over a table in a folder, as a function."""
 
 import asyncio
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def scan_request(**said: Any) -> ScanRequest:
 
 def tasks_in(body: bytes) -> list[Task]:
     """The tasks in the fields of an answer."""
-    answer = msgspec.json.decode(b"{" + body + b"}")
+    answer = json.loads(b"{" + body + b"}")
     deletes = [file["file-path"] for file in answer.get("delete-files", [])]
     return [
         Task(

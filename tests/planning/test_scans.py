@@ -292,6 +292,26 @@ def test_the_lowest_number_is_found_although_its_partition_is_among_the_highest(
     assert plan(tmp_path, table.write(), filter={"type": "gt", "term": "id", "value": 0}) == []
 
 
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, float("inf"), float("-inf")])
+def test_a_partition_of_any_number_is_told_as_that_number(tmp_path: Path, value: float) -> None:
+    (task,) = plan_of_partition(tmp_path, value)
+
+    assert repr(task.file["partition"]) == repr([value])
+
+
+def test_a_partition_of_nan_is_not_told_as_null(tmp_path: Path) -> None:
+    (task,) = plan_of_partition(tmp_path, float("nan"))
+
+    assert task.file["partition"] == ["NaN"]
+
+
+def plan_of_partition(folder: Path, value: float) -> list[Task]:
+    spec = Spec(3, (("x", "identity", 1002),))
+    table = MadeTable(folder, [spec])
+    table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", (value,), [{"id": 1, "x": value}])])])
+    return plan(folder, table.write())
+
+
 def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
     gone = MadeFile("file:///t/gone.parquet", (), [{"id": 1}], status=2)
     empty = MadeFile("file:///t/empty.parquet", (), record_count=0, has_stats=False)

@@ -1,5 +1,6 @@
 """File scan tasks as clients get them: JSON with everything that reading a file takes, written column by column."""
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -166,8 +167,20 @@ def _partition_texts(column: pa.Array, kind: Primitive | None) -> Part:
     return or_null(texts_of(words).take(encoded.indices))
 
 
-@lru_cache(maxsize=_PARTITIONS_SPELLED, typed=True)
 def _partition_text(kind: Primitive | None, value: Value) -> str:
+    # Zeros of both signs would share a place in the cache.
+    return _float_text(value) if isinstance(value, float) else _other_text(kind, value)
+
+
+def _float_text(value: float) -> str:
+    """A number as JSON. Infinity is one that all clients read as such; for NaN there is only Java's word."""
+    if math.isnan(value):
+        return '"NaN"'
+    return encode(value).decode() if math.isfinite(value) else str(value).replace("inf", "1e999")
+
+
+@lru_cache(maxsize=_PARTITIONS_SPELLED, typed=True)
+def _other_text(kind: Primitive | None, value: Value) -> str:
     return encode(_partition_value(kind, value)).decode()
 
 
