@@ -70,6 +70,13 @@ class JavaPlanner:
         schema = table.schema()
         return table.newScan().filter(parser.fromJson(json.dumps(filter_json), schema))
 
+    def selecting(self, scan: Any, *columns: str) -> Any:
+        """The scan, of these columns only."""
+        names = self._gateway.jvm.java.util.ArrayList()
+        for column in columns:
+            names.add(column)
+        return scan.select(names)
+
     def plan(self, metadata_path: str, filter_json: Any) -> list[JavaTask]:
         """Every task of a scan."""
         tasks = self.scan(self.table(metadata_path), filter_json).planFiles()

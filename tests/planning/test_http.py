@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import NotIn
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
@@ -218,6 +219,26 @@ def test_what_is_nested_without_end_is_a_bad_request(server: ServerProcess, part
         for operation in ("plan", "tasks"):
             answer = httpx.post(f"{url}/{operation}", content=body, verify=CONTEXT)
             assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+
+
+def test_pyiceberg_follows_tasks_that_lead_to_others(tmp_path: Path) -> None:
+    """A filter of 3 MB leaves room for five files in an answer."""
+    long = NotIn("name", {f"{number:06d}" + "x" * 300 for number in range(10_000)})
+    with server_process(tmp_path, fsync="never", plan_wait="PT2M") as running:
+        rows = pa.table({"name": [f"n{number}" for number in range(12)]})
+        with load_catalog("plain", type="rest", uri=running.url) as catalog:
+            catalog.create_namespace("scans")
+            table = catalog.create_table("scans.t", schema=rows.schema)
+            with table.update_spec() as update:
+                update.add_field("name", IdentityTransform(), "part")
+            table.append(rows)
+        with load_catalog("served", type="rest", uri=running.url, **{"scan-planning-mode": "server"}) as served:
+            found = [task.file.file_path for task in served.load_table("scans.t").scan(row_filter=long).plan_files()]
+        metrics = httpx.get(f"{running.url}/metrics", verify=CONTEXT).text
+
+    assert len(found) == len(set(found)) == 12
+    counted = [line for line in metrics.splitlines() if line.startswith("sandur_request_seconds_count")]
+    assert [line.split()[-1] for line in counted if 'operation="fetchScanTasks"' in line] == ["3.0"]
 
 
 def until_completed(server: ServerProcess, plan_id: str) -> Iterator[dict[str, Any]]:

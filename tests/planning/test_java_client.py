@@ -62,3 +62,38 @@ def test_java_gets_all_files_whatever_form_the_plan_has(
     assert 'operation="planTableScan"' in metrics
     assert ('operation="fetchScanTasks"' in metrics) == ("plan_task_files" in settings)
     assert ('operation="fetchPlanningResult"' in metrics) == ("plan_wait" in settings)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+def test_java_follows_tasks_that_lead_to_others_and_reads_branches_and_tags(tmp_path: Path, java: JavaPlanner) -> None:
+    """A filter of 3 MB leaves room for five files in an answer."""
+    long = {"type": "not-in", "term": "name", "values": [f"{number:06d}" + "x" * 300 for number in range(10_000)]}
+    with server_process(tmp_path, fsync="never", plan_wait="PT5M") as server:
+        catalog = load_catalog("plain", type="rest", uri=server.url)
+        catalog.create_namespace("ns")
+        rows = pa.table({"name": [f"n{number}" for number in range(FILES)]})
+        table = catalog.create_table("ns.t", schema=rows.schema)
+        with table.update_spec() as update:
+            update.add_field("name", IdentityTransform(), "part")
+        table.append(rows.slice(0, 5))
+        first = table.current_snapshot()
+        assert first is not None
+        table.append(rows.slice(5))
+        table.manage_snapshots().create_tag(first.snapshot_id, "begun").create_branch(
+            first.snapshot_id, "other"
+        ).commit()
+        table.append(rows.slice(0, 1), branch="other")
+        catalog.close()
+
+        served = java.served_table(server.url, "ns", "t")
+        followed = java.count(java.scan(served, long))
+        metrics = httpx.get(f"{server.url}/metrics").text
+        by_ref = [java.count(served.newScan().useRef(ref)) for ref in ("main", "begun", "other")]
+        column = java.count(java.selecting(served.newScan(), "name"))
+
+    assert followed == FILES
+    counted = [line for line in metrics.splitlines() if line.startswith("sandur_request_seconds_count")]
+    assert [line.split()[-1] for line in counted if 'operation="fetchScanTasks"' in line] == ["3.0"]
+    assert by_ref == [FILES, 5, 6]
+    assert column == FILES
