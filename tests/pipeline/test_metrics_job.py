@@ -3,21 +3,13 @@
 import json
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
-from sandur.clock import SystemClock
 from sandur.operations.metrics import report_metrics
 from sandur.pipeline.jobs.metrics import METRICS
-from sandur.pipeline.report_rows import REPORTS
-from sandur.pipeline.tables import TABLE_METRICS
-from sandur.pipeline.transforms.reports import statistics
 from sandur.storage.object_store import ABSENT
-from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.test_report_rows import counter, timer
 from tests.pipeline.world import World, called
-
-DAY_MS = 86_400_000
 
 
 def _scan(world: World, name: str, files: int) -> None:
@@ -65,23 +57,26 @@ def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_rep
 
     for listed in world.listed(world.layout.operational_folder("metrics")):
         world.remove(listed.key)
-    much_later = FixedClock(SystemClock().now_ms() + 40 * DAY_MS)
-    world.run(spark, METRICS, clock=much_later)
+    world.run(spark, METRICS)
     assert {row["name"]: row for row in world.dataset(spark, "table_metrics")} == rows
 
 
-@pytest.mark.slow
-def test_days_of_which_reports_may_be_gone_stay_as_they_were(spark: SparkSession) -> None:
-    columns = [field.name for field in TABLE_METRICS.spark_schema.fields]
-    numbers = [name for name in columns if TABLE_METRICS.spark_schema[name].dataType.typeName() == "long"]
+def test_a_day_of_which_reports_are_gone_stays_as_it_was(world: World, spark: SparkSession) -> None:
+    """Whatever the settings say now, or said on a server, about how long they are kept."""
+    world.make("t")
+    for files in (3, 4):
+        _scan(world, "t", files)
+    world.run(spark, METRICS)
+    first, *_ = world.listed(world.layout.operational_folder("metrics"))
+    world.remove(first.key)
 
-    def published(day: str, scans: int) -> dict[str, Any]:
-        texts = {"table_uuid": "u", "day": day, "catalog": "main", "namespace": "a", "name": "t"}
-        return {**texts, **dict.fromkeys(numbers, 0), "scans": scans, "last_reported_at": None}
+    fewer = world.run(spark, METRICS)
+    rows = world.dataset(spark, "table_metrics")
+    for files in (5, 6):
+        _scan(world, "t", files)
+    world.run(spark, METRICS)
+    more = world.dataset(spark, "table_metrics")
 
-    before = spark.createDataFrame([published("2026-01-01", 5), published("2026-02-01", 9)], TABLE_METRICS.spark_schema)
-    none = spark.createDataFrame([], REPORTS.spark_schema)
-
-    kept = statistics(none, before, first_day="2026-02-01").collect()
-
-    assert [(row.day, row.scans) for row in kept] == [("2026-01-01", 5)]
+    assert fewer.manifest is None
+    assert [(row["scans"], row["scanned_files"]) for row in rows] == [(2, 7)]
+    assert [(row["scans"], row["scanned_files"]) for row in more] == [(3, 15)]

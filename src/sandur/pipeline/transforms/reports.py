@@ -45,11 +45,18 @@ def by_table_and_day(reports: DataFrame) -> DataFrame:
     return grouped.select(*TABLE_METRICS.column_names)
 
 
-def statistics(reports: DataFrame, before: DataFrame, *, first_day: str) -> DataFrame:
-    """The statistics of all days: from `first_day` on made of the reports, which are all there; before, as it was."""
-    is_settled = F.col("day") < F.lit(first_day)
-    fresh = by_table_and_day(reports).where(~is_settled)
-    return before.where(is_settled).unionByName(fresh).select(*TABLE_METRICS.column_names)
+def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
+    """The statistics of all days, one row for each table and day: of what was published and what the reports say now,
+    the one that counts more reports.
+
+    Reports of a day only come until they are collected, so that the one that counts less is made of what is left.
+    """
+    every = (
+        by_table_and_day(reports).withColumn("is_fresh", F.lit(1)).unionByName(before.withColumn("is_fresh", F.lit(0)))
+    )
+    counted = F.col("scans") + F.col("commits") + F.col("other_reports")
+    whole = F.max_by(F.struct(*TABLE_METRICS.column_names), F.struct(counted, F.col("is_fresh"))).alias("whole")
+    return every.groupBy("table_uuid", "day").agg(whole).select("whole.*").select(*TABLE_METRICS.column_names)
 
 
 def _times(kind: str) -> Column:
