@@ -91,8 +91,10 @@ def test_a_turn_is_not_due_before_its_time_except_for_whoever_insists(world: Wor
     with pytest.raises(Busy), Turn(world.settings, world.layout, clock=clock, if_due=True):
         pytest.fail("none is due")
     with Turn(world.settings, world.layout, clock=clock, pause_ms=60_000):
-        clock.advance(60_000)
-    clock.advance(60_000)
+        clock.advance(59_999)
+    with pytest.raises(Busy), Turn(world.settings, world.layout, clock=clock, if_due=True):
+        pytest.fail("an interval has not passed since the last one began")
+    clock.advance(1)
     with Turn(world.settings, world.layout, clock=clock, if_due=True) as due:
         assert due.fence == 3
 

@@ -25,7 +25,7 @@ ALL: Final = "all"
 NOT_IN_ALL: Final = ("import",)
 """Jobs that somebody has to tell what to do."""
 
-CHECKS_PER_INTERVAL: Final = 4
+CHECKS_PER_INTERVAL: Final = 12
 PARTS_PER_CORE: Final = 2
 REASON_CHARACTERS_MAX: Final = 500
 _ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
@@ -105,7 +105,10 @@ class Runs:
             return self._run(jobs, turn, on_report, is_alone=name != ALL)
 
     def run_every(self, seconds: int, *, on_report: OnReport, turns_max: int | None = None) -> None:
-        """All jobs every so many seconds, whoever of those that run on this store takes the turn."""
+        """All jobs every so many seconds, whoever of those that run on this store takes the turn.
+
+        A turn begins as long after the one before began, or at most an eighth of that later; or right after its end.
+        """
         turns = 0
         while turns_max is None or turns < turns_max:
             turns += 1

@@ -20,7 +20,7 @@ class Turn:
 
     Only the publishing swaps decide what counts; the turn keeps two runs from doing the same work twice, and makes one
     that was taken for dead stop before it publishes or deletes anything more. Busy when it is somebody else's turn, or
-    when none is due and `if_due` asks for that.
+    when none is due and `if_due` asks for that: the next one is due `pause_ms` after this one began.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class Turn:
         self._lease = Lease(self._open_store.workspace, KIND)
         self._if_due = if_due
         self._pause_ms = pause_ms
+        self._began_ms = 0
         self._is_lost = False
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -48,6 +49,7 @@ class Turn:
         if not is_ours:
             self._open_store.close()
             raise Busy("the pipeline: another run is at it, or none is due yet")
+        self._began_ms = self._open_store.clock.now_ms()
         self._keeper.start()
         return self
 
@@ -56,8 +58,7 @@ class Turn:
         self._keeper.join()
         try:
             if not self._is_lost:
-                due_ms = self._open_store.clock.now_ms() + self._pause_ms
-                self._open_store.wait(self._lease.release({}, due_ms=due_ms))
+                self._open_store.wait(self._lease.release({}, due_ms=self._began_ms + self._pause_ms))
         finally:
             self._open_store.close()
 
