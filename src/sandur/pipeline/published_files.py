@@ -15,6 +15,8 @@ from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import ABSENT, ObjectStore, get_many
 
 ROWS_PER_FILE_MAX: Final = 200_000
+BYTES_PER_FILE_MAX: Final = 64 << 20
+"""So much a task holds of one dataset before it writes it: a schema or a summary may be of any length."""
 SMALL_BYTES_MAX: Final = 32 << 20
 """So much the driver reads by itself: to hand it to executors takes longer."""
 FILES_AT_ONCE: Final = 8
@@ -48,13 +50,15 @@ class FileWriter:
         self._shape = shape
         self._gathered: list[pa.RecordBatch] = []
         self._rows = 0
+        self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take some rows more; what was written for it is yielded."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._rows += batch.num_rows
-        if self._rows >= ROWS_PER_FILE_MAX:
+            self._bytes += batch.nbytes
+        if self._rows >= ROWS_PER_FILE_MAX or self._bytes >= BYTES_PER_FILE_MAX:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -62,7 +66,7 @@ class FileWriter:
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered).cast(self._shape.arrow_schema)
-        self._gathered, self._rows = [], 0
+        self._gathered, self._rows, self._bytes = [], 0, 0
         data = parquet_of(table)
         nonce = self._open_store.clock.new_uuid()
         key = self._open_store.layout.core_snapshot(self._attempt, f"{self._shape.name}-{nonce}.parquet")

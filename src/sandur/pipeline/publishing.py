@@ -33,6 +33,8 @@ from sandur.storage.object_store import ABSENT
 
 MANIFEST: Final = "manifest.json"
 FILES_MAX: Final = 64
+FULL_FILE_BYTES: Final = 4 << 20
+"""What is left of a file that was full by its bytes, compressed well."""
 SWAPS_MAX: Final = 8
 MANIFESTS_MAX: Final = 100_000
 
@@ -55,8 +57,10 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether it has so many more files than its rows need that they should be written anew."""
-        return len(self.files) >= FILES_MAX + 2 * self.rows // ROWS_PER_FILE_MAX
+        """Whether it has so many more files than its rows and bytes need that they should be written anew."""
+        size_bytes = sum(file.size_bytes for file in self.files)
+        needed = max(2 * self.rows // ROWS_PER_FILE_MAX, 2 * size_bytes // FULL_FILE_BYTES)
+        return len(self.files) >= FILES_MAX + needed
 
 
 class CoreManifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,45 @@
+"""Files of what is published: of a bounded size, and not more of them than are needed."""
+
+from typing import Any
+
+import pytest
+
+from sandur.pipeline.published_files import BYTES_PER_FILE_MAX, ROWS_PER_FILE_MAX, FileWriter, PublishedFile
+from sandur.pipeline.publishing import FILES_MAX, Dataset
+from sandur.pipeline.sources.reading import batch_of
+from sandur.pipeline.tables import QUARANTINE
+from tests.pipeline.world import World
+
+
+def written(writer: FileWriter, rows: list[dict[str, Any]]) -> int:
+    """How many files were written because of some rows."""
+    return len(list(writer.add(batch_of(QUARANTINE, rows))))
+
+
+def test_a_task_writes_what_it_holds_once_it_is_much_by_rows_or_by_bytes(world: World) -> None:
+    short = {"key": "k", "problem": "corrupt", "detail": "", "size_bytes": 1}
+    long = {**short, "body": "x" * (BYTES_PER_FILE_MAX // 2)}
+    writer = FileWriter(world.open_store, "attempt", QUARANTINE)
+
+    by_bytes = [written(writer, [row]) for row in (long, long, long)]
+    rest = len(list(writer.rest()))
+    by_rows = [written(writer, [short] * count) for count in (ROWS_PER_FILE_MAX - 1, 1, 1)]
+
+    assert (by_bytes, rest, by_rows) == ([0, 1, 0], 1, [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "size_bytes", "is_scattered"),
+    [
+        (FILES_MAX - 1, 1, 1, False),
+        (FILES_MAX, 1, 1, True),
+        (2 * FILES_MAX, ROWS_PER_FILE_MAX, 1, False),
+        (2 * FILES_MAX, 1, BYTES_PER_FILE_MAX, False),
+    ],
+)
+def test_a_dataset_is_scattered_when_its_files_are_many_and_small(
+    count: int, rows: int, size_bytes: int, *, is_scattered: bool
+) -> None:
+    file = PublishedFile(key="k", rows=rows, size_bytes=size_bytes, sha256="")
+
+    assert Dataset(sequence=1, files=(file,) * count).is_scattered is is_scattered
