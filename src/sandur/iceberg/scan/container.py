@@ -116,6 +116,8 @@ _remembered_schema: Final = lru_cache(maxsize=_REMEMBERED_MAX)(_schema)
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
     """A number, and where the next one begins."""
+    if (byte := data[place]) < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+        return (byte >> 1) ^ -(byte & 1), place + 1
     found = shift = 0
     for _ in range(_VARINT_BYTES_MAX):
         byte = data[place]

@@ -7,24 +7,36 @@ Positions only grow, and whoever reads looks in the end whether all records end 
 the end may be read on the way, as if nothing but zeros came there.
 """
 
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.alike import alike, numbers_in, pattern_of
+from sandur.iceberg.scan.container import varint
 
 _CONTINUES: Final = 0x80
 _BITS: Final = 0x7F
 _BYTES_MAX: Final = 10
 _ITEMS_MAX: Final = 10_000
-PADDING: Final = bytes(_BYTES_MAX)
+_PLAIN: Final = ("int", "long", "string", "bytes")
+_PATTERNS_MAX: Final = 4
+_ALIKE_MIN: Final = 16
+_ALIKE_SHARE: Final = 4
+"""A pattern that fewer than one in so many arrays have is not worth it."""
+
+PADDING: Final = bytes(16)
 
 Schema = Any
 """A schema as Avro writes it: JSON of any form."""
 
 
 class Numbers(NamedTuple):
-    """One number per record; None for `valid` means that all of them are there."""
+    """One number per record; None for `valid` means that all of them are there.
+
+    Of the keys of a map a single number, when it is that of all records.
+    """
 
     values: Array
     valid: Mask | None = None
@@ -68,6 +80,7 @@ class Lanes:
     def __init__(self, data: bytes) -> None:
         """`data` ends with padding, so that a number may be read at any position before."""
         self.buffer = np.frombuffer(data, dtype=np.uint8)
+        self._data = data
         self._end = len(data) - len(PADDING)
 
     def read(self, schema: Schema, at: Array) -> tuple[Read, Array]:  # noqa: C901, PLR0911 - one line per type
@@ -154,6 +167,53 @@ class Lanes:
         return _spread(found, rows, len(at)), at
 
     def _array(self, items: Schema, at: Array) -> tuple[Items, Array]:
+        """Those that are laid out alike are read at once, the others element by element."""
+        steps: list[tuple[Array, Read]] = []
+        rest = np.arange(len(at))
+        after = at.copy()
+        fields = _plain_fields(items)
+        for _ in range(_PATTERNS_MAX if fields else 0):
+            if len(rest) < _ALIKE_MIN:
+                break
+            found = self._alike(items, fields, rest, at[rest])
+            if found is None:
+                break
+            some, width, left = found
+            steps += some
+            after[rest] += width
+            after[left] -= width
+            rest = left
+        if len(rest):
+            walked, after[rest] = self._walked(items, at[rest])
+            steps += [(rest[rows], read) for rows, read in walked]
+        return Items(steps, len(at)), after
+
+    def _alike(
+        self, items: Schema, fields: dict[str, str], rows: Array, at: Array
+    ) -> tuple[list[tuple[Array, Read]], int, Array] | None:
+        """What stands in the arrays that are laid out as the first one, how many bytes they take, and the others."""
+        pattern = pattern_of(self._data, int(at[0]), fields)
+        found = None if pattern is None else alike(self.buffer, at, pattern)
+        if pattern is None or found is None or len(found.rows) * _ALIKE_SHARE < len(rows):
+            return None
+        left = rows[:0]
+        if found.is_alike is not None:
+            rows, at, left = rows[found.is_alike], at[found.is_alike], rows[~found.is_alike]
+        numbers = numbers_in(found.rows, pattern)
+        steps: list[tuple[Array, Read]] = []
+        for element in pattern.elements:
+            read: dict[str, Read] = {}
+            for name, place in element.items():
+                if not place.is_number:
+                    read[name] = Spans(at + place.start, _all_of(place.width, len(at)))
+                elif place.start in numbers:
+                    read[name] = Numbers(numbers[place.start])
+                else:
+                    read[name] = Numbers(_all_of(varint(self._data, int(at[0]) + place.start)[0], 1))
+            steps.append((rows, Fields(read) if isinstance(items, dict) else read[""]))
+        return steps, pattern.width, left
+
+    def _walked(self, items: Schema, at: Array) -> tuple[list[tuple[Array, Read]], Array]:
         """Arrays come in blocks, each with its count, and end with a block of none."""
         steps: list[tuple[Array, Read]] = []
         counts, at = self.longs(at)
@@ -176,7 +236,27 @@ class Lanes:
                 steps.append((rows, found))
             counts, at[active] = self.longs(at[active])
             active, counts = active[counts != 0], counts[counts != 0]
-        return Items(steps, len(at)), at
+        return steps, at
+
+
+@lru_cache(maxsize=32)
+def _all_of(number: int, count: int) -> Array:
+    """A number for all records; not to be changed."""
+    found = np.full(count, number, dtype=np.int64)
+    found.flags.writeable = False
+    return found
+
+
+def _plain_fields(items: Schema) -> dict[str, str]:
+    """The fields of an array's elements when all are numbers and bytes; a field without a name when there is one."""
+    match items:
+        case "int" | "long":
+            return {"": items}
+        case {"type": "record", "fields": list(fields)}:
+            found = {field["name"]: field["type"] for field in fields}
+            return found if all(kind in _PLAIN for kind in found.values()) else {}
+        case _:
+            return {}
 
 
 def _spread(found: Read, rows: Array, count: int) -> Read:

@@ -16,7 +16,7 @@ from sandur.iceberg.scan.columns import ManifestColumns, field_id_of
 FORM: Final = 2
 """Changes with what is packed and how; what was packed in another form is not read."""
 
-_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 # Columns are too small to be worth handing to other threads.
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _NAME_BYTES: Final = 100

@@ -169,4 +169,4 @@ class Selecting:
             entries = self.entries(manifest, columns)
             mask = await aside(partial(entries.in_partitions, self._projected(entries)), is_long=self.scan.is_long)
             groups.append((entries, mask))
-        return await asyncio.to_thread(DeleteIndex, groups)
+        return await asyncio.to_thread(DeleteIndex, groups) if groups else DeleteIndex(())

@@ -1,0 +1,141 @@
+"""Arrays that are laid out alike in many records, read in one go instead of element by element.
+
+Files of a table mostly have statistics of the same columns, in the same order, and of as many bytes. So one record's
+array is taken for a pattern: one comparison of bytes tells which others have it, and in those every element stands
+where it stands in the pattern.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.container import varint
+
+_KEY: Final = "key"
+_NUMBERS: Final = ("int", "long")
+_BITS: Final = 0x7F
+_WORD_BYTES: Final = 8
+_VARINT_BYTES_MAX: Final = 10
+_EXACT: Final = b"\xff" * _VARINT_BYTES_MAX
+_GOES_ON: Final = b"\x80" * _VARINT_BYTES_MAX
+_ELEMENTS_MAX: Final = 10_000
+_WORDS: Final = {1: np.uint8, 2: np.uint16, 3: np.uint32, 4: np.uint32}
+_TIMES_THE_BUFFER_MAX: Final = 4
+
+
+class Place(NamedTuple):
+    """Where a value stands, counted from the array's begin: a number with its bytes, or bytes behind their length."""
+
+    start: int
+    width: int
+    is_number: bool
+
+
+class Pattern(NamedTuple):
+    """An array of one record: which of its bits have to be the same, and what stands where in each element."""
+
+    width: int
+    mask: Array
+    wanted: Array
+    elements: list[dict[str, Place]]
+
+
+class Alike(NamedTuple):
+    """The arrays that have the pattern, a row of bytes each; None when they are all that were asked about."""
+
+    rows: Array
+    is_alike: Mask | None
+
+
+def pattern_of(data: bytes, begin: int, fields: dict[str, str]) -> Pattern | None:
+    """The pattern of the array that begins there; None when it has none, or is none."""
+    try:
+        elements, bits, end = _walked(data, begin, fields)
+    except (IndexError, ValueError):
+        return None
+    if not elements:
+        return None
+    # Whole words, and at least one behind the end, so that a number may be read as a word.
+    whole = (end - begin) // _WORD_BYTES * _WORD_BYTES + 2 * _WORD_BYTES
+    mask = np.frombuffer(bits.ljust(whole, b"\x00"), dtype=np.uint8)
+    there = np.frombuffer(data[begin : begin + whole].ljust(whole, b"\x00"), dtype=np.uint8)
+    return Pattern(end - begin, mask, there & mask, elements)
+
+
+def _walked(data: bytes, begin: int, fields: dict[str, str]) -> tuple[list[dict[str, Place]], bytearray, int]:
+    """The elements of the one block that the array has, which bits make the pattern, and where it ends."""
+    count, place = varint(data, begin)
+    if count > _ELEMENTS_MAX:
+        raise ValueError("too many elements")
+    bits = bytearray(_EXACT[: place - begin])
+    kinds = [(name, kind in _NUMBERS) for name, kind in fields.items()]
+    elements: list[dict[str, Place]] = []
+    for _ in range(count):
+        element: dict[str, Place] = {}
+        for name, is_number in kinds:
+            number, after = varint(data, place)
+            bits += (_GOES_ON if is_number and name != _KEY else _EXACT)[: after - place]
+            if is_number:
+                if after - place > _WORD_BYTES:
+                    raise ValueError("a number is too long")
+                element[name] = Place(place - begin, after - place, is_number=True)
+            else:
+                if number > len(data) - after:
+                    raise ValueError("bytes are cut off")
+                element[name] = Place(after - begin, number, is_number=False)
+                bits += bytes(number)
+                after += number
+            place = after
+        elements.append(element)
+    if data[place] != 0:
+        raise ValueError("the array goes on")
+    return elements, bits + _EXACT[:1], place + 1
+
+
+def alike(buffer: Array, at: Array, pattern: Pattern) -> Alike | None:
+    """Which of the arrays that begin at these places have the pattern; None when that is too much to be asked."""
+    whole = len(pattern.mask)
+    last = len(buffer) - whole
+    if last < 0 or len(at) * whole > _TIMES_THE_BUFFER_MAX * len(buffer):
+        return None
+    pieces = np.ndarray(shape=(last + 1,), dtype=f"V{whole}", buffer=buffer, strides=(1,))
+    found = pieces[np.minimum(at, last)]
+    # Laid out flat: rows are too short to be gone through one by one.
+    bits = found.view(np.uint64) & _repeated(pattern.mask, len(at))
+    rows = found.view(np.uint8).reshape(len(at), whole)
+    if np.array_equal(bits, _repeated(pattern.wanted, len(at))) and int(at.max()) <= last:
+        return Alike(rows, None)
+    is_alike: Mask = bits.view(f"V{whole}") == pattern.wanted.view(f"V{whole}")[0]
+    is_alike &= at <= last
+    return Alike(rows[is_alike], is_alike)
+
+
+def _repeated(row: Array, times: int) -> Array:
+    return np.frombuffer(row.tobytes() * times, dtype=np.uint64)
+
+
+def numbers_in(rows: Array, pattern: Pattern) -> dict[int, Array]:
+    """The numbers of all elements, by where they stand; those of as many bytes are read together."""
+    by_width: dict[int, list[int]] = {}
+    for element in pattern.elements:
+        for name, place in element.items():
+            if place.is_number and name != _KEY:
+                by_width.setdefault(place.width, []).append(place.start)
+    found: dict[int, Array] = {}
+    for width, starts in by_width.items():
+        found |= zip(starts, _numbers(rows, starts, width), strict=True)
+    return found
+
+
+def _numbers(rows: Array, starts: list[int], width: int) -> Array:
+    """Numbers of so many bytes: seven bits of each, those of the first byte last, and the sign in the lowest bit."""
+    kind: Any = _WORDS.get(width, np.uint64)
+    words = np.empty((len(starts), len(rows)), dtype=kind)
+    for place, start in enumerate(starts):
+        words[place] = np.ndarray(len(rows), dtype=kind, buffer=rows, offset=start, strides=(rows.shape[1],))
+    values = words & kind(_BITS)
+    for byte in range(1, width):
+        values |= (words >> kind(byte)) & kind(_BITS << 7 * byte)
+    signed: Array = (values >> kind(1)).view(f"i{values.itemsize}") ^ -(values & kind(1)).view(f"i{values.itemsize}")
+    return signed

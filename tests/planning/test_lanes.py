@@ -1,0 +1,144 @@
+"""Arrays of many records read at once, beside the same arrays as they were written."""
+
+import random  # noqa: TID251 - seeded
+
+import numpy as np
+import pytest
+
+from sandur.iceberg.scan import lanes
+from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Unreadable
+
+PAIRS = {
+    "type": "array",
+    "items": {"type": "record", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}]},
+}
+BOUNDS = {
+    "type": "array",
+    "items": {"type": "record", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]},
+}
+LONGS = {"type": "array", "items": "long"}
+
+Elements = list[tuple[int, int]] | list[tuple[int, bytes]] | list[int]
+
+
+def varint(number: int) -> bytes:
+    rest = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+def encoded(elements: Elements, *, blocks: int = 1, is_sized: bool = False) -> bytes:
+    """An array in so many blocks, which may say how long they are."""
+    parts = [elements[place::blocks] for place in range(blocks)] if blocks > 1 else [elements]
+    found = b""
+    for part in parts:
+        body = b"".join(encoded_element(element) for element in part)
+        if part:
+            found += (varint(-len(part)) + varint(len(body)) if is_sized else varint(len(part))) + body
+    return found + b"\x00"
+
+
+def encoded_element(element: int | tuple[int, int] | tuple[int, bytes]) -> bytes:
+    if isinstance(element, int):
+        return varint(element)
+    key, value = element
+    return varint(key) + (varint(value) if isinstance(value, int) else varint(len(value)) + value)
+
+
+def read_back(schema: object, arrays: list[bytes]) -> list[list[object]]:
+    """What is read of every array, by the order of its elements."""
+    data = b"".join(arrays)
+    starts = np.cumsum([0, *map(len, arrays)])
+    read, after = Lanes(data + PADDING).read(schema, starts[:-1])
+    assert after.tolist() == starts[1:].tolist()
+    assert isinstance(read, Items)
+    found: list[list[object]] = [[] for _ in arrays]
+    for rows, step in read.steps:
+        for place, row in enumerate(rows.tolist()):
+            found[row].append(element_of(data, step, place))
+    return found
+
+
+def element_of(data: bytes, step: object, place: int) -> object:
+    match step:
+        case Numbers(values=values):
+            return int(values[place if len(values) > 1 else 0])
+        case Spans(starts=starts, lengths=lengths):
+            return data[starts[place] : starts[place] + lengths[place]]
+        case Fields(fields=fields):
+            return element_of(data, fields["key"], place), element_of(data, fields["value"], place)
+        case _:
+            raise AssertionError(step)
+
+
+def number(chance: random.Random, width: int) -> int:
+    """A number of so many bytes, of either sign."""
+    lowest = 0 if width == 1 else 1 << (7 * width - 8)
+    found = chance.randrange(lowest, 1 << (7 * width - 1))
+    return found if chance.random() < 0.5 else -found - 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_arrays_of_a_few_layouts_are_read_as_they_were_written(seed: int) -> None:
+    chance = random.Random(seed)
+    layouts = [[chance.randrange(1, 10) for _ in range(chance.randrange(1, 6))] for _ in range(chance.randrange(1, 7))]
+    written = [
+        [(key * 100 - 50, number(chance, width)) for key, width in enumerate(chance.choice(layouts))]
+        for _ in range(chance.choice([1, 15, 16, 300]))
+    ]
+    assert read_back(PAIRS, [encoded(one) for one in written]) == written
+    assert read_back(LONGS, [encoded([value for _, value in one]) for one in written]) == [
+        [value for _, value in one] for one in written
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_arrays_of_bytes_are_read_as_they_were_written(seed: int) -> None:
+    chance = random.Random(seed)
+    layouts = [[chance.choice([0, 1, 8, 16, 200]) for _ in range(3)] for _ in range(chance.randrange(1, 5))]
+    written = [[(key, chance.randbytes(size)) for key, size in enumerate(chance.choice(layouts))] for _ in range(200)]
+    assert read_back(BOUNDS, [encoded(one) for one in written]) == written
+
+
+def test_arrays_in_several_blocks_and_empty_ones_are_read_among_the_others() -> None:
+    elements = [(1, 5), (2, -7), (3, 100)]
+    others = [encoded(elements, blocks=2), encoded(elements, is_sized=True), encoded([])]
+    written = [others[place % 7] if place % 7 < 3 else encoded(elements) for place in range(100)]
+
+    found = read_back(PAIRS, written)
+
+    assert [sorted(one, key=str) for one in found] == [[] if place % 7 == 2 else elements for place in range(100)]
+
+
+def test_a_key_that_differs_is_told_apart_from_one_that_is_the_same() -> None:
+    written = [[(1 if place % 2 else 2, 7), (3, 8)] for place in range(100)]
+
+    assert read_back(PAIRS, [encoded(one) for one in written]) == written
+
+
+def test_what_is_not_alike_is_not_walked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = [[(place, 1), (2, place)] for place in range(200)]
+    asked = []
+    monkeypatch.setattr(lanes, "alike", lambda *told: asked.append(told))
+
+    assert read_back(PAIRS, [encoded(one) for one in written]) == written
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    arrays = b"".join(encoded([(1, chance.randrange(1000)), (2, 5)]) for _ in range(40))
+    data = bytearray(arrays)
+    for _ in range(3):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    at = np.sort(np.array([chance.randrange(len(data) + 5) for _ in range(40)], dtype=np.int64))
+
+    for schema in (PAIRS, BOUNDS, LONGS):
+        try:
+            Lanes(bytes(data) + PADDING).read(schema, at)
+        except Unreadable as error:
+            assert str(error)  # noqa: PT017 - either is right
