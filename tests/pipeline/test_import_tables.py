@@ -17,6 +17,7 @@ from sandur.errors import BadRequest, Invalid
 from sandur.operations.delta.tables import load_delta_table
 from sandur.operations.load_table import current_document
 from sandur.operations.names import look
+from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.import_tables import IMPORT
 from sandur.settings import Settings
 from tests.pipeline.world import World, called
@@ -131,6 +132,21 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
     found = ours.wait(look(ours.workspace, called("other")))
     assert found is not None
     assert found.uuid == uuid
+
+
+@pytest.mark.slow
+def test_what_is_too_much_for_one_run_is_told_and_taken_up_by_the_next(
+    ours: World, lake: Path, spark: SparkSession
+) -> None:
+    for name in ("a", "b", "c"):
+        _delta(lake / name)
+    limits = Limits(tables_imported_max=2)
+
+    first, second = (ours.run(spark, IMPORT, arguments={"location": str(lake)}, limits=limits) for _ in range(2))
+
+    assert (first.counts["registered"], first.counts["left_for_later"], first.counts["known"]) == (2, 1, 0)
+    assert "1 tables are left" in first.warnings[0]
+    assert (second.counts["registered"], second.counts["known"], second.warnings) == (1, 2, ())
 
 
 @pytest.mark.slow

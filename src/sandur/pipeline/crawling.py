@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
+from sandur.catalog.locations import normalized
 from sandur.delta.columns import column_of, encoded, partitioned
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.validation import decode_foreign_table_metadata
@@ -27,7 +28,7 @@ LOG_FILES_MAX: Final = 10_000
 _ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]+\.metadata\.json\.gz)$")
 _DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
 _SEEN: Final = "format string, folder string, file string, number long, modified_ms long"
-_FOUND: Final = "format string, folder string, file string, uuid string, columns string, problem string"
+_FOUND: Final = "format string, folder string, file string, place string, uuid string, columns string, problem string"
 
 
 class _Described(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,7 +80,10 @@ def _recognised(path: str, modified_ms: int) -> tuple[object, ...] | None:
 
 
 def inspected(newest: DataFrame, options: Mapping[str, str], location: str) -> DataFrame:
-    """What each table's newest file says: its uuid, or its columns; `problem` when it cannot be read."""
+    """What each table's newest file says: its uuid, or its columns; `problem` when it cannot be read.
+
+    `place` is its address in the one spelling in which addresses are compared.
+    """
 
     def inspect(batches: Any) -> Iterator[Any]:  # noqa: ANN401 - Arrow has no types
         with open_store_of(options) as open_store:
@@ -90,10 +94,11 @@ def inspected(newest: DataFrame, options: Mapping[str, str], location: str) -> D
 
 
 def _inspected(open_store: OpenStore, location: str, row: Mapping[str, str]) -> tuple[object, ...]:
-    told = row["format"], row["folder"], row["file"]
+    place = place_of(location, row["folder"])
+    told = row["format"], row["folder"], row["file"], normalized(place)
     look = _inspect_iceberg if row["format"] == "iceberg" else _inspect_delta
     try:
-        return (*told, *look(open_store, place_of(location, row["folder"]), row["file"]), None)
+        return (*told, *look(open_store, place, row["file"]), None)
     except SandurError as error:
         return (*told, None, None, str(error))
 

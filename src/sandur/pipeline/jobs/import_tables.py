@@ -3,10 +3,12 @@
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalized
@@ -30,8 +32,9 @@ from sandur.storage.object_store import get_many, list_all
 
 NAME: Final = "import"
 WARNINGS_MAX: Final = 100
-TABLES_MAX: Final = 200_000
 DEFAULT_NAMESPACE: Final = "default"
+_FOUND: Final = ("found_iceberg", "found_delta")
+_COUNTED: Final = ("known", "new", "conflicts", "unreadable")
 _HIVE: Final = ".db"
 _LIVING: Final = ("unbound", "condemned", "live")
 _WANTED: Final = (
@@ -48,7 +51,6 @@ class Candidate(NamedTuple):
     format: str
     place: str
     file: str
-    uuid: str
     columns: str
 
 
@@ -83,7 +85,7 @@ class _Import:
         self._location = address_of(told) if told else ""  # As the catalog spells addresses: a folder has a scheme.
         self._catalog = context.arguments.get("catalog") or context.settings.default_catalog
         self._wanted: list[Candidate] = []
-        self.counts: Counter[str] = Counter(found_iceberg=0, found_delta=0, known=0, new=0, conflicts=0, unreadable=0)
+        self.counts: Counter[str] = Counter(dict.fromkeys((*_FOUND, *_COUNTED), 0))
         self.warnings: list[str] = []
         if not self._location:
             raise BadRequest("import: --location is missing: where to look for tables")
@@ -92,33 +94,61 @@ class _Import:
             checked_location(self._location, roots)
 
     def crawl(self) -> None:
-        """Every table below the location, with a name for each."""
+        """Every table below the location that the catalog does not know, as many as a run may take up."""
         self._context.progress(f"look for tables below {self._location}")
         newest = newest_files(self._context.spark, self._options, self._location)
-        rows = inspected(newest, self._options, self._location).orderBy("folder", "format").limit(TABLES_MAX).collect()
+        found = inspected(newest, self._options, self._location).persist()
+        try:
+            self._count(found)
+            fresh = self._unknown(found.where("problem is null")).persist()
+            new = fresh.count()
+            readable = sum(self.counts[name] for name in _FOUND) - self.counts["unreadable"]
+            self.counts["known"] = readable - new
+            most = self._context.limits.tables_imported_max
+            rows = fresh.orderBy("folder", "format").limit(most).collect()
+            fresh.unpersist()
+        finally:
+            found.unpersist()
+        if new > most:
+            self.counts["left_for_later"] = new - most
+            self.warnings.append(f"{new - most} tables are left for another run, or for a location further down")
+        self._take_up(rows)
+
+    def _count(self, found: DataFrame) -> None:
+        unread = F.count("problem").alias("unread")
+        for row in found.groupBy("format").agg(F.count("*").alias("tables"), unread).collect():
+            self.counts[f"found_{row.format}"] += row.tables
+            self.counts["unreadable"] += row.unread
+        told = found.where("problem is not null").orderBy("folder", "format").limit(WARNINGS_MAX).collect()
+        self.warnings += [f"{place_of(self._location, row.folder)}: {row.problem}" for row in told]
+
+    def _unknown(self, found: DataFrame) -> DataFrame:
+        """Those of which the catalog knows neither the uuid, of an Iceberg table that lives, nor the place, of a Delta
+        table.
+        """
+        spark = self._context.spark
+        pointers = frame_of(spark, PointersReader(self._options), POINTERS.spark_schema)
+        uuids = pointers.where(pointers.state.isin(*_LIVING)).select(F.lower("table_uuid").alias("known_uuid"))
+        places = spark.createDataFrame([(place,) for place in self._context.wait(self._delta_places())], "place string")
+        by_uuid = F.lower(found.uuid) == uuids.known_uuid
+        return found.join(uuids, on=by_uuid, how="left_anti").join(places, on="place", how="left_anti")
+
+    def _take_up(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            self.counts[f"found_{row.format}"] += 1
             place = place_of(self._location, row.folder)
-            if row.problem:
-                self._warn("unreadable", f"{place}: {row.problem}")
-                continue
             try:
                 identifier = checked_identifier(self._called(row.folder))
             except Invalid as error:
                 self._warn("unreadable", f"{place}: {error}")
                 continue
-            candidate = Candidate(identifier, row.format, place, row.file, row.uuid or "", row.columns or "")
-            self._wanted.append(candidate)
+            self._wanted.append(Candidate(identifier, row.format, place, row.file, row.columns or ""))
 
     def compare(self) -> None:
-        """Leave out what the catalog knows already; two tables for one name, or a name that is taken, are conflicts."""
+        """Two tables for one name, or a name that is taken, are conflicts."""
         self._context.progress("compare with what is known")
-        uuids, places = self._known()
-        fresh = [one for one in self._wanted if one.uuid.lower() not in uuids and normalized(one.place) not in places]
-        self.counts["known"] = len(self._wanted) - len(fresh)
-        times = Counter(one.identifier for one in fresh)
-        self._wanted = []
-        for one in fresh:
+        times = Counter(one.identifier for one in self._wanted)
+        wanted, self._wanted = self._wanted, []
+        for one in wanted:
             if times[one.identifier] > 1:
                 self._warn("conflicts", f"{one.place}: {times[one.identifier]} tables would be called {one.identifier}")
             elif self._context.wait(look(self._context.workspace, one.identifier)):
@@ -166,12 +196,6 @@ class _Import:
         above = [part for part in folder.split("/") if part][:-1]
         levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
         return Identifier(self._catalog, tuple(levels), whole[-1])
-
-    def _known(self) -> tuple[set[str], set[str]]:
-        """The uuids of the Iceberg tables that live, and the places of the Delta tables."""
-        pointers = frame_of(self._context.spark, PointersReader(self._options), POINTERS.spark_schema)
-        living = pointers.where(pointers.state.isin(*_LIVING)).select("table_uuid").distinct().collect()
-        return {row.table_uuid.lower() for row in living}, self._context.wait(self._delta_places())
 
     async def _delta_places(self) -> set[str]:
         store = self._context.open_store.store
