@@ -312,6 +312,24 @@ def plan_of_partition(folder: Path, value: float) -> list[Task]:
     return plan(folder, table.write())
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "files", "is_left"),
+    [("eq", -1, 1, True), ("lt", 0, 1, True), ("gt-eq", -1, 1, True), ("not-eq", -1, 0, False)],
+)
+def test_times_before_1970_are_found_where_old_writers_put_them(
+    tmp_path: Path, operator: str, value: int, files: int, *, is_left: bool
+) -> None:
+    spec = Spec(3, (("ts", "day", 1002),))
+    table = MadeTable(tmp_path, [spec])
+    # They rounded towards 1970, and so into the day after.
+    table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", (0,), [{"id": 1, "ts": -1}])])])
+
+    tasks = plan(tmp_path, table.write(), filter={"type": operator, "term": "ts", "value": value})
+
+    assert len(tasks) == files
+    assert all((task.residual is not True) == is_left for task in tasks)
+
+
 def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
     gone = MadeFile("file:///t/gone.parquet", (), [{"id": 1}], status=2)
     empty = MadeFile("file:///t/empty.parquet", (), record_count=0, has_stats=False)

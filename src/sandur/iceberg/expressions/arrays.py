@@ -1,19 +1,17 @@
 """Values of one column as an array, with what is known to be absent, and comparisons of it with literals."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sandur.iceberg.expressions.predicates import Both, Column, Either, Filter, Predicate
-from sandur.iceberg.expressions.values import FLOATS, INTEGERS, Value
+from sandur.iceberg.expressions.values import FLOATS, INTEGERS, PRECISION_IN_64_BITS, Value
 from sandur.iceberg.types import Primitive
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
-
-_PRECISION_IN_64_BITS: Final = 18
 
 
 class Values(NamedTuple):
@@ -25,7 +23,7 @@ class Values(NamedTuple):
 
 def kind_of(column: Primitive) -> "np.dtype[Any]":
     """How values of a type are kept: as numbers of 64 bits, or else as objects; texts as their bytes."""
-    if column.name in INTEGERS or (column.name == "decimal" and column.precision <= _PRECISION_IN_64_BITS):
+    if column.name in INTEGERS or (column.name == "decimal" and column.precision <= PRECISION_IN_64_BITS):
         return np.dtype(np.int64)
     if column.name in FLOATS:
         return np.dtype(np.float64)

@@ -23,6 +23,7 @@ INTEGERS: Final = frozenset(
 )
 FLOATS: Final = frozenset({"float", "double"})
 BYTES: Final = frozenset({"uuid", "fixed", "binary"})
+PRECISION_IN_64_BITS: Final = 18
 COMPARABLE: Final = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
 
 MICROS_PER_DAY: Final = 86_400_000_000
@@ -105,8 +106,9 @@ def _decimal_literal(column: Primitive, given: Json) -> Found | None:
     if len(number.as_tuple().digits) > _DECIMAL_DIGITS_MAX:
         return None
     scaled = _EXACT.scaleb(number, column.scale)
-    highest = 10**column.precision - 1
-    nearest = max(-highest, min(int(scaled), highest))
+    # Truncating goes beyond the digits of a column, so that only what cannot be kept is out of reach.
+    reach = 1 << 62 if column.precision <= PRECISION_IN_64_BITS else 10**_EXACT.prec
+    nearest = max(-reach, min(int(scaled), reach))
     if scaled == nearest:
         return Found(nearest)
     return Found(nearest, 1 if scaled > nearest else -1)
