@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
+from sandur.clock import SystemClock
 from sandur.delta.requests import Change
 from sandur.operations.commit_table import commit_table
 from sandur.operations.delta.commit import update_table
@@ -21,6 +22,22 @@ from tests.pipeline.test_compact import system_table
 from tests.pipeline.test_metadata_rows import NESTED
 from tests.pipeline.world import NAMESPACE, World, called
 
+HOUR_MS = 3_600_000
+
+
+class LateClock(SystemClock):
+    """A clock for a run that takes an hour more than it does, from when it reads names on."""
+
+    def __init__(self) -> None:
+        self._late_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._late_ms
+
+    def is_late_once_names_are_read(self, step: str, done: int = 0, total: int | None = None) -> None:
+        del done, total
+        self._late_ms = HOUR_MS if step == "read names" else self._late_ms
+
 
 def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["namespace"] != "system"]
@@ -34,8 +51,10 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     hidden = world.make("hidden")
     delta = world.wait(create_managed(world.workspace, called("versions")))
 
-    first = world.run(spark, PROJECT)
+    clock = LateClock()
+    first = world.run(spark, PROJECT, clock=clock, progress=clock.is_late_once_names_are_read)
 
+    assert HOUR_MS <= first.counts["staleness_ms"] < 2 * HOUR_MS
     assert (first.counts["metadata_files_read"], first.counts["tables_with_problems"]) == (5, 0)
     tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
     assert tables.keys() == {"orders", "customers", "forgotten", "hidden", "versions"}

@@ -1,19 +1,28 @@
 """The data sources as anybody uses them: in batches, and as a stream that ends up in a table exactly once."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
+from sandur.operations.drop_table import drop_name
 from sandur.pipeline.sources.events import FeedStreamReader
 from sandur.pipeline.sources.options import source_options
-from tests.pipeline.world import World
+from tests.pipeline.killed_stream import follow
+from tests.pipeline.world import World, called
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_sources_say_what_there_is(spark: SparkSession, world: World) -> None:
-    world.make("orders")
+    made = world.make("orders")
     world.commits("orders", 2)
+    dropped = world.make("forgotten")
+    world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
+    world.settle()
     told = source_options(world.settings, world.layout)
 
     def read(source: str, **options: str) -> list[dict[str, object]]:
@@ -22,12 +31,21 @@ def test_sources_say_what_there_is(spark: SparkSession, world: World) -> None:
 
     events = read("sandur_events")
     names = read("sandur_names")
+    pointers = {row["uuid"]: row for row in read("sandur_pointers")}
     snapshots = read("sandur_metadata", part="columns", table="main.sales.orders")
     files = read("sandur_files", prefix=world.layout.events_folder())
 
-    assert len(events) == len(files) == 3
+    assert len(events) == len(files) == 4
     assert {row["problem"] for row in events} == {None}
-    assert [(row["name"], row["is_shown"], row["metadata_version"]) for row in names] == [("orders", True, 2)]
+    shown = [row for row in names if row["is_shown"]]
+    assert [(row["name"], row["metadata_version"]) for row in shown] == [("orders", 2)]
+    assert {(uuid, row["name"], row["state"]) for uuid, row in pointers.items()} == {
+        (made.table_uuid, "orders", "live"),
+        (dropped.table_uuid, "forgotten", "dropped"),
+    }
+    of_head = ("metadata_location", "commit_key", "metadata_version", "committed_at")
+    assert [pointers[made.table_uuid][name] for name in of_head] == [shown[0][name] for name in of_head]
+    assert pointers[made.table_uuid]["commit_key"] in {row["commit_key"] for row in events}
     assert [row["path"] for row in snapshots] == ["x"]
     assert {row["key"] for row in files} == {row["key"] for row in events}
 
@@ -42,26 +60,48 @@ def test_the_stream_ends_up_in_a_table_exactly_once_through_restarts(
     late = world.receipts()[late_key]
     world.remove(late_key)
 
-    def follow() -> None:
-        feed = spark.readStream.format("sandur_events").options(**told).load()
-        writer = feed.select("commit_key", "position", "metadata_location").writeStream.format("parquet")
-        query = (
-            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "table"))
-        )
-        query.awaitTermination()
-
-    follow()
+    follow(spark, told, tmp_path)
     world.put(late_key, late)
     world.commits("orders", 1)
-    follow()
-    follow()
+    follow(spark, told, tmp_path)
+    follow(spark, told, tmp_path)
 
-    rows = spark.read.parquet(str(tmp_path / "table")).collect()
+    check_exactly_once(spark, world, tmp_path)
+
+
+def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
+    """Every commit is in the table that the stream fills, once."""
+    rows = spark.read.parquet(str(folder / "table")).collect()
     keys = [world.layout.read_receipt(key).commit_key for key in world.receipts()]
     assert sorted(row.commit_key for row in rows) == sorted(keys)
-    assert sorted(row.position for row in rows) == list(range(5))
+    assert sorted(row.position for row in rows) == list(range(len(keys)))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(600)
+def test_a_stream_that_is_killed_in_the_midst_of_a_batch_goes_on_where_it_was(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make("orders")
+    world.commits("orders", 3)
+    late_key = min(world.receipts())
+    late = world.receipts()[late_key]
+    world.remove(late_key)
+    told = source_options(world.settings, world.layout)
+    command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
+
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    offsets, commits = (list((tmp_path / "checkpoint" / name).glob("[0-9]*")) for name in ("offsets", "commits"))
+    world.put(late_key, late)
+    world.commits("orders", 1)
+    follow(spark, told, tmp_path)  # The batch that was begun, as it was planned; what came meanwhile is the next one.
+    replayed = spark.read.parquet(str(tmp_path / "table")).count()
+    follow(spark, told, tmp_path)
+
+    assert "it is killed now" in ended.stdout, ended.stderr
+    assert "it ended" not in ended.stdout
+    assert (len(offsets), len(commits), replayed) == (1, 0, 3)
+    check_exactly_once(spark, world, tmp_path)
 
 
 def test_a_batch_of_the_stream_that_is_planned_again_is_the_same_batch(world: World) -> None:

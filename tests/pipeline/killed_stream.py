@@ -1,0 +1,63 @@
+"""A stream that is killed in the midst of a batch, as `kill -9` does it; tests start it as a process of its own."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.sources import register_sources
+from sandur.pipeline.sources.options import source_options
+from sandur.settings import Settings
+from sandur.storage.layout import Layout
+from tests.pipeline.conftest import OPTIONS
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def follow(
+    spark: SparkSession,
+    told: Mapping[str, str],
+    folder: Path,
+    through: Callable[[DataFrame], DataFrame] = _unchanged,
+) -> None:
+    """Put all that is new in the feed into a table, from where the checkpoint says on."""
+    feed = spark.readStream.format("sandur_events").options(**told).load()
+    rows = through(feed.select("commit_key", "position", "metadata_location"))
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
+
+
+def _killing(process: int) -> Callable[[DataFrame], DataFrame]:
+    """Rows go on to be written; then the process of the driver that writes them is killed."""
+
+    def kill(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            os.kill(process, signal.SIGKILL)
+
+    return lambda rows: rows.mapInArrow(kill, rows.schema)
+
+
+def main() -> None:
+    store, folder = sys.argv[1:]
+    spark = pipeline_session("local[2]", name="killed", options=OPTIONS)
+    register_sources(spark)
+    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    told = source_options(Settings(store=store, fsync="never"), Layout())
+    print("it is killed now", flush=True)  # noqa: T201 - what the test reads
+    with contextlib.suppress(Exception):  # Whatever it is that tells Python that its JVM is gone.
+        follow(spark, told, Path(folder), _killing(process))
+        print("it ended", flush=True)  # noqa: T201 - what the test reads
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
