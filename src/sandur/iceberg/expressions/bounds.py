@@ -4,7 +4,7 @@ The same for the rows of a data file, whose manifest entry has them by column, a
 entry in the manifest list has them by partition field.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, assert_never
 
 import numpy as np
@@ -21,7 +21,7 @@ from sandur.iceberg.expressions.arrays import (
     sorted_literals,
     starts_with,
 )
-from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Predicate
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Operator, Predicate
 from sandur.iceberg.expressions.transforming import transformed, wrapped_above
 from sandur.iceberg.expressions.values import FLOATS, Value
 from sandur.iceberg.transforms import Transform
@@ -31,6 +31,9 @@ from sandur.iceberg.types import Primitive
 _ORDERED: Final = frozenset({"truncate", "year", "month", "day", "hour"})
 # Java has ordered these in two ways over time, so that bounds of one reader are no bounds of another.
 _WITHOUT_ORDER: Final = frozenset({"uuid"})
+
+
+_INCLUDING: Final[Mapping[Operator, Operator]] = {"lt": "lt-eq", "gt": "gt-eq"}
 
 
 class Facts(NamedTuple):
@@ -86,6 +89,10 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(column: Column, facts: Facts) -> _Bounds:
+    if column.type.name in FLOATS:
+        # Writers that put a NaN among the bounds compared with it, and so the other one is none either.
+        are_known = facts.lower.valid & facts.upper.valid
+        return _Bounds(Values(facts.lower.values, are_known), Values(facts.upper.values, are_known))
     if column.transform is None and column.type.name not in _WITHOUT_ORDER:
         return _Bounds(facts.lower, facts.upper)
     if column.transform is not None and column.transform.name in _ORDERED:
@@ -101,25 +108,36 @@ def _bounds(column: Column, facts: Facts) -> _Bounds:
 
 
 def _transformed(bound: Values, applied: Transform, source: Primitive) -> Values:
-    made = bound.values.copy()
-    for row in np.flatnonzero(bound.valid):
-        value = bound.values[row]
-        made[row] = raw(transformed(applied, source, _plain(value, source)))
-    return Values(made, bound.valid)
+    made, valid = bound.values.copy(), bound.valid.copy()
+    for row in np.flatnonzero(valid):
+        value = _plain(bound.values[row], source)
+        if value is None:
+            valid[row] = False
+        else:
+            made[row] = raw(transformed(applied, source, value))
+    return Values(made, valid)
 
 
-def _plain(value: object, source: Primitive) -> int | str | bytes:
-    """A value of an array as Python has it; texts are kept as bytes, and cut by characters."""
+def _plain(value: object, source: Primitive) -> int | str | bytes | None:
+    """A value of an array as Python has it; None for a text that was cut within a character."""
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace") if source.name == "string" else value
+        return _text(value) if source.name == "string" else value
     return int(value)  # type: ignore[call-overload,no-any-return]  # a number of some kind
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one line per operator
     (lower, has_lower), (upper, has_upper) = bounds
     first = predicate.values[0]
     literal = operand(first)
-    match predicate.operator:
+    operator = _towards_zero(predicate)
+    match operator:
         case "lt":
             mask = ~has_lower | (lower < literal)
         case "lt-eq":
@@ -142,8 +160,15 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:  # noqa: C901 - one 
         case "is-null" | "not-null" | "is-nan" | "not-nan":
             raise ValueError(f"{predicate.operator} does not compare with bounds")
         case _:
-            assert_never(predicate.operator)
+            assert_never(operator)
     return mask.astype(np.bool_, copy=False)
+
+
+def _towards_zero(predicate: Predicate) -> Operator:
+    """The operator, or one that includes zero where it is compared with: to some readers -0.0 is less than 0.0."""
+    if predicate.column.type.name in FLOATS and predicate.values[0] == 0:
+        return _INCLUDING.get(predicate.operator, predicate.operator)
+    return predicate.operator
 
 
 def _is_one_of(predicate: Predicate, bounds: _Bounds) -> Mask:

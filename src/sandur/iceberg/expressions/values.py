@@ -249,7 +249,9 @@ def from_bytes(column: Primitive, data: bytes) -> Value | None:  # noqa: PLR0911
     if name in BYTES:
         return data
     if name == "decimal":
-        return int.from_bytes(data, signed=True) if data else None
+        number = int.from_bytes(data, signed=True)
+        is_kept = column.precision > PRECISION_IN_64_BITS or -1 << 63 <= number < 1 << 63
+        return number if data and is_kept else None
     if name == "boolean":
         return data != b"\x00" if data else None
     if name in FLOATS:

@@ -23,7 +23,7 @@ DELETES: Final = 1
 
 
 class FieldSummary(msgspec.Struct, frozen=True):
-    """What all files of a manifest have in one partition field. An absent bound means that there is no value."""
+    """What all files of a manifest have in one partition field. Beside nulls, an absent bound means: nothing else."""
 
     contains_null: bool
     contains_nan: bool | None = None
@@ -125,10 +125,13 @@ def _summaries(group: Sequence[ManifestFile], spec: PartitionSpec | None) -> Fac
         summaries = [_at(manifest.partitions, place) for manifest in group]
         lower = _bound_values(column.type, [None if one is None else one.lower_bound for one in summaries])
         upper = _bound_values(column.type, [None if one is None else one.upper_bound for one in summaries])
-        # Where a field has no lower bound it has no value at all, except that NaNs have no place among bounds.
+        # Where a field with nulls has no lower bound it has no value, except that NaNs have no place among bounds.
         may_nan = column.type.name in FLOATS
         empty = [
-            one is not None and one.lower_bound is None and not (may_nan and one.contains_nan is not False)
+            one is not None
+            and one.contains_null
+            and one.lower_bound is None
+            and not (may_nan and one.contains_nan is not False)
             for one in summaries
         ]
         return Facts(

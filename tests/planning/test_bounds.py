@@ -1,0 +1,73 @@
+"""Bounds as writers leave them: cut, absent, or none at all, and what may still be concluded."""
+
+import json
+import math
+import struct
+from typing import Any
+
+import pytest
+
+from sandur.iceberg.expressions.binding import bound_filter
+from sandur.iceberg.expressions.parsing import parsed_filter
+from sandur.iceberg.partitioning import PartitionField, PartitionSpec
+from sandur.iceberg.raw_json import decode
+from sandur.iceberg.scan.columns import columns_of
+from sandur.iceberg.scan.entries import UNPARTITIONED, Entries
+from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
+from sandur.iceberg.schema import Schema
+
+MANIFEST = ManifestFile(manifest_path="m")
+
+
+def bound(kind: str, test: dict[str, Any]) -> Any:
+    field = {"id": 1, "name": "c", "required": False, "type": kind}
+    schema = decode(json.dumps({"type": "struct", "fields": [field]}).encode(), Schema, "schema")
+    return bound_filter(parsed_filter({"term": "c", **test}), schema)
+
+
+def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any]) -> bool:
+    """Whether a file with these bounds, and without nulls and NaNs, is read for a test of its column."""
+    found = {"lower_bounds": lower, "upper_bounds": upper, "value_counts": 2, "null_value_counts": 0}
+    file = {"file_path": "p", "file_format": "PARQUET", "record_count": 2, "file_size_in_bytes": 1, "partition": {}}
+    statistics = {which: [{"key": 1, "value": value}] for which, value in found.items() if value is not None}
+    columns = columns_of([{"status": 1, "data_file": {**file, **statistics}}], [], {})
+    return bool(Entries(MANIFEST, columns, UNPARTITIONED, {}).selected(bound(kind, test), projected=True)[0])
+
+
+def of(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def test_a_bound_beside_one_that_is_nan_says_nothing() -> None:
+    assert is_read("double", of(math.nan), of(1.0), {"type": "eq", "value": 5.0})
+    assert is_read("double", of(1.0), of(math.nan), {"type": "lt", "value": 0.5})
+    assert not is_read("double", of(1.0), of(1.0), {"type": "eq", "value": 5.0})
+
+
+@pytest.mark.parametrize(("operator", "zero", "bound"), [("lt", 0.0, -0.0), ("gt", -0.0, 0.0)])
+def test_a_zero_is_read_whether_or_not_its_sign_counts(operator: str, zero: float, bound: float) -> None:
+    assert is_read("double", of(bound), of(bound), {"type": operator, "value": zero})
+    assert is_read("double", of(bound), of(bound), {"type": "eq", "value": zero})
+
+
+def test_texts_that_were_cut_within_a_character_are_no_bounds_of_what_is_made_of_them() -> None:
+    cut = {"type": "transform", "transform": "truncate[2]", "term": "c"}
+
+    assert is_read("string", "a\u00e9".encode()[:2], b"b", {"type": "eq", "term": cut, "value": "a\u00e9"})
+    assert not is_read("string", b"ab", b"b", {"type": "eq", "term": cut, "value": "aa"})
+
+
+def test_a_decimal_that_is_none_of_its_type_is_no_bound() -> None:
+    assert is_read("decimal(9, 2)", b"\x7f" * 12, None, {"type": "lt", "value": "1.00"})
+
+
+@pytest.mark.parametrize("test", [{"type": "lt", "value": 5}, {"type": "not-null"}])
+def test_a_manifest_without_bounds_is_left_out_only_if_it_has_nulls(test: dict[str, Any]) -> None:
+    field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)
+    spec = PartitionSpec(fields=(field,), spec_id=0)
+    manifests = [
+        ManifestFile(manifest_path=str(has_nulls), partitions=(FieldSummary(contains_null=has_nulls),))
+        for has_nulls in (False, True)
+    ]
+
+    assert manifests_to_open(manifests, bound("int", test), {0: spec}) == manifests[:1]
