@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import httpx
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.counters import Count
+from sandur.server.app import LOGGED_BYTES_MAX
 from sandur.server.measures import Grown, exposition
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs
-from tests.server.requests import create_table, set_properties
+from tests.server.requests import create_table, rename, set_properties
 
 T = TypeVar("T")
 
@@ -82,6 +84,27 @@ async def test_without_a_usable_one_a_request_id_is_made(client: httpx.AsyncClie
     made = (await client.get("/v1/config", headers=headers)).headers["x-request-id"]
 
     assert len(made) == 36
+
+
+async def test_the_log_names_what_was_to_be_changed_and_not_what_was_read(catalogs: Catalogs) -> None:
+    with capture_logs() as logs:
+        client = await catalogs.open()
+        await client.post("/v1/namespaces", json={"namespace": ["ns"]})
+        await client.post("/v1/namespaces/ns/tables", json=create_table("t"))
+        logs.clear()
+        await client.get("/v1/namespaces/ns/tables/t")
+        await client.post("/v1/tables/rename", json=rename("t", "u"))
+        await client.delete("/v1/namespaces/ns/tables/u")
+        await client.delete("/v1/namespaces/ns/tables/%0A%ff" + "x" * 3_000)
+    told = [line for line in logs if line["event"] == "request"]
+
+    assert [line["method"] for line in told] == ["GET", "POST", "DELETE", "DELETE"]
+    assert "path" not in told[0]
+    assert told[1]["path"] == "/v1/tables/rename"
+    assert msgspec.json.decode(told[1]["names"]) == rename("t", "u")
+    assert (told[2]["path"], told[2]["principal"]) == ("/v1/namespaces/ns/tables/u", "anonymous")
+    assert len(told[3]["path"]) == LOGGED_BYTES_MAX
+    assert "names" not in told[3]
 
 
 async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_a_trace_in_the_log(catalogs: Catalogs) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -24,6 +24,10 @@ _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _WITHOUT_BODY: Final = frozenset({204, 304})
 _FAILED: Final = 500
 _CLIENT_GONE: Final = 499  # Nobody sees it; the log does.
+_READING: Final = frozenset({"GET", "HEAD"})
+_RENAMING: Final = "rename"
+_NOTHING: Final[Mapping[str, str]] = {}
+LOGGED_BYTES_MAX: Final = 1_024
 
 
 class Routed(Protocol):
@@ -122,7 +126,7 @@ class App:
 class _Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_app", "_dialect", "_headers", "_identity", "_method", "_request_id", "_routed", "_scope")
+    __slots__ = ("_app", "_dialect", "_headers", "_identity", "_method", "_names", "_request_id", "_routed", "_scope")
 
     def __init__(self, app: App, dialect: Dialect, scope: Scope) -> None:
         self._app = app
@@ -133,6 +137,7 @@ class _Exchange:
         self._request_id = self._chosen_request_id()
         self._routed = dialect.routed(self._method, scope["raw_path"])
         self._identity: Identity | None = None
+        self._names = b""
 
     async def held(self, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -166,6 +171,8 @@ class _Exchange:
     async def _worked_on(self, receive: Receive) -> Answer:
         settings = self._app.settings
         body = await received_body(receive, self._headers, settings.request_bytes_max)
+        if self._routed.operation.startswith(_RENAMING):
+            self._names = body[:LOGGED_BYTES_MAX]
         request = HttpRequest(
             self._method, self._scope["raw_path"], self._scope["query_string"], self._headers, body, self._request_id
         )
@@ -214,4 +221,12 @@ class _Exchange:
             tenant=tenant,
             workspace=workspace,
             principal=principal,
+            **self._what(),
         )
+
+    def _what(self) -> Mapping[str, str]:
+        """What was to be changed, as it was asked for: the path names it, and of a rename the body."""
+        if self._method in _READING:
+            return _NOTHING
+        path = self._scope["raw_path"][:LOGGED_BYTES_MAX].decode("utf-8", "replace")
+        return {"path": path, "names": self._names.decode("utf-8", "replace")} if self._names else {"path": path}
