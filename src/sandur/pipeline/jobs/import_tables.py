@@ -111,7 +111,7 @@ class _Import:
             found.unpersist()
         if new > most:
             self.counts["left_for_later"] = new - most
-            self.warnings.append(f"{new - most} tables are left for another run, or for a location further down")
+            self.warnings.insert(0, f"{new - most} tables are left for another run, or for a location further down")
         self._take_up(rows)
 
     def _count(self, found: DataFrame) -> None:
