@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AZURITE := .tools/azurite/.ready
 
-.PHONY: help setup demo test check serve bench crash interop rck proof lock
+.PHONY: help setup demo test slow check serve bench crash interop rck proof lock
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ $(AZURITE): tests/servers/azurite/package.json tests/servers/azurite/package-loc
 test: $(READY) $(AZURITE) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest
+
+# Those of one part alone: make slow TESTS=tests/pipeline
+slow: $(READY) ## Run the tests that take minutes, which make test leaves out
+	@$(BIN)/python -m pytest -m slow $(TESTS)
 
 check: $(READY) ## Run formatting, lint, types, import layers and purity
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
