@@ -15,6 +15,7 @@ from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, ent
 from sandur.operations.workspace import Workspace
 from tests.planning.planners import tasks_in
 from tests.planning.serving import TABLE, Fleet, asked, everything, made_table, paths
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 
@@ -99,3 +100,41 @@ async def test_what_a_plan_with_a_long_filter_is_remembered_by_is_counted(tmp_pa
     (remembered,) = (found for found, _ in server.manifests.selected._entries.values())
     written = sum(len(lines._content) for lines in remembered._portions.values())
     assert 1_000_000 < written < server.manifests.selected.bytes
+
+
+async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_them(tmp_path: Path) -> None:
+    spec = Spec(0, (("i", "identity", 1000),))
+    fleet = Fleet(tmp_path)
+    table = MadeTable(fleet.table_folder, [spec])
+    data = [
+        MadeFile(f"file:///t/{part}.parquet", (part,), [{"id": 1, "i": part}], sequence_number=1)
+        for part in reversed(range(6))
+    ]
+    deletes = [
+        MadeFile(
+            f"file:///t/delete-{part}.parquet",
+            (part,),
+            record_count=part + 1,
+            content=1 + part % 2,
+            sequence_number=2,
+            equality_ids=(1, 2)[: part % 3] or None if part % 2 else None,
+            has_stats=False,
+        )
+        for part in range(6)
+    ]
+    table.add_snapshot([MadeManifest(spec, data), MadeManifest(spec, deletes, sequence_number=2, content=1)])
+    server = await fleet.furnish(table)
+
+    result = await asked(server)
+
+    assert isinstance(result, Completed)
+    answer = msgspec.json.decode(b"{" + result.answered.fields + b"}")
+    for task in answer["file-scan-tasks"]:
+        (part,) = task["data-file"]["partition"]
+        (place,) = task["delete-file-references"]
+        told = answer["delete-files"][place]
+        made = deletes[part]
+        assert (told["file-path"], told["partition"], told["record-count"]) == (made.path, [part], part + 1)
+        assert told["content"] == ("position-deletes", "equality-deletes")[part % 2]
+        assert told.get("equality-ids") == (None if made.equality_ids is None else list(made.equality_ids))
+    assert len(answer["delete-files"]) == len(answer["file-scan-tasks"]) == 6

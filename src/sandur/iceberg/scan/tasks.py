@@ -40,7 +40,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._tasks: list[bytes] = []
-        self._deletes: list[bytes] = []
+        self._deletes: list[DeleteFile] = []
         self._places: dict[tuple[int, int], int] = {}
 
     def add(self, text: bytes) -> None:
@@ -57,17 +57,31 @@ class Tasks:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._deletes)
-            self._deletes += file_objects(file.entries, [file.row])
+            self._deletes.append(file)
         return place
 
     def fields(self) -> bytes:
         """The two lists as fields of a JSON object, without its braces. Delete files only where tasks refer to some."""
-        deletes = b',"delete-files":[' + b",".join(self._deletes) + b"]" if self._deletes else b""
+        deletes = b',"delete-files":[' + b",".join(_told(self._deletes)) + b"]" if self._deletes else b""
         return b'"file-scan-tasks":[' + b"".join(self._tasks).removesuffix(b",") + b"]" + deletes
 
 
 def _reference(places: Sequence[int]) -> str:
     return ',"delete-file-references":' + encode(places).decode()
+
+
+def _told(deletes: Sequence[DeleteFile]) -> list[bytes]:
+    """Each of the delete files as a JSON object. Those of one manifest are written together, in its order."""
+    by_manifest: dict[int, list[int]] = {}
+    for place, file in enumerate(deletes):
+        by_manifest.setdefault(id(file.entries), []).append(place)
+    told = [b""] * len(deletes)
+    for places in by_manifest.values():
+        places.sort(key=lambda place: deletes[place].row)
+        texts = file_objects(deletes[places[0]].entries, [deletes[place].row for place in places])
+        for place, text in zip(places, texts, strict=True):
+            told[place] = text
+    return told
 
 
 def file_objects(entries: Entries, rows: Sequence[int]) -> list[bytes]:
