@@ -108,7 +108,7 @@ async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_the
     table = MadeTable(fleet.table_folder, [spec])
     data = [
         MadeFile(f"file:///t/{part}.parquet", (part,), [{"id": 1, "i": part}], sequence_number=1)
-        for part in reversed(range(6))
+        for part in (0, 2, 4, 1, 3, 5)
     ]
     deletes = [
         MadeFile(
