@@ -41,13 +41,6 @@ class Pattern(NamedTuple):
     elements: list[dict[str, Place]]
 
 
-class Alike(NamedTuple):
-    """The arrays that have the pattern, a row of bytes each; None when they are all that were asked about."""
-
-    rows: Array
-    is_alike: Mask | None
-
-
 def pattern_of(data: bytes, begin: int, fields: dict[str, str]) -> Pattern | None:
     """The pattern of the array that begins there; None when it has none, or is none."""
     try:
@@ -93,35 +86,39 @@ def _walked(data: bytes, begin: int, fields: dict[str, str]) -> tuple[list[dict[
     return elements, bits + _EXACT[:1], place + 1
 
 
-def alike(buffer: Array, at: Array, pattern: Pattern) -> Alike | None:
+def alike(buffer: Array, at: Array, pattern: Pattern) -> Mask | None:
     """Which of the arrays that begin at these places have the pattern; None when that is too much to be asked."""
     whole = len(pattern.mask)
     last = len(buffer) - whole
     if last < 0 or len(at) * whole > _TIMES_THE_BUFFER_MAX * len(buffer):
         return None
-    pieces = np.ndarray(shape=(last + 1,), dtype=f"V{whole}", buffer=buffer, strides=(1,))
-    found = pieces[np.minimum(at, last)]
     # Laid out flat: rows are too short to be gone through one by one.
-    bits = found.view(np.uint64) & _repeated(pattern.mask, len(at))
-    rows = found.view(np.uint8).reshape(len(at), whole)
-    if np.array_equal(bits, _repeated(pattern.wanted, len(at))) and int(at.max()) <= last:
-        return Alike(rows, None)
-    is_alike: Mask = bits.view(f"V{whole}") == pattern.wanted.view(f"V{whole}")[0]
-    is_alike &= at <= last
-    return Alike(rows[is_alike], is_alike)
+    bits = _pieces(buffer, np.minimum(at, last), whole).view(np.uint64) & _repeated(pattern.mask, len(at))
+    if np.array_equal(bits, _repeated(pattern.wanted, len(at))):
+        return np.asarray(at <= last)
+    return np.asarray((bits.view(f"V{whole}") == pattern.wanted.view(f"V{whole}")[0]) & (at <= last))
+
+
+def _pieces(buffer: Array, at: Array, width: int) -> Array:
+    """So many bytes from each of the places."""
+    pieces = np.ndarray(shape=(len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
+    return np.asarray(pieces[at])
 
 
 def _repeated(row: Array, times: int) -> Array:
     return np.frombuffer(row.tobytes() * times, dtype=np.uint64)
 
 
-def numbers_in(rows: Array, pattern: Pattern) -> dict[int, Array]:
-    """The numbers of all elements, by where they stand; those of as many bytes are read together."""
+def numbers_in(buffer: Array, at: Array, pattern: Pattern) -> dict[int, Array]:
+    """The numbers of all elements of arrays that have the pattern, by where they stand."""
     by_width: dict[int, list[int]] = {}
     for element in pattern.elements:
         for name, place in element.items():
             if place.is_number and name != _KEY:
                 by_width.setdefault(place.width, []).append(place.start)
+    if not by_width:
+        return {}
+    rows = _pieces(buffer, at, len(pattern.mask)).view(np.uint8).reshape(len(at), -1)
     found: dict[int, Array] = {}
     for width, starts in by_width.items():
         found |= zip(starts, _numbers(rows, starts, width), strict=True)
@@ -129,7 +126,7 @@ def numbers_in(rows: Array, pattern: Pattern) -> dict[int, Array]:
 
 
 def _numbers(rows: Array, starts: list[int], width: int) -> Array:
-    """Numbers of so many bytes: seven bits of each, those of the first byte last, and the sign in the lowest bit."""
+    """Numbers of so many bytes, together: seven bits of each, the first byte's last, and the sign in the lowest bit."""
     kind: Any = _WORDS.get(width, np.uint64)
     words = np.empty((len(starts), len(rows)), dtype=kind)
     for place, start in enumerate(starts):

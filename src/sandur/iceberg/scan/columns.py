@@ -4,7 +4,7 @@ Manifests never change, so one is decoded once, kept in this form, and asked aga
 its manifest (sequence number, snapshot, first row id) is left open here: see `entries.py`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -71,6 +71,8 @@ class ManifestColumns:
     @property
     def size_bytes(self) -> int:
         """How much memory they take: small ones take more for being columns than for what they hold."""
+        if isinstance(self.columns, LaterColumns):
+            return self.columns.size_bytes
         return sum(column.nbytes + _COLUMN_BYTES for column in self.columns.values())
 
     def has(self, name: str) -> bool:
@@ -94,6 +96,46 @@ class ManifestColumns:
         """The columns of which the manifest has this statistic."""
         prefix = f"{which}."
         return sorted(int(name.removeprefix(prefix)) for name in self.columns if name.startswith(prefix))
+
+
+class LaterColumns(Mapping[str, pa.Array]):
+    """Columns by name, of which statistics are made when one of their kind is first asked for: most scans ask for few.
+
+    `size_bytes` is about how much all of them take, with what they are made of.
+    """
+
+    def __init__(
+        self,
+        made: dict[str, pa.Array],
+        later: dict[str, Callable[[], Mapping[str, pa.Array]]],
+        size_bytes: int,
+    ) -> None:
+        self._made = made
+        self._later = later
+        self.size_bytes = size_bytes
+
+    def __getitem__(self, name: str) -> pa.Array:
+        self._make(name.partition(".")[0])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._make(str(name).partition(".")[0])
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        for which in tuple(self._later):
+            self._make(which)
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _make(self, which: str) -> None:
+        """Two threads may do the same: what is made is only then no longer to be made."""
+        make = self._later.get(which)
+        if make is not None:
+            self._made |= make()
+            self._later.pop(which, None)
 
 
 def checked(found: ManifestColumns) -> ManifestColumns:

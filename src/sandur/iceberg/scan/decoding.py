@@ -6,7 +6,8 @@ the next one begins. When everything meets, the records are where they were thou
 caller is told, and reads record by record.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,10 +15,10 @@ import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.arrow import numbers
-from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN
+from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
 from sandur.iceberg.scan.gathering import column, columns_by_key, together
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Unreadable
+from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
 
 Partition = Sequence[tuple[int, str, pa.DataType]]
 """The id, the name in the file and the kept type of every partition field."""
@@ -45,7 +46,7 @@ class Piece(NamedTuple):
     records: int
 
 
-def decoded_columns(container: Container, partition: Partition) -> dict[str, pa.Array]:
+def decoded_columns(container: Container, partition: Partition) -> Mapping[str, pa.Array]:
     """The live entries as columns; Unreadable when they have to be read in another way."""
     if sum(block.records for block in container.blocks()) < RECORDS_MIN:
         raise Unreadable("too few records to be worth it")
@@ -53,7 +54,7 @@ def decoded_columns(container: Container, partition: Partition) -> dict[str, pa.
     return together(pieces, [len(piece["file_path"]) for piece in pieces])
 
 
-def _piece_columns(piece: Piece, fields: Sequence[Mapping[str, Any]], partition: Partition) -> dict[str, pa.Array]:
+def _piece_columns(piece: Piece, fields: Sequence[Mapping[str, Any]], partition: Partition) -> Mapping[str, pa.Array]:
     entry, file, path = _split(fields)
     lanes = Lanes(piece.data)
     paths = _path_places(piece, [*entry, *path])
@@ -159,7 +160,7 @@ def _begins(ends: Array, paths: Array, starts: Array, stops: Array) -> Array:
     return np.where(is_first, starts[blocks], np.concatenate(([0], ends[:-1])))
 
 
-def _columns(lanes: Lanes, entry: Fields, partition: Sequence[tuple[int, str, pa.DataType]]) -> dict[str, pa.Array]:
+def _columns(lanes: Lanes, entry: Fields, partition: Partition) -> Mapping[str, pa.Array]:
     status = entry.fields["status"]
     if not isinstance(status, Numbers):
         raise Unreadable("a status is no number")
@@ -180,8 +181,13 @@ def _columns(lanes: Lanes, entry: Fields, partition: Sequence[tuple[int, str, pa
         if inner is None:
             raise Unreadable("a partition is no record")
         found[f"partition.{field_id}"] = column(buffer, inner, kind, live)
+    later: dict[str, Callable[[], Mapping[str, pa.Array]]] = {}
     for which in (*COUNTS, *BOUNDS):
         read = entry.fields.get(which)
-        if isinstance(read, Items):
+        if isinstance(read, Items) and isinstance(read.steps, Later):
+            later[which] = partial(columns_by_key, buffer, which, read, live)
+        elif isinstance(read, Items):
             found |= columns_by_key(buffer, which, read, live)
-    return found
+    # What statistics are made of is kept, and may become as much again.
+    size_bytes = 2 * len(buffer) + sum(column.nbytes for column in found.values())
+    return LaterColumns(found, later, size_bytes) if later else found

@@ -109,12 +109,13 @@ def _live_spans(spans: Spans, live: Live) -> Spans:
 def _lists(items: Items, kind: pa.DataType, live: Live) -> pa.Array:
     """Arrays of numbers: each element goes to where its row's elements begin, behind those that came before."""
     counts = np.zeros(items.records + 1, dtype=np.int64)
-    for rows, _ in items.steps:
+    steps = list(items.steps)
+    for rows, _ in steps:
         counts[rows + 1] += 1
     offsets = np.cumsum(counts)
     free = offsets[:-1].copy()
     values = np.zeros(int(offsets[-1]), dtype=np.int64)
-    for rows, read in items.steps:
+    for rows, read in steps:
         if not isinstance(read, Numbers):
             raise Unreadable("a list of something else than numbers")
         values[free[rows]] = read.values
@@ -188,10 +189,10 @@ def _with(found: Array | None, rows: Array, values: Array, records: int) -> Arra
     return changed
 
 
-def together(pieces: Sequence[Mapping[str, pa.Array]], counts: Sequence[int]) -> dict[str, pa.Array]:
+def together(pieces: Sequence[Mapping[str, pa.Array]], counts: Sequence[int]) -> Mapping[str, pa.Array]:
     """Columns of several pieces of a manifest, one behind the other; a piece without a column has nulls there."""
     if len(pieces) == 1:
-        return dict(pieces[0])
+        return pieces[0]
     names = list(dict.fromkeys(name for piece in pieces for name in piece))
     found: dict[str, pa.Array] = {}
     for name in names:

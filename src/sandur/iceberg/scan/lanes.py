@@ -7,13 +7,14 @@ Positions only grow, and whoever reads looks in the end whether all records end 
 the end may be read on the way, as if nothing but zeros came there.
 """
 
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import alike, numbers_in, pattern_of
+from sandur.iceberg.scan.alike import Pattern, alike, numbers_in, pattern_of
 from sandur.iceberg.scan.container import varint
 
 _CONTINUES: Final = 0x80
@@ -56,7 +57,7 @@ class Items(NamedTuple):
     Each of `steps` has the records it is about and what stands in them. `valid` says which records have an array.
     """
 
-    steps: "list[tuple[Array, Read]]"
+    steps: "Steps | Later"
     records: int
     valid: Mask | None = None
 
@@ -68,6 +69,18 @@ class Fields(NamedTuple):
 
 
 Read = Numbers | Spans | Items | Fields
+Steps = list[tuple[Array, Read]]
+
+
+class Later:
+    """Elements that are read when they are gone through: numbers and bytes, of which it is known where they stand."""
+
+    def __init__(self, parts: Sequence[Callable[[], Steps]]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[tuple[Array, Read]]:
+        for part in self._parts:
+            yield from part()
 
 
 class Unreadable(ValueError):
@@ -168,39 +181,31 @@ class Lanes:
 
     def _array(self, items: Schema, at: Array) -> tuple[Items, Array]:
         """Those that are laid out alike are read at once, the others element by element."""
-        steps: list[tuple[Array, Read]] = []
+        parts: list[Callable[[], Steps]] = []
         rest = np.arange(len(at))
         after = at.copy()
         fields = _plain_fields(items)
-        for _ in range(_PATTERNS_MAX if fields else 0):
-            if len(rest) < _ALIKE_MIN:
+        while fields and len(parts) < _PATTERNS_MAX and len(rest) >= _ALIKE_MIN:
+            pattern = pattern_of(self._data, int(at[rest[0]]), fields)
+            is_alike = None if pattern is None else alike(self.buffer, at[rest], pattern)
+            if pattern is None or is_alike is None or np.count_nonzero(is_alike) * _ALIKE_SHARE < len(rest):
                 break
-            found = self._alike(items, fields, rest, at[rest])
-            if found is None:
-                break
-            some, width, left = found
-            steps += some
-            after[rest] += width
-            after[left] -= width
-            rest = left
+            rows = rest[is_alike]
+            parts.append(partial(self._read_alike, items, pattern, rows, at[rows]))
+            after[rows] += pattern.width
+            rest = rest[~is_alike]
         if len(rest):
             walked, after[rest] = self._walked(items, at[rest])
-            steps += [(rest[rows], read) for rows, read in walked]
-        return Items(steps, len(at)), after
+            steps = [(rest[rows], read) for rows, read in walked]
+            if not parts:
+                return Items(steps, len(at)), after
+            parts.append(lambda: steps)
+        return Items(Later(parts), len(at)), after
 
-    def _alike(
-        self, items: Schema, fields: dict[str, str], rows: Array, at: Array
-    ) -> tuple[list[tuple[Array, Read]], int, Array] | None:
-        """What stands in the arrays that are laid out as the first one, how many bytes they take, and the others."""
-        pattern = pattern_of(self._data, int(at[0]), fields)
-        found = None if pattern is None else alike(self.buffer, at, pattern)
-        if pattern is None or found is None or len(found.rows) * _ALIKE_SHARE < len(rows):
-            return None
-        left = rows[:0]
-        if found.is_alike is not None:
-            rows, at, left = rows[found.is_alike], at[found.is_alike], rows[~found.is_alike]
-        numbers = numbers_in(found.rows, pattern)
-        steps: list[tuple[Array, Read]] = []
+    def _read_alike(self, items: Schema, pattern: Pattern, rows: Array, at: Array) -> Steps:
+        """What stands in the arrays of these records, which all have the pattern."""
+        numbers = numbers_in(self.buffer, at, pattern)
+        steps: Steps = []
         for element in pattern.elements:
             read: dict[str, Read] = {}
             for name, place in element.items():
@@ -211,11 +216,11 @@ class Lanes:
                 else:
                     read[name] = Numbers(_all_of(varint(self._data, int(at[0]) + place.start)[0], 1))
             steps.append((rows, Fields(read) if isinstance(items, dict) else read[""]))
-        return steps, pattern.width, left
+        return steps
 
-    def _walked(self, items: Schema, at: Array) -> tuple[list[tuple[Array, Read]], Array]:
+    def _walked(self, items: Schema, at: Array) -> tuple[Steps, Array]:
         """Arrays come in blocks, each with its count, and end with a block of none."""
-        steps: list[tuple[Array, Read]] = []
+        steps: Steps = []
         counts, at = self.longs(at)
         active = np.flatnonzero(counts)
         counts = counts[active]

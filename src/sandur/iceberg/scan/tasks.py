@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -173,17 +173,14 @@ def _partition(entries: Entries, found: _Chosen) -> list[Part]:
 def _partition_texts(column: pa.Array, kind: Primitive | None) -> Part:
     """Every value is spelled once, however many files have it."""
     encoded = column.dictionary_encode()
-    words = [_partition_text(kind, value) for value in encoded.dictionary.to_pylist()]
+    # Zeros of both signs would share a place in the cache of the others.
+    spelled_as = _float_text if pa.types.is_floating(column.type) else partial(_other_text, kind)
+    words = list(map(spelled_as, encoded.dictionary.to_pylist()))
     if not words:
         return "null"
     if not column.null_count:
         return chosen(words, plain_values(encoded.indices))
     return or_null(texts_of(words).take(encoded.indices))
-
-
-def _partition_text(kind: Primitive | None, value: Value) -> str:
-    # Zeros of both signs would share a place in the cache.
-    return _float_text(value) if isinstance(value, float) else _other_text(kind, value)
 
 
 def _float_text(value: float) -> str:

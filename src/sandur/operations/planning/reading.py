@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Final
 
 from sandur.catalog.locations import checked_location
@@ -18,8 +19,8 @@ from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_pl
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
-PACKED_ENTRIES_MIN: Final = 500
-"""Smaller manifests are remembered as they are: unpacking them would take longer than what is asked of them."""
+PACKED_ENTRIES_MIN: Final = KEPT_ENTRIES_MIN
+"""Smaller manifests are remembered as they are: packing them takes as long as what is asked of them."""
 
 READS_AT_ONCE: Final = 8
 ENTRIES_AHEAD_MAX: Final = 100_000
@@ -27,6 +28,8 @@ ENTRIES_AHEAD_MAX: Final = 100_000
 
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
+_SMALL_LIST_BYTES: Final = 16 << 10
+"""Decoded at once: another thread would take longer to begin."""
 
 
 class Manifests:
@@ -52,7 +55,8 @@ class Manifests:
         if cached is not None:
             return cached
         data = await self._read(location)
-        found = await asyncio.to_thread(decoded_manifest_list, data, location=location)
+        decode = partial(decoded_manifest_list, data, location=location)
+        found = await asyncio.to_thread(decode) if len(data) > _SMALL_LIST_BYTES else decode()
         self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
