@@ -15,6 +15,7 @@ from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import update_namespace_properties
 from sandur.operations.rename import rename
+from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.project import PROJECT
 from tests.operations.asking import append, commit
 from tests.operations.delta_asking import create_managed
@@ -126,27 +127,29 @@ def changes(world: World) -> set[tuple[str, str, str | None, str | None]]:
 
 @pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_told_once_and_read_when_it_can_be(spark: SparkSession, world: World) -> None:
-    made = world.make("orders")
+    made = [world.make(name).metadata_location for name in ("orders", "returns")]
     world.make("customers")
-    path = Path(str(made.metadata_location).removeprefix("file://"))
-    data = path.read_bytes()
-    path.write_bytes(b"rubbish")
+    paths = [Path(str(location).removeprefix("file://")) for location in made]
+    whole = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.write_bytes(b"rubbish")
 
     first, again = world.run(spark, PROJECT), world.run(spark, PROJECT)
     before = snapshot_of(world, "tables")
-    idle = world.run(spark, PROJECT)
+    idle = world.run(spark, PROJECT, limits=Limits(files_retried_max=1))
     after = snapshot_of(world, "tables")
-    path.write_bytes(data)
-    healed = world.run(spark, PROJECT)
+    for path, data in zip(paths, whole, strict=True):
+        path.write_bytes(data)
+    healed = world.run(spark, PROJECT, limits=Limits(files_retried_max=1))
 
-    assert [report.counts["tables_with_problems"] for report in (first, again, idle, healed)] == [1, 1, 1, 0]
-    assert all("main.sales.orders" in report.warnings[0] for report in (first, again, idle))
+    assert [report.counts["tables_with_problems"] for report in (first, again, idle, healed)] == [2, 2, 2, 0]
+    assert [len(report.warnings) for report in (first, again, idle, healed)] == [2, 2, 1, 0]
+    assert {warning.partition(":")[0] for warning in again.warnings} == {"main.sales.orders", "main.sales.returns"}
     assert before == after
     tables = of_users(system_table(world, "tables"))
-    rows = {row["name"]: row for row in tables}
-    assert len(tables) == 2
-    assert (rows["orders"]["problem"], rows["orders"]["column_count"]) == (None, rows["customers"]["column_count"])
-    assert {row["name"] for row in of_users(system_table(world, "columns"))} == {"orders", "customers"}
+    assert {row["name"]: row["problem"] for row in tables} == dict.fromkeys(("orders", "returns", "customers"))
+    assert len(tables) == len({row["column_count"] for row in tables}) + 2
+    assert {row["name"] for row in of_users(system_table(world, "columns"))} == {"orders", "returns", "customers"}
 
 
 def _field(field_id: int, name: str) -> dict[str, Any]:

@@ -183,6 +183,22 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
     }
 
 
+def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> None:
+    rows = [{**owner(uuid, uuid), "uuid": uuid, "format": "iceberg", "metadata_location": "1"} for uuid in "abcde"]
+    current = frame(spark, NAMES, [{**row, "is_shown": True} for row in rows])
+    before = frame(spark, TABLES, [{**row, "problem": "bad"} for row in rows[:4]])
+    compared = projection.compared(projection.current_tables(current, NOBODY), before).persist()
+
+    def tried(lot: str) -> set[str]:
+        return {row.uuid for row in projection.tried_again(compared, lot=lot, tables_max=3).collect()}
+
+    by_lot = [tried(f"run {number}") for number in range(4)]
+
+    assert {len(some) for some in by_lot} == {3}
+    assert set().union(*by_lot) == set("abcd")
+    assert {row.uuid for row in projection.tried_again(compared, lot="", tables_max=9).collect()} == set("abcd")
+
+
 def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark: SparkSession) -> None:
     def named(uuid: str, name: str, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": "1", **more}

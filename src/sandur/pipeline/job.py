@@ -25,6 +25,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     objects_deleted_max: int = 10_000
     log_depth_max: int = 1_000
+    files_retried_max: int = 1_000
     tables_imported_max: int = 200_000
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.pipeline import system_tables
@@ -25,7 +25,6 @@ from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAM
 NAME: Final = "project"
 FILES_PER_TASK: Final = 64
 FILES_PER_TASK_MAX: Final = 5_000
-RETRIES_MAX: Final = 1_000
 WARNINGS_MAX: Final = 10
 _FEED: Final = "feed"
 
@@ -125,13 +124,13 @@ class _Projection:
         if counts.keys() & {DROPPED, UNREADABLE}:
             compared = self._looked_again(compared, before)
             counts = self._count(compared)
-        readable = self._readable(compared)
-        tables = projection.read_now(compared, readable)
+        is_healed = self._healed(compared)
+        tables = projection.read_now(compared, is_healed)
         if counts.keys() & {CREATED, DROPPED, RENAMED}:
             self._changes.append(of_changes.of_names(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        appends = counts.keys() <= {CREATED, SAME} and not readable and not self._is_scattered()
+        appends = counts.keys() <= {CREATED, SAME} and is_healed is None and not self._is_scattered()
         opened = self._opened(tables)
         rest = self._rest(tables, before, appends=appends, has_plain=CREATED in counts)
         return {
@@ -194,18 +193,29 @@ class _Projection:
         self.counts = {"names_unreadable": counts[UNREADABLE], "tables_in_doubt": 0, **self.counts}
         return {change: count for change, count in counts.items() if count}
 
-    def _readable(self, compared: DataFrame) -> Sequence[str]:
-        """The tables whose files could not be read, and now can be; those that still cannot are told again."""
-        if not self.counts["tables_with_problems"]:
-            return ()
-        retried = compared.where("is_retried").select(*projection.OF_NAME, "was_problem").limit(RETRIES_MAX)
+    def _healed(self, compared: DataFrame) -> Column | None:
+        """Which of the tables whose files could not be read can be read now; None when there are none.
+
+        Some are tried, others by the next run; what still cannot be read is told again. When there are more than are
+        tried, and each of those can be read, all of them are read: what was wrong with them is over.
+        """
+        count = self.counts["tables_with_problems"]
+        if not count:
+            return None
+        tried_max = self._context.limits.files_retried_max
+        tried = projection.tried_again(compared, lot=self._context.run_id, tables_max=tried_max)
         tester = file_tester(dict(self._context.source_options))
-        readable = {row.uuid for row in retried.mapInArrow(tester, "uuid string").collect()}
-        wrong = retried.where(~F.col("uuid").isin(list(readable))).limit(WARNINGS_MAX).collect()
-        self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.was_problem}" for row in wrong]
-        self.counts["metadata_files_read"] += len(readable)
-        self.counts["tables_with_problems"] -= len(readable)
-        return sorted(readable)
+        readable = sorted(row.uuid for row in tried.mapInArrow(tester, "uuid string").collect())
+        is_healed = F.col("uuid").isin(readable)
+        if len(readable) == tried_max:
+            is_healed, healed = F.col("is_retried"), count
+        else:
+            healed = len(readable)
+            wrong = tried.where(~is_healed).limit(WARNINGS_MAX).collect()
+            self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.was_problem}" for row in wrong]
+        self.counts["metadata_files_read"] += healed
+        self.counts["tables_with_problems"] -= healed
+        return is_healed if healed else None
 
     def _opened(self, tables: DataFrame) -> Mapping[str, Sequence[PublishedFile]]:
         """Read the files that are new, in executors, which write what they say aside."""

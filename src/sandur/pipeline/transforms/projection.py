@@ -83,9 +83,16 @@ def found_again(tables: DataFrame, current: DataFrame, before: DataFrame) -> Dat
     return tables.join(uuids, on="uuid", how="left_anti").unionByName(told)
 
 
-def read_now(tables: DataFrame, readable: Sequence[str] = ()) -> DataFrame:
-    """What is compared, with `is_read`: its file is read by this run; `readable` are those that now can be."""
-    return tables.withColumn("is_read", F.col("is_unread") | F.col("uuid").isin(list(readable)))
+def tried_again(tables: DataFrame, *, lot: str, tables_max: int) -> DataFrame:
+    """The tables whose files could not be read, as many as may be tried; by another `lot` it is others' turn."""
+    retried = tables.where(F.col("is_retried")).select(*OF_NAME, "was_problem")
+    return retried.orderBy(F.xxhash64("uuid", F.lit(lot)), "uuid").limit(tables_max)
+
+
+def read_now(tables: DataFrame, is_healed: Column | None = None) -> DataFrame:
+    """What is compared, with `is_read`: its file is read by this run, as it is new or could not be read before."""
+    is_unread = F.col("is_unread")
+    return tables.withColumn("is_read", is_unread if is_healed is None else is_unread | is_healed)
 
 
 def fresh(tables: DataFrame) -> DataFrame:
