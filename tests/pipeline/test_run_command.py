@@ -1,0 +1,50 @@
+"""What `sandur run` says: lines of JSON for machines; for people what was done, and how far it is while it is done."""
+
+import contextlib
+import json
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sandur.cli.run_jobs import Asked, run_jobs
+from tests.pipeline.world import World
+
+JOB = "rebuild-index"
+
+
+def _run(world: World, spark: SparkSession, *, dry_run: bool | None = None, as_json: bool = False) -> bool:
+    asked = Asked(store=world.settings.store, dry_run=dry_run, as_json=as_json)
+    return run_jobs(JOB, asked, opened=lambda _: contextlib.nullcontext(spark))
+
+
+def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
+    world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.make("orders")
+
+    is_done = _run(world, spark, as_json=True)
+    out, err = capsys.readouterr()
+
+    (line,) = out.splitlines()
+    report = json.loads(line)
+    assert is_done
+    assert (report["job"], report["dry_run"], report["warnings"]) == (JOB, False, [])
+    assert report["counts"]["lists_right"] == report["counts"]["lists"] > 0
+    assert (report["run_id"] != "", report["took_ms"] > 0) == (True, True)
+    assert "make lists anew" not in err
+
+
+def test_people_see_what_was_done_and_beside_it_how_far_a_run_has_come(
+    world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal, which is where progress is shown.
+
+    is_done = _run(world, spark, dry_run=True)
+    out, err = capsys.readouterr()
+
+    assert is_done
+    assert f"{JOB} (dry run:" in out
+    assert "lists right" in out
+    assert "--no-dry-run" in out
+    assert "make lists anew" in err
+    assert "make lists anew" not in out
