@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sandur.iceberg.expressions.values import spelled
-from sandur.iceberg.types import primitive
-from tests.planning.filters import SPECS
-from tests.planning.tables import COLUMNS, MadeFile, MadeManifest, MadeTable, Row, Spec
+from tests.planning.filters import SPECS, TRANSFORMS, kind_of, made, of
+from tests.planning.tables import COLUMNS, MadeFile, MadeManifest, MadeTable, Row, Spec, is_nan
 
 _DAY = 86_400_000_000
 _DELETED_SHARE = 0.3
@@ -66,6 +65,8 @@ class Made:
                     has_stats=False,
                 )
             )
+            if self.table.format_version > 2 and chance.random() < 0.5:
+                found.append(self._vector(file, f"vector-{number}-{place}"))
         return found or [
             MadeFile(
                 f"file:///t/delete-{number}.parquet",
@@ -77,6 +78,21 @@ class Made:
             )
         ]
 
+    def _vector(self, file: MadeFile, name: str) -> MadeFile:
+        """A deletion vector, which is never older than its data file."""
+        return MadeFile(
+            f"file:///t/{name}.puffin",
+            file.partition,
+            record_count=1,
+            content=1,
+            sequence_number=5,
+            file_format="PUFFIN",
+            referenced_data_file=file.path,
+            content_offset=4,
+            content_size=40,
+            has_stats=False,
+        )
+
     def value(self, name: str) -> Any:  # noqa: PLR0911 - one line per column
         chance = self._chance
         match name:
@@ -87,13 +103,13 @@ class Made:
             case "day":
                 return chance.choice([chance.randrange(-2, 3), 364, 365, -365])
             case "x" | "f":
-                return float(chance.randrange(-3, 4))
+                return float("nan") if chance.random() < 0.2 else float(chance.randrange(-3, 4))
             case "flag":
                 return chance.random() < 0.5
             case "amount":
                 return chance.choice([chance.randrange(-3, 4), 49, 50, 100, -50])
             case "bin":
-                return bytes(chance.randrange(256) for _ in range(chance.randrange(0, 4)))
+                return bytes(chance.choice([0, 0, 1, 200, 255]) for _ in range(chance.randrange(0, 4)))
             case _:
                 return chance.randrange(-4, 5)
 
@@ -104,24 +120,32 @@ class Made:
             for name, (_, _, required) in COLUMNS.items()
         }
 
-    def filter(self, *, without: frozenset[str] = frozenset(), depth: int = 0) -> Any:
-        """A filter of chance that does not touch some of the columns."""
+    def filter(self, *, without: frozenset[str] = frozenset(), terms: bool = True, depth: int = 0) -> Any:
+        """A filter of chance that does not touch some of the columns; `terms`: of transforms of columns, too."""
         chance = self._chance
         if depth < 3 and chance.random() < 0.4:
             kind = chance.choice(["and", "or", "not"])
             if kind == "not":
-                return {"type": "not", "child": self.filter(without=without, depth=depth + 1)}
-            sides = {side: self.filter(without=without, depth=depth + 1) for side in ("left", "right")}
+                return {"type": "not", "child": self.filter(without=without, terms=terms, depth=depth + 1)}
+            sides = {side: self.filter(without=without, terms=terms, depth=depth + 1) for side in ("left", "right")}
             return {"type": kind, **sides}
         name = chance.choice([name for name in COLUMNS if name not in without])
-        kind = COLUMNS[name][1]
+        transforms = TRANSFORMS.get(name, ()) if terms else ()
+        return self._test(name, of(chance.choice(transforms), name) if transforms and chance.random() < 0.4 else name)
+
+    def _test(self, name: str, term: Any) -> Any:
+        chance, kind = self._chance, kind_of(term)
         operators = ["is-null", "not-null", "lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "in", "not-in"]
-        operators += ["starts-with", "not-starts-with"] if kind == "string" else []
-        operators += ["is-nan", "not-nan"] if kind in {"double", "float"} else []
+        operators += ["starts-with", "not-starts-with"] if kind.name == "string" else []
+        operators += ["is-nan", "not-nan"] if kind.name in {"double", "float"} else []
         operator = chance.choice(operators)
         if operator in {"is-null", "not-null", "is-nan", "not-nan"}:
-            return {"type": operator, "term": name}
-        values = [spelled(primitive(kind), self.value(name)) for _ in range(chance.randrange(2, 5))]
+            return {"type": operator, "term": term}
+        values = [spelled(kind, made(term, self._literal(name))) for _ in range(chance.randrange(2, 5))]
         if operator in {"in", "not-in"}:
-            return {"type": operator, "term": name, "values": values}
-        return {"type": operator, "term": name, "value": values[0]}
+            return {"type": operator, "term": term, "values": values}
+        return {"type": operator, "term": term, "value": values[0]}
+
+    def _literal(self, name: str) -> Any:
+        value = self.value(name)
+        return 0.5 if is_nan(value) else value
