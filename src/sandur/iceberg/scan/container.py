@@ -13,8 +13,8 @@ _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _ENTRIES_MAX: Final = 1_000
 _VARINT_BYTES_MAX: Final = 10
-_REMEMBERED_MAX: Final = 64
-_REMEMBERED_BYTES_MAX: Final = 64 << 10
+REMEMBERED_MAX: Final = 64
+REMEMBERED_BYTES_MAX: Final = 64 << 10
 
 
 class Block(NamedTuple):
@@ -41,18 +41,7 @@ class Container:
     def schema(self) -> dict[str, Any]:
         """Not to be changed: other files may have the same."""
         written = self.metadata["avro.schema"]
-        return _remembered_schema(written) if len(written) <= _REMEMBERED_BYTES_MAX else _schema(written)
-
-    def plain(self) -> bytes:
-        """The same file without compression, and with a schema that says nothing of dates and decimals."""
-        header = {**self.metadata, "avro.codec": b"null", "avro.schema": json.dumps(self.schema).encode()}
-        sync = self.data[self._body_start - _SYNC_BYTES : self._body_start]
-        parts = [_MAGIC, encoded_varint(len(header))]
-        parts += [_text(name.encode()) + _text(value) for name, value in header.items()]
-        parts += [b"\x00", sync]
-        for count, raw in self.inflated():
-            parts += [encoded_varint(count), encoded_varint(len(raw)), raw, sync]
-        return b"".join(parts)
+        return _remembered_schema(written) if len(written) <= REMEMBERED_BYTES_MAX else plain_schema(written)
 
     def inflated(self) -> Iterator[tuple[int, bytes]]:
         """Every block without compression, and how many records it holds; ValueError when they are too large."""
@@ -103,7 +92,8 @@ def opened(data: bytes) -> Container:
     return Container(data, metadata, place + _SYNC_BYTES)
 
 
-def _schema(written: bytes) -> dict[str, Any]:
+def plain_schema(written: bytes) -> dict[str, Any]:
+    """The schema without logical types; ValueError or TypeError when it is none that is read."""
     found = _plain(json.loads(written))
     if not isinstance(found, dict):
         raise TypeError("the schema is no record")
@@ -111,7 +101,7 @@ def _schema(written: bytes) -> dict[str, Any]:
 
 
 # Nearly all manifests of a table have the same one, and reading it takes as long as reading a few hundred entries.
-_remembered_schema: Final = lru_cache(maxsize=_REMEMBERED_MAX)(_schema)
+_remembered_schema: Final = lru_cache(maxsize=REMEMBERED_MAX)(plain_schema)
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
@@ -145,10 +135,6 @@ def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
     if size < 0 or place + size > len(data):
         raise ValueError("a text is cut off")
     return data[place : place + size], place + size
-
-
-def _text(data: bytes) -> bytes:
-    return encoded_varint(len(data)) + data
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask
 from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
-from sandur.iceberg.scan.lanes import Fields, Items, Numbers, Read, Spans, Unreadable
+from sandur.iceberg.scan.lanes import Fields, Items, Missing, Numbers, Read, Spans, Unreadable
 
 Live = Mask | None
 """Which records count; None means all of them, as nearly always."""
@@ -31,6 +31,8 @@ def column(buffer: Array, read: Read, kind: pa.DataType, live: Live) -> pa.Array
             return _lists(read, kind, live)
         case Fields():
             raise Unreadable("a record where a value should be")
+        case Missing(records=records):
+            return pa.nulls(records if live is None else int(live.sum()), kind)
 
 
 def small_numbers(values: Array, valid: Mask | None) -> pa.Array:

@@ -68,7 +68,13 @@ class Fields(NamedTuple):
     fields: "dict[str, Read]"
 
 
-Read = Numbers | Spans | Items | Fields
+class Missing(NamedTuple):
+    """No record has it."""
+
+    records: int
+
+
+Read = Numbers | Spans | Items | Fields | Missing
 Steps = list[tuple[Array, Read]]
 
 
@@ -173,6 +179,8 @@ class Lanes:
         has_value = chosen == others[0]
         if has_value.all():
             return self.read(branches[others[0]], at)
+        if not has_value.any():
+            return Missing(len(at)), at
         rows = np.flatnonzero(has_value)
         found, after = self.read(branches[others[0]], at[rows])
         at = at.copy()
@@ -285,3 +293,5 @@ def _spread(found: Read, rows: Array, count: int) -> Read:
             return Items([(rows[places], step) for places, step in steps], count, valid)
         case Fields(fields=fields):
             return Fields({name: _spread(field, rows, count) for name, field in fields.items()})
+        case Missing():
+            return Missing(count)

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import fastavro
@@ -11,7 +12,7 @@ from fastavro.schema import SchemaParseException
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
-from sandur.iceberg.scan.container import Container, opened
+from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, opened, plain_schema
 from sandur.iceberg.scan.decoding import decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
@@ -107,11 +108,24 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
 
 
 def _records(container: Container) -> list[dict[str, Any]]:
-    """What is compared are the numbers and bytes themselves, so the schema says nothing of dates and decimals."""
-    records: list[Any] = list(fastavro.reader(io.BytesIO(container.plain())))
+    """What is compared are the numbers and bytes themselves: the schema says nothing of dates and decimals."""
+    written = container.metadata["avro.schema"]
+    schema = _remembered(written) if len(written) <= REMEMBERED_BYTES_MAX else _parsed(written)
+    records: list[Any] = []
+    for count, raw in container.inflated():
+        block = io.BytesIO(raw)
+        records += [fastavro.schemaless_reader(block, schema) for _ in range(count)]
     if not all(isinstance(record, dict) for record in records):
         raise TypeError("an entry is no record")
     return records
+
+
+def _parsed(written: bytes) -> Any:  # noqa: ANN401 - whatever fastavro makes of a schema
+    return fastavro.parse_schema(plain_schema(written))
+
+
+# Taking a schema apart takes as long as reading a hundred entries.
+_remembered: Final = lru_cache(maxsize=REMEMBERED_MAX)(_parsed)
 
 
 def _unreadable(what: str, location: str, error: Exception) -> Invalid:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from sandur.catalog.locations import checked_location
 from sandur.errors import Invalid, NotFound
@@ -19,6 +19,8 @@ from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_pl
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
+T = TypeVar("T")
+
 PACKED_ENTRIES_MIN: Final = KEPT_ENTRIES_MIN
 """Smaller manifests are remembered as they are: packing them takes as long as what is asked of them."""
 
@@ -28,8 +30,11 @@ ENTRIES_AHEAD_MAX: Final = 100_000
 
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
-_SMALL_LIST_BYTES: Final = 16 << 10
-"""Decoded at once: another thread would take longer to begin."""
+_SMALL_BYTES: Final = 256 << 10
+"""Up to here, decoding takes less than the five milliseconds for which a thread keeps all others waiting anyway."""
+
+_LIST_ENTRIES_SHARE: Final = 8
+"""Lists are read record by record, which takes so many times as long."""
 
 
 class Manifests:
@@ -55,8 +60,7 @@ class Manifests:
         if cached is not None:
             return cached
         data = await self._read(location)
-        decode = partial(decoded_manifest_list, data, location=location)
-        found = await asyncio.to_thread(decode) if len(data) > _SMALL_LIST_BYTES else decode()
+        found = await _aside(partial(decoded_manifest_list, data, location=location), len(data) * _LIST_ENTRIES_SHARE)
         self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
@@ -96,7 +100,7 @@ class Manifests:
             return unpacked(looked.packed)
         data = await self._read(location)
         async with workspace.manifests.decoding:
-            columns, remembered = await asyncio.to_thread(_decoded, data, location)
+            columns, remembered = await _aside(partial(_decoded, data, location), len(data))
         workspace.manifests.remember(location, remembered)
         if key is not None and isinstance(remembered, Packed):
             keeping = put_in_place(workspace, key, location, remembered, expected=looked.expected)
@@ -131,6 +135,11 @@ class Manifests:
         finally:
             for task in ahead:
                 _stop_waiting(task)
+
+
+async def _aside(decode: Callable[[], T], size: int) -> T:
+    """What the bytes come to; many of them are decoded beside the event loop."""
+    return await asyncio.to_thread(decode) if size > _SMALL_BYTES else decode()
 
 
 def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:
