@@ -154,7 +154,7 @@ _OPPOSITES: Final = {
     "starts-with": "not-starts-with",
     "and": "or",
 }
-_NEGATED: Final = _OPPOSITES | {right: left for left, right in _OPPOSITES.items()}
+NEGATED: Final = _OPPOSITES | {right: left for left, right in _OPPOSITES.items()}
 
 
 def not_holds(test: Any, row: Row) -> bool:
@@ -169,7 +169,7 @@ def not_holds(test: Any, row: Row) -> bool:
         case "or":
             return not_holds(test["left"], row) and not_holds(test["right"], row)
         case operator:
-            return holds({**test, "type": _NEGATED[operator]}, row)
+            return holds({**test, "type": NEGATED[operator]}, row)
 
 
 def _value(test: Any, row: Row) -> Any:

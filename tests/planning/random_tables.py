@@ -21,6 +21,9 @@ class Made:
         self.table = MadeTable(folder, SPECS, format_version=version)
         self._with_equality = with_equality and version > 1
         self.rows: dict[str, list[Row]] = {}
+        self.specs: dict[str, Spec] = {}
+        self._data: dict[str, MadeFile] = {}
+        self._all_deletes: list[MadeFile] = []
         manifests: list[MadeManifest] = []
         for number in range(self._chance.randrange(1, 5)):
             spec = self._chance.choice(SPECS)
@@ -40,10 +43,32 @@ class Made:
             for place, rows in enumerate(groups.values())
         ]
         self.rows |= {file.path: list(file.rows) for file in files}
+        self._data |= {file.path: file for file in files}
         found = [MadeManifest(spec, files, sequence_number=sequence)]
         if self.table.format_version > 1 and chance.random() < 0.7:
-            found.append(MadeManifest(spec, self._deletes(files, number), sequence_number=5, content=1))
+            deletes = self._deletes(files, number)
+            self._all_deletes += deletes
+            found.append(MadeManifest(spec, deletes, sequence_number=5, content=1))
+        self.specs |= {file.path: spec for manifest in found for file in manifest.files}
         return found
+
+    def deletes_of(self, path: str) -> set[str]:
+        """The delete files of a data file, worked out on their own."""
+        found = [delete for delete in self._all_deletes if self._applies(delete, self._data[path])]
+        has_vector = any(delete.file_format == "PUFFIN" for delete in found)
+        return {
+            delete.path for delete in found if not has_vector or delete.content == 2 or delete.file_format == "PUFFIN"
+        }
+
+    def _applies(self, delete: MadeFile, file: MadeFile) -> bool:
+        age = (delete.sequence_number or 0) - (file.sequence_number or 0)
+        spec = self.specs[delete.path]
+        is_there = spec == self.specs[file.path] and repr(delete.partition) == repr(file.partition)
+        if delete.content == 2:
+            return age > 0 and (is_there or all(text == "void" for _, text, _ in spec.fields))
+        return age >= 0 and (
+            is_there if delete.referenced_data_file is None else delete.referenced_data_file == file.path
+        )
 
     def _deletes(self, files: list[MadeFile], number: int) -> list[MadeFile]:
         chance = self._chance
