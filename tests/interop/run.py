@@ -70,6 +70,7 @@ NAMED: Final = (
     Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
     Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py")),
     Part("demo", ("test_demo.py",)),
+    Part("system-tables", ("test_system_tables.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),
     Part("reading-on-s3", _CROSS, only="S3-"),
 )
