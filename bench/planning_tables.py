@@ -1,7 +1,8 @@
 """Tables of any number of files, described by manifests alone, for planners to be measured with.
 
-Every file has its own path, size, row count, and statistics of nine columns. All entries have as many bytes: one is
-encoded as Avro, and the others are copies of it in which what differs is overwritten.
+Every file has its own path, size, row count, and statistics of nine columns. Sizes of columns take two to four bytes,
+in one of sixteen ways. Of each way one entry is encoded as Avro, and the others are copies of it in which what differs
+is overwritten.
 """
 
 import hashlib
@@ -34,6 +35,9 @@ _BLOCK_BYTES: Final = 64_000
 _DEFLATE_LEVEL: Final = 6
 _PATH: Final = "file:///warehouse/db/events/data/day={day:04d}/00000-{number:08d}-{name}.parquet"
 _NAME_CHARS: Final = 32
+_LAYOUTS: Final = 16
+_SIZES: Final = {2: (64, 8_000), 3: (10_000, 900_000), 4: (2_000_000, 100_000_000)}
+"""The least size of a column that takes so many bytes, and how many others there are."""
 
 
 def made_table(folder: Path, count: int, per_manifest: int = FILES_PER_MANIFEST) -> str:
@@ -114,8 +118,14 @@ def file_bytes_of(number: int) -> int:
     return 100_000 + number * 7_919 % 900_000
 
 
+def width_of(number: int, field_id: int) -> int:
+    """How many bytes the size of a column takes; no two columns, and hardly two layouts, agree on it."""
+    return 2 + hashlib.md5(f"{number % _LAYOUTS} {field_id}".encode(), usedforsecurity=False).digest()[0] % 3
+
+
 def column_bytes_of(number: int, field_id: int) -> int:
-    return 10_000 + (number * 31 + field_id * 977) % 900_000
+    least, others = _SIZES[width_of(number, field_id)]
+    return least + (number * 31 + field_id * 977) % others
 
 
 def path_of(number: int) -> str:
@@ -185,12 +195,15 @@ def _schema() -> dict[str, Any]:
 
 
 def different_parts(numbers: range) -> list[Bytes]:
-    """What differs between entries, in the order in which it stands there: for each a row of bytes per file."""
-    at: Numbers = np.arange(numbers.start, numbers.stop, dtype=np.int64)
+    """What differs between entries, in the order in which it stands there: for each a row of bytes per file.
+
+    The files have one layout.
+    """
+    at: Numbers = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
     paths = np.frombuffer("".join(map(path_of, numbers)).encode(), dtype=np.uint8).reshape(len(at), -1)
     days, rows = DAYS.start + at % len(DAYS), 100 + at * 7 % 8_000
     ids = [COLUMNS[name][0] for name in bounds_of(0)]
-    sizes = [_varints(10_000 + (at * 31 + field_id * 977) % 900_000, 3) for field_id in ids]
+    sizes = [_sizes(at, field_id, width_of(numbers[0], field_id)) for field_id in ids]
     parts = [paths, _varints(days, 2), _varints(rows, 2), _varints(100_000 + at * 7_919 % 900_000, 3), *sizes]
     parts += [_varints(rows, 2)] * len(ids)
     for is_upper in (0, 1):
@@ -199,6 +212,11 @@ def different_parts(numbers: range) -> list[Bytes]:
         parts += [_raw(ends, "<i8"), _raw(stamps, "<i8"), _raw(days, "<i4"), _raw(ends / 7, "<f8")]
         parts += [_raw(at % 1_000 + 1_000 * is_upper, ">i4"), _raw(at % 100 + 100 * is_upper, "<i4")]
     return parts
+
+
+def _sizes(at: Numbers, field_id: int, width: int) -> Bytes:
+    least, others = _SIZES[width]
+    return _varints(least + (at * 31 + field_id * 977) % others, width)
 
 
 def _varints(values: Numbers, width: int) -> Bytes:
@@ -213,9 +231,9 @@ def _raw(values: npt.NDArray[Any], form: str) -> Bytes:
     return found
 
 
-def entries(numbers: range) -> Bytes:
-    """The entries of files as Avro, a row of bytes each."""
-    pattern_number = 1_234_567
+def entries(numbers: range) -> list[bytes]:
+    """The entries of files as Avro, all of them with one layout."""
+    pattern_number = 100_000 * _LAYOUTS + numbers[0] % _LAYOUTS
     pattern = entry_bytes(pattern_number)
     found: Bytes = np.tile(np.frombuffer(pattern, dtype=np.uint8), (len(numbers), 1))
     cursor = 0
@@ -224,15 +242,17 @@ def entries(numbers: range) -> Bytes:
         place = pattern.index(known.tobytes(), cursor)
         cursor = place + part.shape[1]
         found[:, place:cursor] = part
-    return found
+    for place in (0, -1):
+        if found[place].tobytes() != entry_bytes(numbers[place]):
+            raise AssertionError(f"file {numbers[place]}: its entry is not what a writer makes of it")
+    return [row.tobytes() for row in found]
 
 
 def manifest_bytes(numbers: range) -> bytes:
     """A manifest of the files of these numbers."""
-    found = entries(numbers)
-    for place in (0, -1):
-        if found[place].tobytes() != entry_bytes(numbers[place]):
-            raise AssertionError(f"file {numbers[place]}: its entry is not what a writer makes of it")
+    found = [b""] * len(numbers)
+    for place in range(min(_LAYOUTS, len(numbers))):
+        found[place::_LAYOUTS] = entries(numbers[place::_LAYOUTS])
     header = {
         "schema": json.dumps(SCHEMA),
         "schema-id": "0",
@@ -244,9 +264,9 @@ def manifest_bytes(numbers: range) -> bytes:
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(_schema()), [], codec="deflate", metadata=header)
     sync = out.getvalue()[-16:]
-    per_block = max(1, _BLOCK_BYTES // found.shape[1])
+    per_block = max(1, _BLOCK_BYTES // len(found[0]))
     for first in range(0, len(found), per_block):
         block = found[first : first + per_block]
-        squeezed = zlib.compress(block.tobytes(), _DEFLATE_LEVEL, wbits=-15)
+        squeezed = zlib.compress(b"".join(block), _DEFLATE_LEVEL, wbits=-15)
         out.write(b"".join((encoded_varint(len(block)), encoded_varint(len(squeezed)), squeezed, sync)))
     return out.getvalue()

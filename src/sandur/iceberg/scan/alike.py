@@ -20,6 +20,9 @@ _VARINT_BYTES_MAX: Final = 10
 _EXACT: Final = b"\xff" * _VARINT_BYTES_MAX
 _GOES_ON: Final = b"\x80" * _VARINT_BYTES_MAX
 _ELEMENTS_MAX: Final = 10_000
+_NOT_SMALL: Final = 0x81
+"""The bits that a number of one byte does not have unless it is negative."""
+
 _WORDS: Final = {1: np.uint8, 2: np.uint16, 3: np.uint32, 4: np.uint32}
 _TIMES_THE_BUFFER_MAX: Final = 4
 
@@ -67,7 +70,8 @@ def _walked(data: bytes, begin: int, fields: dict[str, str]) -> tuple[list[dict[
     for _ in range(count):
         element: dict[str, Place] = {}
         for name, is_number in kinds:
-            number, after = varint(data, place)
+            byte = data[place]
+            number, after = (byte >> 1, place + 1) if not byte & _NOT_SMALL else varint(data, place)
             bits += (_GOES_ON if is_number and name != _KEY else _EXACT)[: after - place]
             if is_number:
                 if after - place > _WORD_BYTES:

@@ -19,6 +19,9 @@ from sandur.iceberg.scan.container import varint
 
 _CONTINUES: Final = 0x80
 _BITS: Final = 0x7F
+_SMALL: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(_CONTINUES)], dtype=np.int8)
+"""The numbers that take one byte."""
+
 _BYTES_MAX: Final = 10
 _ITEMS_MAX: Final = 10_000
 _PLAIN: Final = ("int", "long", "string", "bytes")
@@ -144,8 +147,8 @@ class Lanes:
         """Numbers of varying length; in bytes when all of them are that small, as most are."""
         first = self._bytes(at)
         after = at + 1
-        if not len(first) or first.max() < _CONTINUES:
-            return ((first >> 1) ^ -(first & 1)).view(np.int8), after
+        if not len(first) or np.maximum.reduce(first) < _CONTINUES:
+            return _SMALL.take(first), after
         found = (first & _BITS).astype(np.uint64)
         # Not only of those that go on: choosing them takes longer than reading all.
         goes_on = first >> 7
@@ -205,7 +208,7 @@ class Lanes:
         if len(rest):
             walked, after[rest] = self._walked(items, at[rest])
             steps = [(rest[rows], read) for rows, read in walked]
-            if not parts:
+            if not fields:
                 return Items(steps, len(at)), after
             parts.append(lambda: steps)
         return Items(Later(parts), len(at)), after
