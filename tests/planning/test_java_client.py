@@ -7,11 +7,15 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import IdentityTransform
 
 from tests.differential.java_oracle import OracleUnavailable
 from tests.planning.java_planner import JavaPlanner
+from tests.planning.planners import plan
+from tests.planning.serving import paths
+from tests.planning.test_requests import table_with_history
 from tests.server.process import server_process
 
 FILES = 12
@@ -97,3 +101,18 @@ def test_java_follows_tasks_that_lead_to_others_and_reads_branches_and_tags(tmp_
     assert [line.split()[-1] for line in counted if 'operation="fetchScanTasks"' in line] == ["3.0"]
     assert by_ref == [FILES, 5, 6]
     assert column == FILES
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+def test_java_begins_a_range_after_an_expired_snapshot_as_we_do(tmp_path: Path, java: JavaPlanner) -> None:
+    table = table_with_history(tmp_path)
+    del table.snapshots[0]
+    path = table.write()
+
+    ours = [task.path for task in plan(tmp_path, path, start_snapshot_id=1, end_snapshot_id=3)]
+
+    assert ours == paths(2, 4)
+    assert set(ours) == java.appended(path, 1, 3, True)
+    with pytest.raises(Py4JJavaError, match="not a parent ancestor"):  # Ours is empty.
+        java.appended(path, 3, 3, True)
