@@ -113,6 +113,6 @@ def test_java_begins_a_range_after_an_expired_snapshot_as_we_do(tmp_path: Path, 
     ours = [task.path for task in plan(tmp_path, path, start_snapshot_id=1, end_snapshot_id=3)]
 
     assert ours == paths(2, 4)
-    assert set(ours) == java.appended(path, 1, 3, True)
+    assert set(ours) == java.appended(path, 1, 3, filter_json=True)
     with pytest.raises(Py4JJavaError, match="not a parent ancestor"):  # Ours is empty.
-        java.appended(path, 3, 3, True)
+        java.appended(path, 3, 3, filter_json=True)
