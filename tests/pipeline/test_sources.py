@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sandur.operations.drop_table import drop_name
 from sandur.pipeline.sources.events import FeedStreamReader
+from sandur.pipeline.sources.metadata import MetadataReader
 from sandur.pipeline.sources.options import source_options
 from tests.pipeline.killed_stream import follow
 from tests.pipeline.world import World, called
@@ -122,6 +123,22 @@ def test_a_batch_of_the_stream_that_is_planned_again_is_the_same_batch(world: Wo
     assert not reader.partitions(end, end)
     reader.stop()
     later.stop()
+
+
+@pytest.mark.parametrize(("part", "names"), [("tables", {"orders", "hidden"}), ("columns", {"orders"})])
+def test_a_table_whose_pointer_cannot_be_read_is_told_with_its_problem(
+    world: World, part: str, names: set[str]
+) -> None:
+    world.make("orders")
+    world.damage(world.layout.pointer(world.make("hidden").table_uuid))
+    reader = MetadataReader({**source_options(world.settings, world.layout), "part": part})
+
+    batches = [batch for some in reader.partitions() for batch in reader.read(InputPartition(some.value))]
+    rows = {row["name"]: row.get("problem") for batch in batches for row in batch.to_pylist()}
+
+    assert rows.keys() == names
+    assert rows["orders"] is None
+    assert all(problem for name, problem in rows.items() if name == "hidden")
 
 
 @pytest.mark.parametrize(

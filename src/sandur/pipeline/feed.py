@@ -3,7 +3,8 @@
 A receipt lies under the date of its metadata and the hash of its location, so that nothing about its key or its time
 says when it came: one that is written late lies in the midst of what was read long ago. Therefore positions are not
 derived from receipts. They are given, in entries of a log that is only appended to, each put where nothing was before:
-whoever is slower reads what the faster one has written, and goes on behind it.
+whoever is slower reads what the faster one has written, and goes on behind it. What was read in vain, as it was gone or
+damaged then, can be told again, at a further position.
 """
 
 import hashlib

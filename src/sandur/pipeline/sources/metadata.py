@@ -29,7 +29,8 @@ class SandurMetadata(ShapedSource):
     """What is current of every table and view, one part of it.
 
     Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
-    Option `table`: of that one only, as `catalog.namespace.name`.
+    Option `table`: of that one only, as `catalog.namespace.name`. A name that cannot be read has a `problem` in
+    `tables`, and nothing elsewhere.
     """
 
     @classmethod
@@ -65,6 +66,8 @@ class MetadataReader(RangeReader):
 
     async def _rows_of(self, workspace: Workspace, key: str) -> Sequence[Row]:
         about = await name_row(workspace, key)
+        if about and about.get("problem"):
+            return [about] if self.shape.name == TABLES_SHAPE.name else []
         if not about or not about["is_shown"] or not about.get("metadata_location"):
             return []
         rows = await rows_of_table(workspace, about)
