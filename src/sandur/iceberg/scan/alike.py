@@ -20,6 +20,7 @@ _VARINT_BYTES_MAX: Final = 10
 _EXACT: Final = b"\xff" * _VARINT_BYTES_MAX
 _GOES_ON: Final = b"\x80" * _VARINT_BYTES_MAX
 _ELEMENTS_MAX: Final = 10_000
+_RECENT_MAX: Final = 64
 _NOT_SMALL: Final = 0x81
 """The bits that a number of one byte does not have unless it is negative."""
 
@@ -46,6 +47,30 @@ class Pattern(NamedTuple):
 
 def pattern_of(data: bytes, begin: int, fields: dict[str, str]) -> Pattern | None:
     """The pattern of the array that begins there; None when it has none, or is none."""
+    key = (*fields.items(), data[begin : begin + _WORD_BYTES // 2])
+    known = _RECENT.get(key)
+    if known is not None and _is_of(data, begin, known):
+        return known
+    found = _new_pattern(data, begin, fields)
+    if found is not None:
+        if len(_RECENT) >= _RECENT_MAX:
+            _RECENT.clear()
+        _RECENT[key] = found
+    return found
+
+
+# Manifests of a table have the same ones, and finding one takes as long as reading some hundred arrays that have it.
+_RECENT: Final[dict[tuple[object, ...], Pattern]] = {}
+
+
+def _is_of(data: bytes, begin: int, pattern: Pattern) -> bool:
+    if begin + len(pattern.mask) > len(data):
+        return False
+    there = np.frombuffer(data, dtype=np.uint8, count=len(pattern.mask), offset=begin)
+    return np.array_equal(there & pattern.mask, pattern.wanted)
+
+
+def _new_pattern(data: bytes, begin: int, fields: dict[str, str]) -> Pattern | None:
     try:
         elements, bits, end = _walked(data, begin, fields)
     except (IndexError, ValueError):
