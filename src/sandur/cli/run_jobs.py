@@ -3,8 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,12 +22,8 @@ from sandur.settings import Settings, load_settings, seconds_of
 if find_spec("pyspark") is None:
     raise Unfit("the pipeline needs PySpark: pip install 'sandur[spark]'")
 
-from pyspark.sql import SparkSession
-
 from sandur.pipeline.job import JobReport, Limits, Progress
-from sandur.pipeline.running import OnReport, Runs, jobs_named, session
-
-OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
+from sandur.pipeline.running import OnReport, OpenSession, Runs, jobs_named, session
 
 _EVERY: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

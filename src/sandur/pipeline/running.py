@@ -4,7 +4,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from msgspec.structs import replace
@@ -32,6 +32,8 @@ _ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
 OnReport = Callable[[JobReport], None]
+OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
+"""A session of Spark at a master, and its end."""
 
 
 def jobs_named(name: str, jobs: Mapping[str, Job] = JOBS) -> Sequence[Job]:
