@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.iceberg.scan.residuals import SPELLED_BYTES_MAX
 from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed
 from sandur.operations.planning.selecting import ANSWER_BYTES_MAX
 from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.workspace import Workspace
+from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
-from tests.planning.serving import TABLE, Fleet, asked, everything, made_table, paths
+from tests.planning.serving import TABLE, Fleet, asked, everything, fetched, made_table, paths
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
@@ -138,3 +140,34 @@ async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_the
         assert told["content"] == ("position-deletes", "equality-deletes")[part % 2]
         assert told.get("equality-ids") == (None if made.equality_ids is None else list(made.equality_ids))
     assert len(answer["delete-files"]) == len(answer["file-scan-tasks"]) == 6
+
+
+def all_of(tests: list[dict[str, Any]]) -> dict[str, Any]:
+    middle = len(tests) // 2
+    return tests[0] if not middle else {"type": "and", "left": all_of(tests[:middle]), "right": all_of(tests[middle:])}
+
+
+async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Of 200 predicates every partition answers another one; what is left of 400 kB is never the same."""
+    spec = Spec(0, (("i", "identity", 1000),))
+    rows = [{"id": number, "i": number, "name": f"{number:06d}"} for number in range(120)]
+    fleet = Fleet(tmp_path)
+    table = MadeTable(fleet.table_folder, [spec])
+    table.add_snapshot([MadeManifest(spec, [MadeFile(f"file:///t/{row['id']}", (row["i"],), [row]) for row in rows])])
+    server = await fleet.furnish(table)
+    others = [{"type": "not-eq", "term": "name", "value": f"{number % 7:06d}" + 2_000 * "x"} for number in range(200)]
+    partitions = [{"type": "eq", "term": "i", "value": number} for number in range(200)]
+    long = all_of(
+        [{"type": "or", "left": left, "right": right} for left, right in zip(partitions, others, strict=True)]
+    )
+
+    result = await asked(server, filter=long)
+
+    assert isinstance(result, Completed)
+    found = [await fetched(server, token) for token in result.answered.plan_tasks]
+    assert found
+    for task in (task for tasks in found for task in tasks):
+        assert holds(task.residual, rows[task.file["partition"][0]])
+    (remembered,) = (one for one, _ in server.manifests.selected._entries.values())
+    assert remembered._residuals is not None
+    assert sum(len(text) for text in remembered._residuals.spelled) <= SPELLED_BYTES_MAX
