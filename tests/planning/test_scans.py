@@ -305,11 +305,20 @@ def test_a_partition_of_nan_is_not_told_as_null(tmp_path: Path) -> None:
     assert task.file["partition"] == ["NaN"]
 
 
-def plan_of_partition(folder: Path, value: float) -> list[Task]:
+@pytest.mark.parametrize(("operator", "files"), [("gt", 1), ("gt-eq", 1), ("lt", 0), ("eq", 0)])
+def test_whether_nan_is_greater_than_a_number_is_left_to_the_reader(tmp_path: Path, operator: str, files: int) -> None:
+    wanted = {"type": operator, "term": "x", "value": 5.0}
+
+    assert [task.residual for task in plan_of_partition(tmp_path, float("nan"), filter=wanted)] == [wanted] * files
+
+
+def plan_of_partition(folder: Path, value: float, **said: object) -> list[Task]:
+    """A file of one number that is its partition, of which nothing else is known."""
     spec = Spec(3, (("x", "identity", 1002),))
     table = MadeTable(folder, [spec])
-    table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", (value,), [{"id": 1, "x": value}])])])
-    return plan(folder, table.write())
+    file = MadeFile("file:///t/a.parquet", (value,), record_count=1, has_stats=False)
+    table.add_snapshot([MadeManifest(spec, [file])])
+    return plan(folder, table.write(), **said)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Final
 from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.predicates import Both, Column, Either, Filter, Operator, Predicate, both, either
 from sandur.iceberg.expressions.transforming import transformed, truncated, width_of, wrapped_above
-from sandur.iceberg.expressions.values import Value
+from sandur.iceberg.expressions.values import FLOATS, Value
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.transforms import Transform, transform
 
@@ -53,7 +53,7 @@ def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
         return _carried(predicate, column, applied)
     match applied.name:
         case "identity":
-            return Predicate(predicate.operator, column, predicate.values)
+            return _inclusive_same(predicate, column)
         case "bucket":
             return _one_of(predicate, column, applied) if predicate.operator in {"eq", "in"} else True
         case "truncate" if isinstance(_first(predicate), str):
@@ -80,6 +80,14 @@ def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
             return _strict_text(predicate, column, applied)
         case _:
             return _strict_number(predicate, column, applied)
+
+
+def _inclusive_same(predicate: Predicate, column: Column) -> Filter:
+    same = Predicate(predicate.operator, column, predicate.values)
+    if predicate.operator in {"gt", "gt-eq"} and column.type.name in FLOATS:
+        # Some engines take NaN for the greatest number and some for none: whether it matches is theirs to say.
+        return Either(same, Predicate("is-nan", column))
+    return same
 
 
 def _first(predicate: Predicate) -> Value | None:
