@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from bench import planning, planning_tables
@@ -19,6 +20,7 @@ from sandur.storage.object_store import ObjectStore, Stored, list_all
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
 from tests.planning.serving import Fleet, asked, asking, everything, made_table
+from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 COUNT = 2_100
 WANTED: dict[str, Any] = {"filter": {"type": "eq", "term": "id", "value": 7}}
@@ -116,18 +118,48 @@ async def test_what_plans_selected_is_remembered_within_bounds(tmp_path: Path) -
     assert server.manifests.selected.bytes <= 200_000
 
 
+def add_deletes(metadata_path: str) -> None:
+    """Three position deletes and one by equality in every partition of a table for measuring."""
+    folder = Path(metadata_path).parent.parent
+    deletes = [
+        MadeFile(
+            f"file:///t/deletes/{day}-{number}.parquet",
+            (day,),
+            record_count=10,
+            content=2 if number == 3 else 1,
+            sequence_number=2,
+            equality_ids=(1,) if number == 3 else None,
+            has_stats=False,
+        )
+        for day in planning_tables.DAYS
+        for number in range(4)
+    ]
+    manifest = MadeManifest(planning_tables.SPEC, deletes, sequence_number=2, content=1)
+    added = MadeTable(folder, [planning_tables.SPEC])._written(manifest, "deletes")
+    listed = folder / "metadata" / "snap-1.avro"
+    with listed.open("rb") as file:
+        reader = fastavro.reader(file)
+        records: list[Any] = list(reader)
+        schema = reader.writer_schema
+    with listed.open("wb") as file:
+        fastavro.writer(file, schema, [*records, added])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("selectivity", ["100 %", "1 %"])
-def test_memory_does_not_grow_with_the_table(tmp_path: Path, selectivity: str) -> None:
+@pytest.mark.parametrize("case", ["100 %", "1 %", "with deletes"])
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, case: str) -> None:
     """Five times as many files, and a cache that holds neither."""
     peaks = []
     for count in (100_000, 500_000):
         path = planning_tables.made_table(tmp_path / str(count), count, 5_000)
-        told = json.dumps(planning_tables.filters(count)[selectivity])
+        if case == "with deletes":
+            add_deletes(path)
+        told = json.dumps(planning_tables.filters(count).get(case, True))
         measured = planning.apart("ours", path, told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20))
+        assert measured["files"] == (count // 100 if case == "1 %" else count)
         peaks.append(measured["peak MB"] - measured["before MB"])
 
-    assert peaks[1] < peaks[0] + 40
+    assert peaks[1] < peaks[0] + 40, peaks
 
 
 class GatheringStore(WrappingStore):

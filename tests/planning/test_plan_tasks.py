@@ -1,5 +1,6 @@
 """Plan tasks: every file behind one of them and no more than an answer has room for, whatever the table looks like."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.residuals import SPELLED_BYTES_MAX
 from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed
+from sandur.operations.planning.remembering import SELECTED_BYTES_MAX
 from sandur.operations.planning.selecting import ANSWER_BYTES_MAX
 from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.workspace import Workspace
@@ -93,15 +95,34 @@ async def test_a_long_filter_makes_no_long_answer(tmp_path: Path, count: int, fi
 
 async def test_what_a_plan_with_a_long_filter_is_remembered_by_is_counted(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 50))
+    server = await fleet.furnish(made_table(fleet.table_folder, *[12] * 6))
     result = await asked(server, filter=LONG)
     assert isinstance(result, Completed)
 
     await answers(server, list(result.answered.plan_tasks))
 
-    (remembered,) = (found for found, _ in server.manifests.selected._entries.values())
-    written = sum(len(lines._content) for lines in remembered._portions.values())
-    assert 1_000_000 < written < server.manifests.selected.bytes
+    remembered = [found for found, _ in server.manifests.selected._entries.values()]
+    written = sum(len(lines._content) for found in remembered for lines in found._portions.values())
+    assert SELECTED_BYTES_MAX / 2 < written < server.manifests.selected.bytes <= SELECTED_BYTES_MAX
+
+
+@pytest.mark.slow
+async def test_memory_does_not_grow_with_the_files_that_repeat_a_long_filter(tmp_path: Path) -> None:
+    peaks = []
+    for manifests in (2, 6):
+        fleet = Fleet(tmp_path / str(manifests))
+        server = await fleet.furnish(made_table(fleet.table_folder, *[60] * manifests))
+        tracemalloc.start()
+        try:
+            result = await asked(server, filter=LONG)
+            assert isinstance(result, Completed)
+            found = await answers(server, list(result.answered.plan_tasks))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert sum(len(told) for _, told in found) == 60 * manifests
+
+    assert peaks[1] < peaks[0] * 1.2, peaks
 
 
 async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_them(tmp_path: Path) -> None:
