@@ -25,9 +25,9 @@ def bound(kind: str, test: dict[str, Any]) -> Any:
     return bound_filter(parsed_filter({"term": "c", **test}), schema)
 
 
-def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any]) -> bool:
-    """Whether a file with these bounds, and without nulls and NaNs, is read for a test of its column."""
-    found = {"lower_bounds": lower, "upper_bounds": upper, "value_counts": 2, "null_value_counts": 0}
+def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any], **counts: int) -> bool:
+    """Whether a file of two rows with these bounds, without nulls if not told, is read for a test of its column."""
+    found = {"lower_bounds": lower, "upper_bounds": upper, "value_counts": 2, "null_value_counts": 0, **counts}
     file = {"file_path": "p", "file_format": "PARQUET", "record_count": 2, "file_size_in_bytes": 1, "partition": {}}
     statistics = {which: [{"key": 1, "value": value}] for which, value in found.items() if value is not None}
     columns = columns_of([{"status": 1, "data_file": {**file, **statistics}}], [], {})
@@ -42,6 +42,17 @@ def test_a_bound_beside_one_that_is_nan_says_nothing() -> None:
     assert is_read("double", of(math.nan), of(1.0), {"type": "eq", "value": 5.0})
     assert is_read("double", of(1.0), of(math.nan), {"type": "lt", "value": 0.5})
     assert not is_read("double", of(1.0), of(1.0), {"type": "eq", "value": 5.0})
+
+
+@pytest.mark.parametrize(("nans", "nulls"), [(1, 0), (2, 0), (1, 1)])
+def test_files_with_a_nan_are_read_for_what_is_greater(nans: int, nulls: int) -> None:
+    upper = None if nans + nulls == 2 else of(1.0)
+    counts = {"nan_value_counts": nans, "null_value_counts": nulls}
+
+    assert is_read("double", upper, upper, {"type": "gt", "value": 5.0}, **counts)
+    assert is_read("double", upper, upper, {"type": "gt-eq", "value": 5.0}, **counts)
+    assert not is_read("double", upper, upper, {"type": "eq", "value": 5.0}, **counts)
+    assert not is_read("double", upper, upper, {"type": "lt", "value": 0.5}, **counts)
 
 
 @pytest.mark.parametrize(("operator", "zero", "bound"), [("lt", 0.0, -0.0), ("gt", -0.0, 0.0)])

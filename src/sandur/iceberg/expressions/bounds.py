@@ -33,6 +33,7 @@ _ORDERED: Final = frozenset({"truncate", "year", "month", "day", "hour"})
 _WITHOUT_ORDER: Final = frozenset({"uuid"})
 
 
+_GREATER: Final = frozenset({"gt", "gt-eq"})
 _INCLUDING: Final[Mapping[Operator, Operator]] = {"lt": "lt-eq", "gt": "gt-eq"}
 
 
@@ -44,6 +45,8 @@ class Facts(NamedTuple):
     may_have_null: Mask
     is_only_null: Mask
     may_have_nan: Mask
+    has_nan: Mask
+    """That some are for certain."""
     is_only_nan: Mask
     """That all values are NaN that are not null."""
 
@@ -60,7 +63,7 @@ def unknown(column: Column, count: int) -> Facts:
     """What is known of a column about which nothing was written down."""
     nothing = no_values(column.type, count)
     yes, no = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
-    return Facts(nothing, nothing, yes, no, yes, no)
+    return Facts(nothing, nothing, yes, no, yes, no, no)
 
 
 def _may_match(predicate: Predicate, facts: Facts) -> Mask:
@@ -80,7 +83,9 @@ def _may_match(predicate: Predicate, facts: Facts) -> Mask:
                 # NaNs lie outside of all bounds, and are not equal to anything either.
                 has_others = facts.may_have_nan if predicate.column.type.name in FLOATS else facts.may_have_null
                 return within | facts.may_have_null | has_others
-            return within & ~facts.is_only_null & ~facts.is_only_nan
+            possible = within & ~facts.is_only_null & ~facts.is_only_nan
+            # Some engines take NaN for the greatest number and some for none: whether it matches is theirs to say.
+            return possible | facts.has_nan if predicate.operator in _GREATER else possible
 
 
 class _Bounds(NamedTuple):

@@ -104,6 +104,7 @@ class Entries:
             may_have_null=~nulls.valid | (nulls.values != 0),
             is_only_null=is_only_null,
             may_have_nan=~nans.valid | (nans.values != 0),
+            has_nan=nans.valid & (nans.values > 0),
             is_only_nan=is_only_nan & (column.source.name in FLOATS),
         )
 

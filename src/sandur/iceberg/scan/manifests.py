@@ -140,6 +140,7 @@ def _summaries(group: Sequence[ManifestFile], spec: PartitionSpec | None) -> Fac
             may_have_null=np.array([one is None or one.contains_null for one in summaries], dtype=np.bool_),
             is_only_null=np.array(empty, dtype=np.bool_),
             may_have_nan=np.array([one is None or one.contains_nan is not False for one in summaries], dtype=np.bool_),
+            has_nan=np.array([one is not None and one.contains_nan is True for one in summaries], dtype=np.bool_),
             is_only_nan=np.zeros(len(group), dtype=np.bool_),
         )
 
