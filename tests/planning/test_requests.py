@@ -122,6 +122,26 @@ async def test_a_filter_may_hold_a_hundred_thousand_literals(
     assert list(await everything(server, result)) == paths(first, stop)
 
 
+@pytest.mark.parametrize("kind", [{"type": "reference", "name": "id"}, ["reference"], None, 1, True, "none"], ids=str)
+@pytest.mark.parametrize(
+    "spot",
+    [
+        lambda found: found,
+        lambda found: {"type": "is-null", "term": found},
+        lambda found: {"type": "eq", "term": "id", "value": found},
+        lambda found: {"type": "eq", "left": found, "right": found},
+        lambda found: {"type": "in", "term": "id", "values": found},
+        lambda found: {"type": "eq", "term": {"type": "transform", "transform": "day", "term": found}, "value": 1},
+        lambda found: {"type": "eq", "left": {"type": "apply", "function": "day", "arguments": [found]}, "right": 1},
+    ],
+)
+def test_a_type_that_is_no_text_is_refused_wherever_it_stands(tmp_path: Path, kind: Any, spot: Any) -> None:
+    table = table_with_history(tmp_path)
+
+    with pytest.raises(BadRequest, match="filter"):
+        planned(tmp_path, table, filter=spot({"type": kind, "name": "id", "value": 1}))
+
+
 def balanced(leaves: int) -> dict[str, Any]:
     if leaves == 1:
         return {"type": "eq", "term": "id", "value": 7}

@@ -105,7 +105,8 @@ def _test(operator: Operator, given: Mapping[str, Json]) -> Test:
 
 
 def _is_term(given: Json) -> bool:
-    return isinstance(given, dict) and given.get("type") in {"reference", "apply", "transform"}
+    # Not a set: what was sent as the type need not be hashable.
+    return isinstance(given, dict) and given.get("type") in ("reference", "apply", "transform")
 
 
 def _term(given: Json) -> Term:
