@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]  # no stubs
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # no stubs
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from typing import Any, NamedTuple
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]  # no stubs
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.differential.java_oracle import OracleUnavailable, _cached_jar, _resolved_jar, _spark_jars
 

@@ -113,7 +113,7 @@ class _Kernel:
     def commit(self, builder: Any, plan: CreatePlan, properties: Mapping[str, str], storage: Mapping[str, str]) -> None:  # noqa: ANN401 - of Java
         """Build and commit, with no files added; AlreadyExists when there is a table at the path."""
         # Comes with PySpark, which may be missing; without types.
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - see above
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - see above
 
         configuration = self.jvm.org.apache.hadoop.conf.Configuration(self._context.hadoopConfiguration())
         for key, value in storage.items():
