@@ -10,6 +10,7 @@ from sandur.iceberg.expressions.binding import bound_filter
 from sandur.iceberg.expressions.parsing import parsed_filter
 from sandur.iceberg.expressions.spelling import spelled_filter
 from sandur.iceberg.expressions.transforming import murmur3, transformed
+from sandur.iceberg.expressions.values import spelled, spelled_in_full
 from sandur.iceberg.raw_json import decode
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.transforms import transform
@@ -156,6 +157,31 @@ def test_a_transform_of_a_column_can_be_compared(term: Any) -> None:
 )
 def test_literals_are_read_as_the_type_of_their_column(term: str, given: Any, spelled: Any) -> None:
     assert bound(of("eq", term, given)) == of("eq", term, spelled)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("date", 0, "1970-01-01"),
+        ("date", 2_932_896, "9999-12-31"),
+        ("date", 2_932_897, "+10000-01-01"),
+        ("date", 6_585_322, "+20000-01-01"),
+        ("date", -719_162, "0001-01-01"),
+        ("date", -719_163, "0000-12-31"),
+        ("date", -721_354, "-0005-01-01"),
+        ("timestamp", 568_971_820_800_000_001, "+20000-01-01T00:00:00.000001"),
+        ("timestamptz", -62_324_985_600_000_000, "-0005-01-01T00:00:00.000000+00:00"),
+        ("timestamp", -1, "1969-12-31T23:59:59.999999"),
+        ("timestamp_ns", 2**63 - 1, "2262-04-11T23:47:16.854775807"),
+    ],
+)
+def test_days_of_all_years_have_a_text_which_filters_use_for_years_of_four_digits(
+    kind: str, value: int, text: str
+) -> None:
+    is_near = text[0] not in "+-" and not text.startswith("0000")
+
+    assert spelled_in_full(primitive(kind), value) == text
+    assert spelled(primitive(kind), value) == (text if is_near else value)
 
 
 @pytest.mark.parametrize(

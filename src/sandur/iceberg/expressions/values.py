@@ -28,6 +28,9 @@ COMPARABLE: Final = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
 
 MICROS_PER_DAY: Final = 86_400_000_000
 _MICROS_PER_SECOND: Final = 1_000_000
+_SECONDS_PER_DAY: Final = 86_400
+_DAYS_PER_CYCLE: Final = 146_097  # The calendar repeats every 400 years.
+_YEARS_PER_CYCLE: Final = 400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -185,19 +188,32 @@ def _nanos(fraction: str | None) -> int:
     return int((fraction or "0").ljust(9, "0"))
 
 
-def spelled(column: Primitive, value: Value) -> Json:  # noqa: C901, PLR0911 - one line per type
-    """The value as JSON, in the form that clients bind: ISO texts, decimals as texts, bytes as upper-case hex."""
+def spelled_in_full(column: Primitive, value: Value) -> Json:
+    """The value as `spelled`, but every date and time as a text: clients read partition values in no other form."""
+    match column.name:
+        case "date":
+            return _iso_day(int(value))
+        case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
+            return _iso_timestamp(column, int(value))
+        case _:
+            return spelled(column, value)
+
+
+def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one line per type
+    """The value as JSON, in the form that clients bind: ISO texts, decimals as texts, bytes as upper-case hex.
+
+    Beyond the years that all clients can name, dates and times are numbers, which they bind as well.
+    """
     match column.name:
         case "decimal":
             return _decimal_text(int(value), column.scale)
         case "date":
-            return _date_text(int(value))
+            return _iso_day(int(value)) if _is_near(int(value)) else int(value)
         case "time":
             return _time_text(int(value))
-        case "timestamp" | "timestamptz":
-            return _timestamp_text(int(value), digits=6, zone="+00:00" if "tz" in column.name else "")
-        case "timestamp_ns" | "timestamptz_ns":
-            return _timestamp_text(int(value), digits=9, zone="+00:00" if "tz" in column.name else "")
+        case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
+            is_near = _is_near(int(value) // (MICROS_PER_DAY * (1000 if column.name.endswith("_ns") else 1)))
+            return _iso_timestamp(column, int(value)) if is_near else int(value)
         case "uuid" if isinstance(value, bytes):
             text = value.hex()
             return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -220,11 +236,18 @@ def _decimal_text(unscaled: int, scale: int) -> str:
     return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-def _date_text(days: int) -> str | int:
-    try:
-        return (_EPOCH_DAY + timedelta(days=days)).isoformat()
-    except OverflowError:
-        return days  # Beyond the years that a text can name; clients read a number as days.
+def _is_near(days: int) -> bool:
+    """Whether a day lies in a year of four digits, after the year 0."""
+    return (date.min - _EPOCH_DAY).days <= days <= (date.max - _EPOCH_DAY).days
+
+
+def _iso_day(days: int) -> str:
+    """A day of any year, with a sign where it has more than four digits, or lies before the year 0."""
+    cycles = 0 if _is_near(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
+    at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
+    year = at.year + cycles * _YEARS_PER_CYCLE
+    sign = "-" if year < 0 else "+" if year > date.max.year else ""
+    return f"{sign}{abs(year):04d}-{at.month:02d}-{at.day:02d}"
 
 
 def _time_text(micros: int) -> str:
@@ -232,13 +255,12 @@ def _time_text(micros: int) -> str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
 
 
-def _timestamp_text(count: int, *, digits: int, zone: str) -> str | int:
+def _iso_timestamp(column: Primitive, count: int) -> str:
+    digits = 9 if column.name.endswith("_ns") else 6
     seconds, fraction = divmod(count, 10**digits)
-    try:
-        at = _EPOCH + timedelta(seconds=seconds)
-    except OverflowError:
-        return count
-    return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{fraction:0{digits}d}{zone}"
+    days, second = divmod(seconds, _SECONDS_PER_DAY)
+    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{fraction:0{digits}d}"
+    return f"{_iso_day(days)}T{clock}{'+00:00' if 'tz' in column.name else ''}"
 
 
 def from_bytes(column: Primitive, data: bytes) -> Value | None:  # noqa: PLR0911 - one line per family

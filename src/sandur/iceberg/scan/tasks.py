@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array
-from sandur.iceberg.expressions.values import Json, Value, from_bytes, spelled
+from sandur.iceberg.expressions.values import Json, Value, from_bytes, spelled_in_full
 from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.arrow import numbers, texts_of
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, PARTITION, plain_values
@@ -200,8 +200,8 @@ def _partition_value(kind: Primitive | None, value: Value) -> Json:
         if kind is None:
             return value.hex().upper()
         found = from_bytes(kind, value)
-        return None if found is None else spelled(kind, found)
-    return value if kind is None else spelled(kind, value)
+        return None if found is None else spelled_in_full(kind, found)
+    return value if kind is None else spelled_in_full(kind, value)
 
 
 def _statistics(entries: Entries, found: _Chosen, stats_ids: frozenset[int]) -> list[Part]:
