@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sandur.cli.main import app
-from sandur.cli.plan import identifier_of
+from sandur.cli.plan import identifier_of, show_plan
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.text import filter_of_text
 from tests.planning.serving import Fleet, made_table
@@ -90,6 +90,42 @@ def test_the_command_shows_what_is_read_and_what_is_left_out(tmp_path: Path) -> 
     assert found["size_bytes"]["read"] == 10_000
     assert "90.0%" in shown.output
     assert "━" in shown.output
+
+
+def test_a_filter_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    asyncio.run(_furnished(fleet))
+    wanted = "name = '[/bold]' or name = '[red]'"
+
+    shown = CliRunner().invoke(app, ["plan", "a.t", "--store", str(tmp_path), "--filter", wanted])
+
+    assert shown.exit_code == 0, shown.output
+    assert wanted in shown.output
+
+
+@pytest.mark.parametrize("wanted", ["name = '\udcff'", '{"type": "eq", "term": "name", "value": "\udcff"}', "{"])
+def test_a_filter_that_is_no_text_or_no_json_is_refused(tmp_path: Path, wanted: str) -> None:
+    fleet = Fleet(tmp_path)
+    asyncio.run(_furnished(fleet))
+
+    with pytest.raises(BadRequest, match="filter"):
+        show_plan("a.t", filter_text=wanted, snapshot_id=None, store=str(tmp_path), config=None, as_json=True)
+
+
+@pytest.mark.parametrize("said", ["3", "9" * 5_000, "-1", "many", ""])
+def test_a_total_that_cannot_be_is_not_known(tmp_path: Path, said: str) -> None:
+    fleet = Fleet(tmp_path)
+    table = made_table(fleet.table_folder, 50, 50)
+    table.snapshots[0]["summary"]["total-records"] = said
+    asyncio.run(fleet.furnish(table))
+    told = ["plan", "a.t", "--store", str(tmp_path)]
+
+    as_json = CliRunner().invoke(app, [*told, "--json"])
+    shown = CliRunner().invoke(app, told)
+
+    assert json.loads(as_json.output)["rows"] == {"read": 100, "total": None}
+    assert shown.exit_code == 0
+    assert "not known" in shown.output
 
 
 async def _furnished(fleet: Fleet) -> None:

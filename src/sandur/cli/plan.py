@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from sandur.catalog.identifiers import Identifier
 from sandur.cli.catalogs import on_store
@@ -56,14 +57,17 @@ def scan_request(filter_text: str | None, snapshot_id: int | None) -> ScanReques
     if filter_text is None:
         return ScanRequest(snapshot_id=snapshot_id)
     stripped = filter_text.strip()
-    raw = stripped.encode() if stripped.startswith("{") else msgspec.json.encode(filter_of_text(stripped))
+    try:
+        raw = stripped.encode() if stripped.startswith("{") else msgspec.json.encode(filter_of_text(stripped))
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"Invalid filter: {error.reason}") from error
     return ScanRequest(snapshot_id=snapshot_id, filter=msgspec.Raw(raw))
 
 
 def plan_table(table: str, filter_text: str | None, found: Summary) -> Table:
     """What is read beside what there is, with a bar for the share that is left out."""
     title = f"{table}{f' where {filter_text}' if filter_text else ''}"
-    shown = Table("", "read", "of", "left out", "", title=title, title_justify="left")
+    shown = Table("", "read", "of", "left out", "", title=Text(title), title_justify="left")
     for name, amount in (
         ("manifests", found.manifests),
         ("files", found.files),

@@ -1,6 +1,7 @@
 """What a scan would read, counted: for people who want to know what a filter saves."""
 
 from contextlib import aclosing
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,9 @@ from sandur.operations.placing import allowed_roots
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.selecting import Selecting
 from sandur.operations.workspace import Workspace
+
+
+_DIGITS_MAX: Final = 18
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -58,12 +62,17 @@ async def scan_summary(workspace: Workspace, identifier: Identifier, request: Sc
     return Summary(
         snapshot_id=scan.snapshot.snapshot_id if scan.snapshot else None,
         manifests=Amount(len(to_open), len(data)),
-        files=Amount(files, total_files),
-        rows=Amount(rows, _number(said.get("total-records"))),
-        size_bytes=Amount(size, _number(said.get("total-files-size"))),
+        files=_amount(files, total_files),
+        rows=_amount(rows, _number(said.get("total-records"))),
+        size_bytes=_amount(size, _number(said.get("total-files-size"))),
         delete_manifests=sum(manifest.content == DELETES for manifest in listed),
     )
 
 
+def _amount(read: int, said: int | None) -> Amount:
+    """Totals are what a writer said: one that is less than what is read is not believed."""
+    return Amount(read, said if said is not None and said >= read else None)
+
+
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX else None
