@@ -14,7 +14,6 @@ from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.selecting import Selecting
 from sandur.operations.workspace import Workspace
 
-
 _DIGITS_MAX: Final = 18
 
 
