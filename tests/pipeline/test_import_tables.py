@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
@@ -162,6 +163,42 @@ def test_a_table_whose_first_commits_are_in_a_checkpoint_is_read_from_it(
     report = ours.run(spark, IMPORT, arguments={"location": str(lake)})
 
     assert (report.counts["registered"], report.warnings) == (1, ())
+
+
+@pytest.mark.slow
+def test_tables_in_a_bucket_are_found_and_registered_where_they_lie(
+    seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession
+) -> None:
+    lake = f"s3://sandur/{tmp_path.name}-lake"
+    with (
+        World(replace(seaweedfs_settings, store=lake)) as others,
+        World(replace(seaweedfs_settings, store=f"s3://sandur/{tmp_path.name}", allowed_locations=(lake,))) as ours,
+    ):
+        made = others.make("orders")
+        others.commits("orders", 2)
+        write_deltalake(f"{lake}/finance.db/sums", pa.table({"amount": [1]}), storage_options=_keys(seaweedfs_settings))
+
+        done, again = (ours.run(spark, IMPORT, arguments={"location": lake}) for _ in range(2))
+
+        assert (done.counts["found_iceberg"], done.counts["found_delta"], done.counts["registered"]) == (1, 1, 2)
+        assert (again.counts["known"], again.counts["registered"]) == (2, 0)
+        assert (done.warnings, again.warnings) == ((), ())
+        sums = ours.wait(load_delta_table(ours.workspace, Identifier("main", ("finance",), "sums")))
+        assert sums.location == f"{lake}/finance.db/sums"
+        folder = Identifier("main", ("tables", "default", "default", "main", "sales"), f"orders-{made.table_uuid}")
+        document = ours.wait(current_document(ours.workspace, folder))
+        assert document.location == others.wait(current_document(others.workspace, called("orders"))).location
+
+
+def _keys(settings: Settings) -> dict[str, str]:
+    """What deltalake has to know to write to the bucket."""
+    return {
+        "AWS_ENDPOINT_URL": settings.s3.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": settings.s3.region or "us-east-1",
+        "AWS_ACCESS_KEY_ID": settings.s3.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": settings.s3.secret_access_key,
+    }
 
 
 def test_a_location_that_is_missing_or_not_allowed_is_refused(ours: World, tmp_path: Path, spark: SparkSession) -> None:
