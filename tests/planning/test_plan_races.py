@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sandur.errors import BadRequest, NotFound
+from sandur.errors import BadRequest, NotFound, SwapLost
 from sandur.operations.planning.planning import Cancelled, Completed, Failed, Submitted
 from sandur.operations.register import register_table
 from sandur.operations.workspace import Workspace
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
+from sandur.storage.object_store import Expected, Version
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.asking import NAMESPACE, request
 from tests.planning.serving import (
@@ -106,6 +107,30 @@ async def test_of_all_who_plan_with_one_key_at_once_each_gets_every_file_once(tm
     assert len({result.plan_id for result in results}) == 1
     for result in results:
         assert sorted(await everything(server, result)) == sorted(paths(0, 9))
+
+
+class SweepingStore(WrappingStore):
+    """Takes a plan away as soon as somebody finds that it is there already."""
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        try:
+            return await super().put(key, data, expected=expected)
+        except SwapLost:
+            found = await self.get(key)
+            if "/plans/" in key and found is not None:
+                await self.delete(key, expected=found.version)
+            raise
+
+
+async def test_a_plan_that_is_swept_away_while_its_key_comes_again_is_made_anew(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, store=SweepingStore(LocalStore(tmp_path, fsync="never")), **SMALL)
+    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    await asked(server, by=asking(key="k"))
+    fleet.clock.advance(11 * 60_000)
+
+    again = await asked(server, by=asking(key="k"))
+
+    assert sorted(await everything(fleet.server(), again)) == sorted(paths(0, 9))
 
 
 async def test_a_key_belongs_to_its_principal_and_its_request(tmp_path: Path) -> None:

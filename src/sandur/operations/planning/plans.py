@@ -15,6 +15,7 @@ from sandur.iceberg.scan.requests import ScanRequest
 from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
+from sandur.storage.object_store import ABSENT
 
 FOLDER = "plans"
 TTL_MS_MIN = 60_000
@@ -65,10 +66,10 @@ async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
         await cell.create(plan)
     except SwapLost:
         held = await cell.read()
-        if held is None or (held.value.state == "open" and held.value.expires_ms > plan.created_ms):
+        if held is not None and held.value.state == "open" and held.value.expires_ms > plan.created_ms:
             return False
         try:
-            await cell.swap(plan, expected=held.version)
+            await cell.swap(plan, expected=ABSENT if held is None else held.version)
         except SwapLost:
             return False
     return True
