@@ -1,15 +1,17 @@
-"""Random tables and random filters: every matching row is in a file that is read, and in no file twice."""
+"""Random tables and random filters: every matching row is in a file that is read once, with the deletes of its rows."""
 
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.planning.filters import SPECS, filters, holds, rows
 from tests.planning.planners import Task, plan, plan_as_if_large
+from tests.planning.random_tables import Made
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Row, Spec
 
 
@@ -50,6 +52,18 @@ def test_every_matching_row_is_planned_and_its_residual_agrees(
 
     for filter_json, tasks in zip(asked, answers, strict=True):
         assert_nothing_is_lost(files, filter_json, tasks)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_delete_is_told_of_the_files_it_applies_to_and_of_no_other(
+    tmp_path: Path, seed: int, version: int
+) -> None:
+    made = Made(tmp_path, 2_000 + seed, version=version, with_equality=True)
+
+    for wanted in (True, made.filter()):
+        for task in plan(tmp_path, made.path, filter=wanted):
+            assert set(task.deletes) == made.deletes_of(task.path), (wanted, task.path)
 
 
 def assert_nothing_is_lost(files: dict[str, MadeFile], filter_json: Any, tasks: list[Task]) -> None:
