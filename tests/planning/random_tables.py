@@ -11,6 +11,7 @@ from tests.planning.tables import COLUMNS, MadeFile, MadeManifest, MadeTable, Ro
 
 _DAY = 86_400_000_000
 _DELETED_SHARE = 0.3
+UNPARTITIONED = tuple(spec for spec in SPECS if all(text == "void" for _, text, _ in spec.fields))
 
 
 class Made:
@@ -26,7 +27,8 @@ class Made:
         self._all_deletes: list[MadeFile] = []
         manifests: list[MadeManifest] = []
         for number in range(self._chance.randrange(1, 5)):
-            spec = self._chance.choice(SPECS)
+            # Those without a partition more often: their deletes hold for the files of all others.
+            spec = self._chance.choice((*SPECS, *UNPARTITIONED, *UNPARTITIONED))
             manifests += self._manifests(spec, number)
         self.table.add_snapshot(manifests)
         self.path = self.table.write()
@@ -52,6 +54,9 @@ class Made:
         self.specs |= {file.path: spec for manifest in found for file in manifest.files}
         return found
 
+    def partition_of(self, path: str) -> tuple[Any, ...]:
+        return self._data[path].partition
+
     def deletes_of(self, path: str) -> set[str]:
         """The delete files of a data file, worked out on their own."""
         found = [delete for delete in self._all_deletes if self._applies(delete, self._data[path])]
@@ -65,7 +70,7 @@ class Made:
         spec = self.specs[delete.path]
         is_there = spec == self.specs[file.path] and repr(delete.partition) == repr(file.partition)
         if delete.content == 2:
-            return age > 0 and (is_there or all(text == "void" for _, text, _ in spec.fields))
+            return age > 0 and (is_there or spec in UNPARTITIONED)
         return age >= 0 and (
             is_there if delete.referenced_data_file is None else delete.referenced_data_file == file.path
         )
