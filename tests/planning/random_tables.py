@@ -57,6 +57,10 @@ class Made:
     def partition_of(self, path: str) -> tuple[Any, ...]:
         return self._data[path].partition
 
+    def named_by(self, delete_path: str) -> str | None:
+        """The data file that a delete file names."""
+        return next(delete.referenced_data_file for delete in self._all_deletes if delete.path == delete_path)
+
     def deletes_of(self, path: str) -> set[str]:
         """The delete files of a data file, worked out on their own."""
         found = [delete for delete in self._all_deletes if self._applies(delete, self._data[path])]
