@@ -1,4 +1,4 @@
-"""A driver that is killed at a step of its job, as `kill -9` does it; tests start it as a process of its own."""
+"""A driver that is killed at a step of its job, as `kill -9` does it, or whose worker is; a process of its own."""
 
 import os
 import signal
@@ -17,6 +17,8 @@ from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.pipeline.conftest import OPTIONS
 
 T = TypeVar("T")
+
+KILLED_AT = "KILLED_AT"
 
 
 class KillingStore(WrappingStore):
@@ -37,10 +39,16 @@ class KillingStore(WrappingStore):
 
 
 def main() -> None:
-    folder, job, step, when = sys.argv[1:]
+    folder, job, who, when, step = sys.argv[1:]
     settings = Settings(store=folder, fsync="never")
-    store = KillingStore(connect(settings, SystemClock()), step, after=when == "after")
-    spark = pipeline_session("local[2]", name="killed", options=OPTIONS)
+    store: ObjectStore = connect(settings, SystemClock())
+    options = dict(OPTIONS)
+    if who == "driver":
+        store = KillingStore(store, step, after=when == "after")
+    else:
+        os.environ[KILLED_AT] = f"{when} {step}"  # Workers inherit it.
+        options["spark.python.daemon.module"] = "tests.pipeline.killing_workers"
+    spark = pipeline_session("local[2]", name="killed", options=options)
     with job_context(spark, settings, run_id="killed", store=store) as context:
         JOBS[job].run(context)
 

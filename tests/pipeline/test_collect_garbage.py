@@ -44,7 +44,7 @@ def old(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def _age(world: World, *, days: int) -> None:
+def age(world: World, *, days: int) -> None:
     """Everything was written so many days ago, as far as the folder can tell."""
     then = time.time() - days * DAY_SECONDS  # noqa: TID251 - the file system has no other clock
     for path in Path(world.settings.store).rglob("*"):
@@ -58,21 +58,21 @@ def _bytes(world: World) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def _head(world: World, name: str) -> str:
+def head_of(world: World, name: str) -> str:
     return world.wait(current_document(world.workspace, called(name))).location
 
 
 def _orphan(world: World, name: str, version: int, nonce: str = "0" * 12) -> str:
-    location = f"{_head(world, name).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
+    location = f"{head_of(world, name).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
     world.wait(world.workspace.locations.create(location, b'{"last-updated-ms": 1}'))
     return location
 
 
-def _exists(world: World, location: str) -> bool:
+def exists(world: World, location: str) -> bool:
     return world.wait(world.workspace.locations.exists(location))
 
 
-def _full(world: World) -> dict[str, str]:
+def full_of_garbage(world: World) -> dict[str, str]:
     """One of everything that can go, and what it is; beside tables that live."""
     world.make("kept")
     world.commits("kept", 3)
@@ -98,9 +98,9 @@ def _full(world: World) -> dict[str, str]:
 
 
 def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World, spark: SparkSession) -> None:
-    files = _full(old)
-    head = _head(old, "kept")
-    _age(old, days=31)
+    files = full_of_garbage(old)
+    head = head_of(old, "kept")
+    age(old, days=31)
     before = _bytes(old)
 
     dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
@@ -124,18 +124,18 @@ def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World,
         "pointers_removed": 1,
     }
     assert did == told
-    assert not any(_exists(old, location) for location in files.values())
-    assert _head(old, "kept") == head
+    assert not any(exists(old, location) for location in files.values())
+    assert head_of(old, "kept") == head
     document = old.wait(current_document(old.workspace, called("kept")))
-    assert all(_exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
+    assert all(exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
 @pytest.mark.slow
 def test_what_is_left_after_a_run_goes_with_the_next_and_then_there_is_nothing(old: World, spark: SparkSession) -> None:
-    _full(old)
+    full_of_garbage(old)
     reports = []
     for _ in range(3):
-        _age(old, days=31)
+        age(old, days=31)
         reports.append(old.run(spark, COLLECT_GARBAGE))
 
     # The pointer of the dropped table goes after its name, and the one that was killed on the way after its file.
@@ -145,7 +145,7 @@ def test_what_is_left_after_a_run_goes_with_the_next_and_then_there_is_nothing(o
 
 @pytest.mark.slow
 def test_what_is_young_is_not_even_looked_at(old: World, spark: SparkSession) -> None:
-    _full(old)
+    full_of_garbage(old)
     before = _bytes(old)
 
     report = old.run(spark, COLLECT_GARBAGE)
@@ -157,10 +157,10 @@ def test_what_is_young_is_not_even_looked_at(old: World, spark: SparkSession) ->
 def test_no_more_goes_than_a_run_may_delete(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphans = [_orphan(old, "t", number, f"{number:012x}") for number in range(1, 8)]
-    _age(old, days=2)
+    age(old, days=2)
 
     report = old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=3))
-    left = [location for location in orphans if _exists(old, location)]
+    left = [location for location in orphans if exists(old, location)]
     again = old.run(spark, COLLECT_GARBAGE)
 
     assert report.counts["metadata_files_removed"] == 3
@@ -173,7 +173,7 @@ def test_no_more_goes_than_a_run_may_delete(old: World, spark: SparkSession) -> 
 def test_a_receipt_goes_only_when_it_is_old_and_in_the_history(old: World, spark: SparkSession) -> None:
     old.make("t")
     old.commits("t", 2)
-    _age(old, days=91)
+    age(old, days=91)
 
     unpublished = old.run(spark, COLLECT_GARBAGE)
     kept = len(old.receipts())
@@ -195,7 +195,7 @@ def test_receipts_of_the_pipelines_own_tables_go_as_well_and_do_not_come_back(ol
     own = [key for key, data in old.receipts().items() if b'"task_id":"system-tables"' in data]
     other = old.layout.receipt("2026-01-01", "iceberg", "committed", "ab" * 32)
     old.put(other, b"damaged")
-    _age(old, days=91)
+    age(old, days=91)
     later = FixedClock(SystemClock().now_ms() + 91 * DAY_SECONDS * 1_000)
 
     before = old.run(spark, RECONCILE, clock=later)
@@ -220,15 +220,15 @@ def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> 
     purged = old.wait(filled(old.workspace, "purged"))
     old.wait(drop_name(old.workspace, purged.identifier, kind="table", purge=True, request=old.request()))
     old.settle()
-    _age(old, days=1)
+    age(old, days=1)
 
     dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
-    still_there = [_exists(old, location) for location in purged.files]
+    still_there = [exists(old, location) for location in purged.files]
     done = old.run(spark, COLLECT_GARBAGE)
 
     assert all(still_there)
     assert dry.counts["purge_files_removed"] == done.counts["purge_files_removed"] > len(purged.files)
-    assert not any(_exists(old, location) for location in purged.files)
+    assert not any(exists(old, location) for location in purged.files)
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_
             uuid=uuid, table_uuid=uuid, drop="d", kind="table", identifier=called("t"), ordered_ms=1, blocked="shared"
         )
         old.wait(old.workspace.purge_order(uuid, "d").create(order))
-    _age(old, days=2)
+    age(old, days=2)
 
     reports = [old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=most)) for most in (2, 3, 1_000)]
 
@@ -255,7 +255,7 @@ def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_
     assert [sum(counts.values()) for counts in removed[:2]] == [2, 3]
     assert "purge_files_removed" not in removed[0]
     assert removed[1]["purge_files_removed"] > 0
-    assert not any(_exists(old, location) for location in (*orphans, *purged.files))
+    assert not any(exists(old, location) for location in (*orphans, *purged.files))
 
 
 @pytest.mark.slow
@@ -263,11 +263,11 @@ def test_nothing_of_any_table_goes_while_a_pointer_cannot_be_read(old: World, sp
     old.make("t")
     orphan = _orphan(old, "t", 1)
     old.wait(old.store.put(old.layout.pointer(UUID), b"damaged", expected=ABSENT))
-    _age(old, days=2)
+    age(old, days=2)
 
     report = old.run(spark, COLLECT_GARBAGE)
 
-    assert _exists(old, orphan)
+    assert exists(old, orphan)
     assert any("no metadata files are looked at" in warning for warning in report.warnings)
 
 
@@ -275,14 +275,14 @@ def test_nothing_of_any_table_goes_while_a_pointer_cannot_be_read(old: World, sp
 def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphan = _orphan(old, "t", 1)
-    _age(old, days=2)
+    age(old, days=2)
 
     def fenced() -> None:
         raise Conflict("another run took over")
 
     with pytest.raises(Conflict):
         old.run(spark, COLLECT_GARBAGE, check_fence=fenced)
-    assert _exists(old, orphan)
+    assert exists(old, orphan)
 
 
 @pytest.mark.slow
@@ -299,15 +299,15 @@ def test_garbage_is_collected_in_a_bucket_alike(
         world.wait(report_metrics(world.workspace, called("t"), b'{"report-type": "scan-report"}', world.request()))
 
         dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
-        still_there = [_exists(world, location) for location in orphans]
+        still_there = [exists(world, location) for location in orphans]
         done = world.run(spark, COLLECT_GARBAGE)
 
         assert still_there == [True, True]
         assert dry.counts["metadata_files_removed"] == done.counts["metadata_files_removed"] == 2
         assert done.counts["reports_removed"] == 1
-        assert not any(_exists(world, location) for location in orphans)
+        assert not any(exists(world, location) for location in orphans)
         document = world.wait(current_document(world.workspace, called("t")))
-        assert all(_exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
+        assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def test_a_run_that_publishes_late_stops_rather_than_name_what_was_collected(old
     def late() -> None:
         """Its files were checked, and nobody published them for two days."""
         if not removed:
-            _age(old, days=2)
+            age(old, days=2)
             removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
 
     with pytest.raises(Unavailable, match="not as they were written"):
@@ -352,7 +352,7 @@ def test_what_was_published_stays_for_a_day_after_it_was_followed(old: World, sp
         _publish(old, spark, at_ms=now_ms - days * day_ms // 2, name=name)
         for days, name in ((8, "first"), (6, "second"), (1, "third"))
     ]
-    _age(old, days=3)
+    age(old, days=3)
     reader = spark.read.format("sandur_dataset").option("dataset", "catalogs").option("store", old.settings.store)
     begun = reader.option("manifest", keys[1]).load()
 
@@ -372,7 +372,7 @@ def test_what_is_published_while_garbage_is_looked_for_stays(old: World, spark: 
     with old.context(spark) as context:
         publication = Publication(context)
         files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
-        _age(old, days=2)
+        age(old, days=2)
 
         def publish() -> None:
             """A run that was slow publishes when all has been looked at, and nothing is deleted yet."""

@@ -1,41 +1,63 @@
-"""Drivers that are killed for real, before and after every step at which they publish: the next run ends their work."""
+"""Drivers and workers that are killed for real, before and after steps that count: the next run ends their work."""
 
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sandur.operations.load_table import current_document
+from sandur.operations.metrics import report_metrics
 from sandur.pipeline.jobs import JOBS
+from tests.pipeline.test_collect_garbage import age, exists, full_of_garbage
 from tests.pipeline.test_compact import system_table
-from tests.pipeline.world import World
+from tests.pipeline.world import World, called
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
+
+Who = Literal["driver", "worker"]
 
 ROOT = Path(__file__).parents[2]
 DATASETS = {
     "compact": ("commits", "timeline", "activity"),
     "project": ("catalogs", "namespaces", "tables", "columns", "schema_history", "partition_spec_history"),
+    "metrics": ("table_metrics",),
 }
-STEPS = (
-    ("compact", "/feed/0"),  # A position is given.
-    ("compact", "/manifest.json"),  # The manifest is written, and then swapped in.
-    ("compact", "core/manifest.json"),  # The swap by which it is published.
-    ("compact", "iceberg_pointers/"),  # A system table is made.
-    ("compact", "/snap-"),  # The files of its snapshot are written.
-    ("project", "core/manifest.json"),
-    ("project", "/snap-"),
+PUBLISHING: tuple[tuple[str, Who, str], ...] = (
+    ("compact", "driver", "/feed/0"),  # A position is given.
+    ("compact", "worker", "/commits-"),  # Rows are written aside.
+    ("compact", "driver", "/manifest.json"),  # The manifest is written, and then swapped in.
+    ("compact", "driver", "core/manifest.json"),  # The swap by which it is published.
+    ("compact", "driver", "iceberg_pointers/"),  # A system table is made.
+    ("compact", "driver", "/snap-"),  # The files of its snapshot are written.
+    ("project", "worker", "/columns-"),
+    ("project", "driver", "core/manifest.json"),
+    ("project", "driver", "/snap-"),
+    ("metrics", "worker", "/table_metrics-"),
+    ("metrics", "driver", "core/manifest.json"),
+    ("metrics", "driver", "/snap-"),
 )
+COLLECTING: tuple[tuple[Who, str], ...] = (
+    ("worker", "/pending/"),  # A receipt goes.
+    ("worker", "iceberg_pointers/"),  # A pointer is bumped, before a file goes that could become its head (GC1).
+    ("worker", ".metadata.json"),  # The file goes.
+    ("driver", "core/manifest.json"),  # What is published is bumped, before files go that it does not name.
+    ("worker", "core/snapshots/"),  # They go.
+)
+# Of a worker that dies Spark tells the driver, which fails.
+ENDS = {"driver": -signal.SIGKILL, "worker": 1}
 
 
-def _killed(world: World, job: str, step: str, *, after: bool) -> int:
-    """How a driver ended that was to be killed."""
-    told = [world.settings.store, job, step, "after" if after else "before"]
+def _killed(world: World, job: str, who: Who, step: str, *, after: bool) -> int:
+    """How a driver ended that was to be killed, or whose worker was."""
+    told = [world.settings.store, job, who, "after" if after else "before", step]
     command = [sys.executable, "-m", "tests.pipeline.killed_driver", *told]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False).returncode
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert who == "driver" or "Python worker exited unexpectedly" in done.stderr, done.stderr[-3_000:]
+    return done.returncode
 
 
 def _rows(world: World, spark: SparkSession, job: str) -> dict[str, list[dict[str, Any]]]:
@@ -47,19 +69,20 @@ def _rows(world: World, spark: SparkSession, job: str) -> dict[str, list[dict[st
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(("job", "step"), STEPS)
-def test_after_a_driver_was_killed_the_next_run_publishes_the_same_as_one_from_the_start(
-    spark: SparkSession, world: World, job: str, step: str, *, after: bool
+@pytest.mark.parametrize(("job", "who", "step"), PUBLISHING)
+def test_after_a_driver_or_a_worker_was_killed_the_next_run_publishes_the_same_as_one_from_the_start(
+    spark: SparkSession, world: World, job: str, who: Who, step: str, *, after: bool
 ) -> None:
     world.make("orders")
     world.commits("orders", 2)
     world.make("customers")
+    world.wait(report_metrics(world.workspace, called("orders"), b'{"report-type": "scan-report"}', world.request()))
 
-    ended = _killed(world, job, step, after=after)
+    ended = _killed(world, job, who, step, after=after)
     world.run(spark, JOBS[job])
     rows = _rows(world, spark, job)
 
-    assert ended == -signal.SIGKILL
+    assert ended == ENDS[who]
     world.remove(world.layout.core_manifest())
     world.run(spark, JOBS[job])
     again = _rows(world, spark, job)
@@ -69,3 +92,45 @@ def test_after_a_driver_was_killed_the_next_run_publishes_the_same_as_one_from_t
 def _of_users(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """Without the tables that the pipeline made, of which the first run knows nothing."""
     return {name: [row for row in rows if row.get("namespace") != "system"] for name, rows in found.items() if rows}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_receipts_that_a_killed_worker_did_not_write_again_are_written_by_the_next_run(
+    spark: SparkSession, world: World, *, after: bool
+) -> None:
+    world.make("orders")
+    world.commits("orders", 4)
+    world.run(spark, JOBS["compact"])
+    whole = world.receipts()
+    for key in [key for key, data in whole.items() if b'"kind":"rest"' in data]:
+        world.remove(key)
+
+    ended = _killed(world, "reconcile", "worker", "/committed/", after=after)
+    written = len(world.receipts())
+    world.run(spark, JOBS["reconcile"])
+
+    assert ended == ENDS["worker"]
+    assert written < len(whole)
+    assert world.receipts() == whole
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("who", "step"), COLLECTING)
+def test_garbage_that_a_killed_run_left_goes_with_the_next_and_nothing_that_lives(
+    spark: SparkSession, world: World, who: Who, step: str, *, after: bool
+) -> None:
+    files = full_of_garbage(world)
+    world.run(spark, JOBS["compact"])
+    commits = world.dataset(spark, "commits")
+    age(world, days=31)
+
+    ended = _killed(world, "collect-garbage", who, step, after=after)
+    for _ in range(2):
+        world.run(spark, JOBS["collect-garbage"])
+
+    assert ended == ENDS[who]
+    assert not any(exists(world, location) for location in files.values())
+    assert not any("/pending/" in key for key in world.receipts())
+    assert world.dataset(spark, "commits") == commits
+    document = world.wait(current_document(world.workspace, called("kept")))
+    assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)

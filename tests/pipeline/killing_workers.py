@@ -1,0 +1,25 @@
+"""The process from which Spark forks workers that are killed at a step of their task, as `kill -9` does it."""
+
+import os
+from unittest.mock import patch
+
+from sandur.clock import Clock
+from sandur.pipeline import waiting, workers
+from sandur.settings import Settings
+from sandur.storage.object_store import ObjectStore
+from sandur.storage.opening import connect
+from tests.pipeline.killed_driver import KILLED_AT, KillingStore
+
+
+def main() -> None:
+    when, _, step = os.environ[KILLED_AT].partition(" ")
+
+    def connected(settings: Settings, clock: Clock) -> ObjectStore:
+        return KillingStore(connect(settings, clock), step, after=when == "after")
+
+    with patch.object(waiting, "connect", connected):
+        workers.main()
+
+
+if __name__ == "__main__":
+    main()
