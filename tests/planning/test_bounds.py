@@ -55,6 +55,15 @@ def test_files_with_a_nan_are_read_for_what_is_greater(nans: int, nulls: int) ->
     assert not is_read("double", upper, upper, {"type": "lt", "value": 0.5}, **counts)
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_column_of_which_no_value_was_counted_is_not_taken_for_one_of_nulls(count: int) -> None:
+    counts = {"value_counts": count, "null_value_counts": count}
+
+    assert is_read("int", None, None, {"type": "eq", "value": 5}, **counts)
+    assert is_read("int", None, None, {"type": "not-null"}, **counts)
+    assert not is_read("int", None, None, {"type": "not-null"}, value_counts=2, null_value_counts=2)
+
+
 @pytest.mark.parametrize(("operator", "zero", "bound"), [("lt", 0.0, -0.0), ("gt", -0.0, 0.0)])
 def test_a_zero_is_read_whether_or_not_its_sign_counts(operator: str, zero: float, bound: float) -> None:
     assert is_read("double", of(bound), of(bound), {"type": operator, "value": zero})

@@ -95,7 +95,8 @@ class Entries:
         nulls = columns.numbers(f"null_value_counts.{field_id}")
         nans = columns.numbers(f"nan_value_counts.{field_id}")
         both = total.valid & nulls.valid
-        is_only_null = both & (total.values == nulls.values)
+        # Where a writer counted no value at all, it said nothing of the rows that are there.
+        is_only_null = both & (total.values == nulls.values) & (total.values > 0)
         not_null = np.where(both, total.values - nulls.values, total.values)
         is_only_nan = nans.valid & total.valid & (nans.values == not_null) & (nans.values > 0)
         return Facts(
