@@ -80,8 +80,7 @@ def _is_own_and_collected(context: JobContext) -> Column:
 
     `commits` has none of these, and what files tell of them would be taken for somebody else's commit.
     """
-    keep_from_ms = context.clock.now_ms() - seconds_of(context.settings.receipt_retention) * 1_000
-    collected_until = F.date_format(F.timestamp_millis(F.lit(keep_from_ms)), "yyyy-MM-dd")
+    collected_until = F.date_format(F.timestamp_millis(F.lit(_keep_from_ms(context))), "yyyy-MM-dd")
     is_old = F.regexp_extract("key", r"/(\d{4}-\d{2}-\d{2})/", 1) <= collected_until  # Without a key nothing is left.
     is_own = F.col("table_uuid").isin(*context.wait(system_tables.own_tables(context)))
     return F.coalesce(is_own & F.col("status").isin("missing", "unreadable") & is_old, F.lit(False))  # noqa: FBT003 - as Spark has it
