@@ -1,9 +1,13 @@
 """Literals of filters, in the forms in which clients send them."""
 
+import json
+import sys
+
+import msgspec
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.values import Found, literal
+from sandur.iceberg.expressions.values import Found, literal, spelled
 from sandur.iceberg.types import Primitive
 
 
@@ -13,12 +17,23 @@ def test_a_number_as_text_is_a_number_for_a_column_of_numbers(name: str, text: s
     assert literal(Primitive(name, name, name), text) == Found(number)
 
 
-def test_a_number_beyond_all_is_beyond_all_as_text_too() -> None:
-    assert literal(Primitive("double", "double", "double"), "1e999") == Found(float("inf"))
-    assert literal(Primitive("float", "float", "float"), "-1e99") == Found(float("-inf"))
+def test_a_number_beyond_the_highest_lies_between_it_and_infinity_as_text_too() -> None:
+    assert literal(Primitive("double", "double", "double"), "1e999") == Found(sys.float_info.max, 1)
+    assert literal(Primitive("float", "float", "float"), "-1e99") == Found(-3.4028234663852886e38, -1)
 
 
-@pytest.mark.parametrize("text", ["", "two", "nan", "inf", "1_000", "0x10", "1.", ".5", "2.0 ", "\uff11", "2\n"])
+@pytest.mark.parametrize("name", ["float", "double"])
+@pytest.mark.parametrize(("text", "written"), [("Infinity", b"1e999"), ("-Infinity", b"-1e999")])
+def test_infinity_as_java_sends_it_is_told_as_all_clients_read_it(name: str, text: str, written: bytes) -> None:
+    column = Primitive(name, name, name)
+    found = literal(column, text)
+
+    assert found == Found(float(text))
+    assert msgspec.json.encode(spelled(column, found.value)) == written
+    assert json.loads(written) == found.value
+
+
+@pytest.mark.parametrize("text", ["", "two", "nan", "NaN", "inf", "1_000", "0x10", "1.", ".5", "2.0 ", "\uff11", "2\n"])
 @pytest.mark.parametrize("name", ["float", "double"])
 def test_what_is_no_number_is_refused(name: str, text: str) -> None:
     with pytest.raises(BadRequest, match="Invalid value for conversion"):

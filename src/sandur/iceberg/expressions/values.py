@@ -9,13 +9,18 @@ import re
 import struct
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from sandur.errors import BadRequest
 from sandur.iceberg.raw_json import encode, shortened
 from sandur.iceberg.types import Primitive
 
 Value = bool | int | float | str | bytes
+_INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""As Java writes them."""
+
 Json = bool | int | float | str | None | list["Json"] | dict[str, "Json"]
 
 INTEGERS: Final = frozenset(
@@ -119,6 +124,8 @@ def _decimal_literal(column: Primitive, given: Json) -> Found | None:
 
 def _float_literal(name: str, given: Json) -> Found | None:
     if isinstance(given, str):
+        if given in _INFINITIES:
+            return Found(_INFINITIES[given])
         # PyIceberg reads "amount < 2.0" as a decimal and sends its text, whatever the column is.
         return _float_literal(name, float(given)) if _NUMBER.match(given) else None
     if not isinstance(given, int | float):
@@ -128,7 +135,7 @@ def _float_literal(name: str, given: Json) -> Found | None:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number
     except OverflowError:
         number = math.inf if given > 0 else -math.inf
-    # JSON has no word for infinity, which is all that lies beyond the highest number.
+    # A number beyond the highest is not infinity, which is all that lies beyond it.
     return (
         Found(number)
         if math.isfinite(number)
@@ -188,6 +195,13 @@ def _nanos(fraction: str | None) -> int:
     return int((fraction or "0").ljust(9, "0"))
 
 
+def _number(value: float) -> Json:
+    """The number; for infinity, for which JSON has no word, one so large that all clients read it as such."""
+    written: Any = value if math.isfinite(value) else msgspec.Raw(b"1e999" if value > 0 else b"-1e999")
+    found: Json = written
+    return found
+
+
 def spelled_in_full(column: Primitive, value: Value) -> Json:
     """The value as `spelled`, but every date and time as a text: clients read partition values in no other form."""
     match column.name:
@@ -222,7 +236,7 @@ def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one lin
         case "boolean":
             return bool(value)
         case "float" | "double":
-            return float(value)
+            return _number(float(value))
         case "int" | "long":
             return int(value)
         case _:
