@@ -93,7 +93,7 @@ class Selected:
             self._portions = dict([*kept, (begin, found)])
         return found
 
-    def _referring(self, tasks: Tasks, rows: Array, deletes: DeleteIndex) -> bytes:
+    def _referring(self, tasks: Tasks, rows: Array, deletes: DeleteIndex) -> memoryview:
         """Tasks that refer to delete files, by the places that these have in the answer."""
         references = tasks.references(self.entries, rows, deletes)
         return Lines(joined([*self._heads(rows), references, *self._tails(rows)])).between(0, len(rows))

@@ -39,12 +39,12 @@ class Tasks:
     """The tasks of one answer. Delete files are told once, and referred to by their place."""
 
     def __init__(self) -> None:
-        self._tasks: list[bytes] = []
+        self._tasks: list[memoryview] = []
         self._deletes: list[DeleteFile] = []
         self._places: dict[tuple[int, int], int] = {}
 
-    def add(self, text: bytes) -> None:
-        """Tasks, each with a comma behind it; none of them twice in one answer."""
+    def add(self, text: memoryview) -> None:
+        """Tasks, at least one, each with a comma behind it; none of them twice in one answer."""
         self._tasks.append(text)
 
     def references(self, entries: Entries, rows: Array, deletes: DeleteIndex) -> pa.Array:
@@ -62,8 +62,10 @@ class Tasks:
 
     def fields(self) -> bytes:
         """The two lists as fields of a JSON object, without its braces. Delete files only where tasks refer to some."""
-        deletes = b',"delete-files":[' + b",".join(_told(self._deletes)) + b"]" if self._deletes else b""
-        return b'"file-scan-tasks":[' + b"".join(self._tasks).removesuffix(b",") + b"]" + deletes
+        tasks = [*self._tasks[:-1], *(last[:-1] for last in self._tasks[-1:])]
+        deletes = (b',"delete-files":[', b",".join(_told(self._deletes)), b"]") if self._deletes else ()
+        # Copied once: an answer may have megabytes.
+        return b"".join((b'"file-scan-tasks":[', *tasks, b"]", *deletes))
 
 
 def _reference(places: Sequence[int]) -> str:

@@ -38,10 +38,11 @@ class Lines:
     """The texts of rows, of which any that follow each other are one piece of memory."""
 
     def __init__(self, column: pa.Array) -> None:
-        self._places, self._content = binary_parts(column)
+        self._places, content = binary_parts(column)
+        self._content = content.data
 
-    def between(self, start: int, stop: int) -> bytes:
-        return self._content[self._places[start] : self._places[stop]].tobytes()
+    def between(self, start: int, stop: int) -> memoryview:
+        return self._content[self._places[start] : self._places[stop]]
 
 
 def chosen(values: Sequence[str], places: Array) -> Part:
