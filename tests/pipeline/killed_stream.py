@@ -50,7 +50,7 @@ def main() -> None:
     store, folder = sys.argv[1:]
     spark = pipeline_session("local[2]", name="killed", options=OPTIONS)
     register_sources(spark)
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # There is one.
     told = source_options(Settings(store=store, fsync="never"), Layout())
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
     with contextlib.suppress(Exception):  # Whatever it is that tells Python that its JVM is gone.

@@ -1,6 +1,7 @@
 """Random rows and random filters, and what a filter says of a row, worked out on its own."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -182,8 +183,12 @@ def _value(test: Any, row: Row) -> Any:
 
 def _compares(operator: str, test: Any, value: Any) -> bool:
     kind = kind_of(test["term"])
-    given = [literal(kind, one).value for one in test.get("values", [test.get("value")])]
-    first: Any = given[0]
+    return compares(operator, value, [literal(kind, one).value for one in test.get("values", [test.get("value")])])
+
+
+def compares(operator: str, value: Any, literals: Sequence[Any]) -> bool:
+    """Whether a value that is there and literals of its type are as the operator says."""
+    first = literals[0]
     match operator:
         case "lt":
             return bool(value < first)
@@ -196,4 +201,4 @@ def _compares(operator: str, test: Any, value: Any) -> bool:
         case "starts-with":
             return bool(value.startswith(first))
         case _:
-            return value in given
+            return value in literals

@@ -1,6 +1,6 @@
 """Servers on one store with a table of made manifests: what each of them answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 TABLE: Final = called("t")
 PLAIN: Final = Spec(0)
 LAYOUT: Final = Layout()
+SMALL: Final[Mapping[str, Any]] = {"plan_inline_files_max": 5, "plan_task_files": 4}
+"""Settings with which even small plans have tasks."""
 
 
 class Fleet:

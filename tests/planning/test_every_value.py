@@ -24,6 +24,7 @@ from sandur.iceberg.scan.residuals import residuals
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.transforms import transform
 from sandur.iceberg.types import Primitive, primitive
+from tests.planning.filters import compares
 
 VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "boolean": (False, True),
@@ -209,23 +210,6 @@ def holds(test: dict[str, Any], value: Any) -> bool:
             return False
         case _:
             return compares(operator, value, test["raw"])
-
-
-def compares(operator: str, value: Any, literals: Sequence[Any]) -> bool:
-    first = literals[0]
-    match operator:
-        case "lt":
-            return bool(value < first)
-        case "lt-eq":
-            return bool(value <= first)
-        case "gt":
-            return bool(value > first)
-        case "gt-eq":
-            return bool(value >= first)
-        case "starts-with":
-            return bool(value.startswith(first))
-        case _:
-            return value in literals
 
 
 def schema_of(kind: str) -> Schema:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.asking import NAMESPACE, request
 from tests.planning.serving import (
     PLAIN,
+    SMALL,
     Fleet,
     asked,
     asking,
@@ -32,7 +33,6 @@ from tests.planning.serving import (
 from tests.planning.tables import MadeManifest, MadeTable
 
 T = TypeVar("T")
-SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 
 
 class StuckStore(WrappingStore):

@@ -15,6 +15,7 @@ from sandur.operations.workspace import Workspace
 from tests.operations.asking import NAMESPACE, called, commit, request
 from tests.planning.serving import (
     PLAIN,
+    SMALL,
     TABLE,
     Fleet,
     asked,
@@ -28,7 +29,6 @@ from tests.planning.serving import (
 )
 from tests.planning.tables import MadeManifest, MadeTable
 
-SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 OTHER = called("other")
 
 

@@ -18,10 +18,8 @@ from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, ent
 from sandur.operations.workspace import Workspace
 from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
-from tests.planning.serving import TABLE, Fleet, asked, everything, fetched, made_table, paths
+from tests.planning.serving import SMALL, TABLE, Fleet, asked, everything, fetched, made_table, paths
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
-
-SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 
 
 def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:

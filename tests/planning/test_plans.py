@@ -20,6 +20,7 @@ from tests.operations.asking import NAMESPACE, request
 from tests.planning.planners import tasks_in
 from tests.planning.serving import (
     PLAIN,
+    SMALL,
     Fleet,
     asked,
     asking,
@@ -33,8 +34,6 @@ from tests.planning.serving import (
     polled,
 )
 from tests.planning.tables import MadeManifest
-
-SMALL: dict[str, Any] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 
 
 async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path) -> None:

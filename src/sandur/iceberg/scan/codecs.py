@@ -29,9 +29,8 @@ def inflated(codec: str, data: bytes, bytes_max: int) -> bytes:
     return found
 
 
-# The stub of isal takes its error for an instance.
 _DAMAGED: Final[tuple[type[Exception], ...]] = (
-    isal_zlib.error,  # type: ignore[assignment]
+    isal_zlib.error,  # type: ignore[assignment]  # Its stub takes it for an instance.
     cramjam.DecompressionError,
     zstd.ZstdError,
     EOFError,

@@ -23,9 +23,9 @@ from sandur.operations.planning.plans import (
     plan_cell,
     ttl_ms,
 )
-from sandur.operations.planning.reading import Manifests
+from sandur.operations.planning.reading import Manifests, aside
 from sandur.operations.planning.running import Limits, run_plan, run_task
-from sandur.operations.planning.selecting import Selecting, aside
+from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import decoded_task, no_such_task
 from sandur.operations.planning.under_way import Answered
 from sandur.operations.together import both

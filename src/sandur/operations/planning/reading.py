@@ -30,11 +30,11 @@ ENTRIES_AHEAD_MAX: Final = 100_000
 
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
-_SMALL_BYTES: Final = 256 << 10
+_SMALL_MANIFEST_BYTES: Final = 256 << 10
 """Up to here, decoding takes less than the five milliseconds for which a thread keeps all others waiting anyway."""
 
-_LIST_ENTRIES_SHARE: Final = 8
-"""Lists are read record by record, which takes so many times as long."""
+_SMALL_LIST_BYTES: Final = 32 << 10
+"""The same for lists, which are read record by record."""
 
 
 class Manifests:
@@ -60,7 +60,8 @@ class Manifests:
         if cached is not None:
             return cached
         data = await self._read(location)
-        found = await _aside(partial(decoded_manifest_list, data, location=location), len(data) * _LIST_ENTRIES_SHARE)
+        decode = partial(decoded_manifest_list, data, location=location)
+        found = await aside(decode, is_long=len(data) > _SMALL_LIST_BYTES)
         self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
@@ -100,7 +101,8 @@ class Manifests:
             return unpacked(looked.packed)
         data = await self._read(location)
         async with workspace.manifests.decoding:
-            columns, remembered = await _aside(partial(_decoded, data, location), len(data))
+            decode = partial(_decoded, data, location)
+            columns, remembered = await aside(decode, is_long=len(data) > _SMALL_MANIFEST_BYTES)
         workspace.manifests.remember(location, remembered)
         if key is not None and isinstance(remembered, Packed):
             keeping = put_in_place(workspace, key, location, remembered, expected=looked.expected)
@@ -137,9 +139,9 @@ class Manifests:
                 _stop_waiting(task)
 
 
-async def _aside(decode: Callable[[], T], size: int) -> T:
-    """What the bytes come to; many of them are decoded beside the event loop."""
-    return await asyncio.to_thread(decode) if size > _SMALL_BYTES else decode()
+async def aside(work: Callable[[], T], *, is_long: bool) -> T:
+    """What the work comes to. When it is long, others have their turn meanwhile."""
+    return await asyncio.to_thread(work) if is_long else work()
 
 
 def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:

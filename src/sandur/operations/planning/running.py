@@ -11,7 +11,8 @@ from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.scan.tasks import Tasks
-from sandur.operations.planning.selecting import Selecting, aside
+from sandur.operations.planning.reading import aside
+from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.under_way import Answered
 

@@ -1,10 +1,10 @@
 """One scan of one table: its manifests, its deletes, and the files that it has to read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -26,18 +26,11 @@ from sandur.iceberg.scan.requests import Scan
 from sandur.iceberg.scan.selected import Selected, Wanted
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.planning.reading import Manifests
-
-T = TypeVar("T")
+from sandur.operations.planning.reading import Manifests, aside
 
 ENTRIES_AT_ONCE: Final = 10_000
 ANSWER_BYTES_MAX: Final = 16 << 20
 """About how long an answer may become: with a long filter, which every file repeats, it tells fewer files."""
-
-
-async def aside(work: Callable[[], T], *, is_long: bool) -> T:
-    """What the work comes to. When it is long, others have their turn meanwhile."""
-    return await asyncio.to_thread(work) if is_long else work()
 
 
 class Selecting:
