@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 
 from sandur.pipeline.report_rows import report_row
+from sandur.storage.layout import Layout
+
+LAYOUT = Layout()
+KEY = LAYOUT.operational("metrics", "r")
 
 
 def kept(report: dict[str, Any], **fields: object) -> bytes:
@@ -40,7 +44,7 @@ def test_a_scan_is_read() -> None:
         "unheard-of": {"anything": "else"},
     }
 
-    row = report_row("k", kept({"report-type": "scan-report", "metrics": metrics}))
+    row = report_row(LAYOUT, KEY, kept({"report-type": "scan-report", "metrics": metrics}))
 
     assert row["kind"] == "scan"
     assert (row["catalog"], row["namespace"], row["name"]) == ("main", "sales", "t")
@@ -51,14 +55,14 @@ def test_a_scan_is_read() -> None:
 def test_a_commit_is_read() -> None:
     metrics = {"total-duration": timer(5, "seconds"), "attempts": counter(2), "added-records": counter(7)}
 
-    row = report_row("k", kept({"report-type": "commit-report", "metrics": metrics}))
+    row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": metrics}))
 
     assert row["kind"] == "commit"
     assert (row["commit_ms"], row["commit_attempts"], row["added_records"], row["removed_files"]) == (5_000, 2, 7, None)
 
 
 def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
-    row = report_row("k", kept({"report-type": "weather", "metrics": {"total-duration": timer(1)}}))
+    row = report_row(LAYOUT, KEY, kept({"report-type": "weather", "metrics": {"total-duration": timer(1)}}))
 
     assert row["kind"] == "other"
     assert "commit_ms" not in row
@@ -70,7 +74,7 @@ def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
     ids=["negative", "unit", "counter", "huge", "empty"],
 )
 def test_a_duration_that_is_none_is_left_out(measure: dict[str, Any]) -> None:
-    row = report_row("k", kept({"report-type": "commit-report", "metrics": {"total-duration": measure}}))
+    row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": {"total-duration": measure}}))
 
     assert row.get("commit_ms") is None
     assert row["kind"] in {"commit", "unread"}
@@ -78,7 +82,15 @@ def test_a_duration_that_is_none_is_left_out(measure: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[]", kept({"report-type": "scan-report", "metrics": 5})])
 def test_what_is_no_report_is_named_and_nothing_more(data: bytes) -> None:
-    row = report_row("operational/metrics/k.json", data)
+    row = report_row(LAYOUT, KEY, data)
 
     assert row["kind"] == "unread"
-    assert str(row["problem"]).startswith("operational/metrics/k.json: ")
+    assert str(row["problem"]).startswith(f"{KEY}: ")
+
+
+def test_a_copy_of_a_report_counts_for_nothing() -> None:
+    copy = LAYOUT.operational("metrics", "copy")
+
+    row = report_row(LAYOUT, copy, kept({"report-type": "scan-report", "metrics": {}}))
+
+    assert row == {"kind": "misplaced", "problem": f"{copy}: it belongs to {KEY}"}

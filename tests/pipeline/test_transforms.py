@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
 from sandur.catalog.records import Head, Tried
 from sandur.catalog.sources import Source
@@ -183,6 +184,15 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
     }
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_table_under_two_names_is_told_under_the_first_of_them(spark: SparkSession, names: tuple[str, str]) -> None:
+    rows = [{**owner("t", name), "uuid": "t", "format": "iceberg", "is_shown": True} for name in names]
+
+    current = projection.current_tables(frame(spark, NAMES, rows).coalesce(1), NOBODY)
+
+    assert [row["name"] for row in rows_of(current.toArrow())] == ["a"]
+
+
 def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> None:
     rows = [{**owner(uuid, uuid), "uuid": uuid, "format": "iceberg", "metadata_location": "1"} for uuid in "abcde"]
     current = frame(spark, NAMES, [{**row, "is_shown": True} for row in rows])
@@ -307,7 +317,7 @@ def test_what_was_collected_is_neither_counted_nor_restored_whatever_its_format(
 
     found = beside_history(walk, commits, keep_from_ms=5 * DAY_MS)
     missing = found.where("status = 'missing'")
-    there = spark.createDataFrame([("e",)], "commit_key string")
+    there = spark.createDataFrame([("e", "1970-01-10"), ("c", "1970-01-09")], "commit_key string, date string")
     restored = receipts_to_restore(missing, commits, there, keep_from_ms=5 * DAY_MS)
 
     assert {(row["commit_key"], row["is_published"]) for row in rows_of(found.toArrow())} == {
@@ -330,7 +340,7 @@ def test_what_a_walk_misses_is_restored_whatever_a_listing_says(spark: SparkSess
         [(key, f"events/{key}", "{}", False) for key in ("b", "c")],
         "commit_key string, key string, receipt string, is_exact boolean",
     )
-    keys = spark.createDataFrame([(key,) for key in listed], "commit_key string")
+    keys = spark.createDataFrame([(key, "1970-01-10") for key in listed], "commit_key string, date string")
 
     found = {
         row["commit_key"]: row for row in rows_of(receipts_to_restore(missing, commits, keys, keep_from_ms=0).toArrow())
@@ -339,6 +349,20 @@ def test_what_a_walk_misses_is_restored_whatever_a_listing_says(spark: SparkSess
     assert found.keys() >= {"b", "c"}
     assert found["b"]["published"]
     assert found["c"]["receipt"]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_of_what_two_walks_say_of_one_receipt_the_surer_counts_in_whatever_order(
+    spark: SparkSession, tasks: int
+) -> None:
+    told = [("a", "events/a", "of files", False), ("a", "events/a", "of a head", True), ("a", "events/a", "{}", False)]
+    missing = spark.createDataFrame(told, "commit_key string, key string, receipt string, is_exact boolean")
+    keys = spark.createDataFrame([], "commit_key string, date string")
+    commits = frame(spark, COMMITS, [])
+
+    for rows in (missing, missing.orderBy(F.col("receipt").desc())):
+        found = receipts_to_restore(rows.repartition(tasks), commits, keys, keep_from_ms=0)
+        assert [(row["receipt"], row["is_exact"]) for row in rows_of(found.toArrow())] == [("of a head", True)]
 
 
 def test_receipts_that_are_not_told_are_those_of_others_that_the_history_lacks(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ from sandur.pipeline.sources.ranges import KeyRange
 from sandur.pipeline.sources.reading import RangeReader, Row
 from sandur.pipeline.tables import shape
 from sandur.pipeline.waiting import OpenStore
+from sandur.storage.layout import Layout
 from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
 
 REPORTS: Final = shape(
@@ -38,6 +39,7 @@ REPORTS: Final = shape(
     key="table_uuid",
 )
 REPORTS_PER_TASK_PAGES: Final = 5
+_KIND: Final = "metrics"
 
 _SCAN: Final = {
     "planning_ms": "total-planning-duration",
@@ -79,7 +81,7 @@ class ReportsReader(RangeReader):
 
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
         """The folder in parts of some pages each: reports lie in it in the order in which they came."""
-        folder = open_store.layout.operational_folder("metrics")
+        folder = open_store.layout.operational_folder(_KIND)
         bounds: list[str] = []
         after: str | None = None
         while True:
@@ -93,16 +95,22 @@ class ReportsReader(RangeReader):
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
         keys = [one.key for one in listed]
         found = await get_many(open_store.store, keys)
-        return [report_row(key, stored.data) for key, stored in zip(keys, found, strict=True) if stored]
+        layout = open_store.layout
+        return [report_row(layout, key, stored.data) for key, stored in zip(keys, found, strict=True) if stored]
 
 
-def report_row(key: str, data: bytes) -> Row:
-    """What a report says; one that cannot be read is only named."""
+def report_row(layout: Layout, key: str, data: bytes) -> Row:
+    """What a report says; one that cannot be read, or lies where its id does not say, is only named.
+
+    So a copy of a report counts for nothing, wherever it lies.
+    """
     try:
         report = msgspec.json.decode(data, type=Report)
         body = msgspec.json.decode(report.report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return {"kind": "unread", "problem": f"{key}: {error}"}
+    if key != layout.operational(_KIND, report.id):
+        return {"kind": "misplaced", "problem": f"{key}: it belongs to {layout.operational(_KIND, report.id)}"}
     wanted: Mapping[str, str] = {"scan-report": _SCAN, "commit-report": _COMMIT}.get(report.report_type, {})
     kinds = {"scan-report": "scan", "commit-report": "commit"}
     return {

@@ -134,8 +134,13 @@ class _Import:
         return found.join(uuids, on=by_uuid, how="left_anti").join(places, on="place", how="left_anti")
 
     def _take_up(self, rows: Sequence[Row]) -> None:
+        places: dict[str, str] = {}
         for row in rows:
             place = place_of(self._location, row.folder)
+            first = places.setdefault(row.uuid.lower(), place) if row.format == "iceberg" and row.uuid else place
+            if first != place:  # Another run would find that the catalog knows it.
+                self._warn("conflicts", f"{place}: its uuid {row.uuid} is that of {first}")
+                continue
             try:
                 identifier = checked_identifier(self._called(row.folder))
             except Invalid as error:

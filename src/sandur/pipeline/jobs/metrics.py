@@ -32,8 +32,9 @@ def run(context: JobContext) -> JobReport:
         reports.unpersist()
     context.progress("update system tables")
     told = system_tables.refresh(context, manifest or publication.base, (TABLE_METRICS,))
-    unread = counts.get("unread", 0)
-    warnings = [f"{unread} reports cannot be read, such as {problems[0]}"] if problems else []
+    wrong = counts.get("unread", 0) + counts.get("misplaced", 0)
+    said = f"{wrong} reports cannot be read, or lie where they do not belong, such as"
+    warnings = [f"{said} {problems[0]}"] if problems else []
     return JobReport(
         job=NAME,
         run_id=context.run_id,

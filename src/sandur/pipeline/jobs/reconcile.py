@@ -35,6 +35,7 @@ _FOUND: Final = (
     "uuid string, status string, table_uuid string, commit_key string, key string, receipt string, "
     "is_exact boolean, detail string, is_own boolean"
 )
+_RECEIPT: Final = r"/events/([^/]+)/iceberg/committed/([^/]+)\.json$"
 _FEED: Final = "feed"
 _WRITTEN: Final = "outcome string"
 
@@ -116,7 +117,8 @@ def _told_again(context: JobContext, found: DataFrame, upto: int) -> int:
 def _to_restore(context: JobContext, found: DataFrame, commits: DataFrame) -> DataFrame:
     told = {**context.source_options, "prefix": context.layout.events_folder()}
     listed = frame_of(context.spark, FilesReader(told), FILES.spark_schema)
-    keys = listed.select(F.regexp_extract("key", r"/committed/([^/]+)\.json$", 1).alias("commit_key"))
+    parts = {"date": 1, "commit_key": 2}
+    keys = listed.select(*(F.regexp_extract("key", _RECEIPT, part).alias(name) for name, part in parts.items()))
     missing = found.where(F.col("status") == "missing")
     return receipts_to_restore(missing, commits, keys, keep_from_ms=_keep_from_ms(context))
 

@@ -112,7 +112,8 @@ def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFram
     names = owners.withColumnRenamed("table_uuid", "by")
     told = replaced.select("table_uuid", "by").join(names, on="by", how="inner").select(*OWNERS.column_names)
     unknown = told.join(owners.select("table_uuid"), on="table_uuid", how="left_anti")
-    return owners.unionByName(unknown.dropDuplicates(["table_uuid"]))
+    first = F.min(F.struct(*OWNERS.column_names)).alias("first")  # Two tables may have come to stand for it.
+    return owners.unionByName(unknown.groupBy("table_uuid").agg(first).select("first.*"))
 
 
 def renamed(now: DataFrame, before: DataFrame) -> DataFrame:

@@ -39,7 +39,10 @@ def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> D
     told = names.where(F.col("is_shown") | is_unreadable).select(
         *rest, *steady, uuid, F.col("problem").alias("name_problem")
     )
-    return told.dropDuplicates(["uuid"]).select(*OF_NAME, "name_problem")
+    # Two names lead to one table if it is renamed between two looks, or if somebody copied a name: the first counts.
+    columns = [name for name in told.columns if name != "uuid"]
+    first = F.min_by(F.struct(*columns), F.struct(*NAMES)).alias("first")
+    return told.groupBy("uuid").agg(first).select("uuid", "first.*").select(*OF_NAME, "name_problem")
 
 
 def compared(current: DataFrame, before: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from sandur.pipeline.tables import COMMITS
 
 _AS_PUBLISHED: Final = "published"
+_TOLD: Final = {"key": "string", "receipt": "string", "is_exact": "boolean"}
 
 
 def beside_history(found: DataFrame, commits: DataFrame, *, keep_from_ms: int) -> DataFrame:
@@ -31,7 +32,8 @@ def receipts_not_told(found: DataFrame) -> DataFrame:
 def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame, *, keep_from_ms: int) -> DataFrame:
     """What is missing, each receipt once, with the row of `commits` that it was published as, if it was.
 
-    `missing` is what walks found, without what was collected; `keys` are the commit keys of all receipts there are.
+    `missing` is what walks found, without what was collected; `keys` are the commit keys of all receipts there are,
+    each with the `date` it lies under: a copy under another date is none.
     What was published and is not among them was taken away, unless it is older than `keep_from_ms`. `published` is null
     for what was never published.
     """
@@ -39,12 +41,14 @@ def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame,
     exact = commits.where(
         is_kept & (F.col("format") == "iceberg")
     )  # Rows of other formats say less than their receipts.
-    known = exact.select("commit_key", F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
-    taken = known.join(keys, on="commit_key", how="left_anti")
-    found = missing.dropDuplicates(["commit_key"])
+    date = F.date_format(F.timestamp_millis("committed_at_ms"), "yyyy-MM-dd").alias("date")
+    known = exact.select("commit_key", date, F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
+    taken = known.join(keys, on=["commit_key", "date"], how="left_anti")
+    # Two walks may come to one receipt: what a head says of it counts before what files tell.
+    best = F.max_by(F.struct(*_TOLD), F.struct("is_exact", "receipt", "key")).alias("best")
+    found = missing.groupBy("commit_key").agg(best).select("commit_key", "best.*")
     walked_only = found.join(taken.select("commit_key"), on="commit_key", how="left_anti")
     told = walked_only.join(known, on="commit_key", how="left")
-    nothing = {"key": "string", "receipt": "string", "is_exact": "boolean"}
-    untold = taken.withColumns({name: F.lit(None).cast(kind) for name, kind in nothing.items()})
-    columns = ("commit_key", *nothing, _AS_PUBLISHED)
+    untold = taken.withColumns({name: F.lit(None).cast(kind) for name, kind in _TOLD.items()})
+    columns = ("commit_key", *_TOLD, _AS_PUBLISHED)
     return told.select(*columns).unionByName(untold.select(*columns))

@@ -24,7 +24,7 @@ _SUMS: Final = {
 
 
 def understood(reports: DataFrame) -> DataFrame:
-    return reports.where(F.col("kind") != "unread")
+    return reports.where(F.col("problem").isNull())
 
 
 def by_table_and_day(reports: DataFrame) -> DataFrame:
