@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 READY: Final = "Sandur is ready at "
-_START_SECONDS_MAX: Final = 60
-_STOP_SECONDS_MAX: Final = 30
+_START_SECONDS_MAX: Final = 120
+_STOP_SECONDS_MAX: Final = 60
 
 
 class ServerProcess:

@@ -59,19 +59,16 @@ def _work(settings: Settings, port: int, tell_ready: Callable[[], None]) -> None
 
 def _serve_here(settings: Settings, bound: socket.socket, tell_ready: Callable[[], None]) -> int:
     configure_logs(settings.log_format, settings.log_level)
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn raises the signal again when it is done; having ended well is no reason to die of it.
-        signal.signal(ending, _ignore)
     server = _Server(_uvicorn_config(settings), tell_ready)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        # Before uvicorn listens to signals, one that comes is remembered. It raises them again when it is done; having
+        # ended well is no reason to die of them.
+        signal.signal(ending, server.end)
     try:
         server.run(sockets=[bound])
     except SystemExit:
         return 1
     return 0
-
-
-def _ignore(_signal: int, _frame: FrameType | None) -> None:
-    pass
 
 
 def _uvicorn_config(settings: Settings) -> uvicorn.Config:
@@ -108,7 +105,8 @@ class _Server(uvicorn.Server):
         parent = multiprocessing.parent_process()
         if parent is None:
             return
-        asyncio.get_running_loop().add_reader(parent.sentinel, self._end)
+        asyncio.get_running_loop().add_reader(parent.sentinel, self.end)
 
-    def _end(self) -> None:
+    def end(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """Finish what was begun, and stop."""
         self.should_exit = True
