@@ -13,8 +13,9 @@ from sandur.server.protocol import PlainHttpProtocol
 Message = MutableMapping[str, Any]
 AsgiApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
-ANSWER_SECONDS_MAX: Final = 20
+ANSWER_SECONDS_MAX: Final = 60
 _PACKET_SECONDS: Final = 0.02
+_PART_BYTES_MAX: Final = 1 << 16
 
 
 class _Announcing(uvicorn.Server):
@@ -44,23 +45,30 @@ async def serving(app: AsgiApp) -> AsyncIterator[int]:
             await running
 
 
-async def exchange(port: int, *packets: bytes, closes: bool = True) -> bytes:
-    """Everything the server sends until it closes. Each packet is sent by itself, the sending side then closed.
+async def exchange(port: int, *packets: bytes) -> bytes:
+    """Everything the server sends until it closes, which the last packet has to give it a reason for.
 
-    A server that is slow to read may take that for the end of it all; with `closes=False` the last packet has to ask
-    the server to close.
+    Each packet is sent by itself. The sending side stays open: a server that is slow to read would take its end for
+    the end of it all, and answer nothing.
     """
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.settimeout(0)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            for packet in packets:
-                writer.write(packet)
-                await writer.drain()
-                await asyncio.sleep(_PACKET_SECONDS)
-            if closes:
-                writer.write_eof()
-            return await reader.read()
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+            await loop.sock_connect(connection, ("127.0.0.1", port))
+            # Who refuses what it has not read to the end breaks the connection off, behind its answer.
+            with contextlib.suppress(ConnectionError):
+                for packet in packets:
+                    await loop.sock_sendall(connection, packet)
+                    await asyncio.sleep(_PACKET_SECONDS)
+            return await _received(connection)
+
+
+async def _received(connection: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    with contextlib.suppress(ConnectionError):
+        while part := await loop.sock_recv(connection, _PART_BYTES_MAX):
+            parts.append(part)
+    return b"".join(parts)

@@ -32,7 +32,7 @@ async def test_requests_that_ask_for_an_upgrade_keep_their_bodies(*, is_cut: boo
 
     async with serving(app) as port:
         packets = [part for request in requests for part in request]
-        answer = await exchange(port, *packets if is_cut else [b"".join(packets)], closes=False)
+        answer = await exchange(port, *packets if is_cut else [b"".join(packets)])
     await catalog.close()
 
     statuses = [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
