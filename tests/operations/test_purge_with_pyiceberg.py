@@ -1,5 +1,6 @@
 """Tables as PyIceberg leaves them, dropped with a purge: two servers with janitors delete every file, by themselves."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.server.process import ServerProcess, server_process
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
 PARTITIONED = PartitionSpec(PartitionField(2, 1_000, IdentityTransform(), "text"))
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "text": ["a", "b c/d=é", None]})
-TRIES_MAX = 300
+TRIES_MAX = 1_200
 TRY_SECONDS = 0.1
 
 
@@ -40,8 +41,9 @@ def catalog(server: ServerProcess) -> RestCatalog:
 
 
 def _files(location: str) -> list[Path]:
-    folder = Path(location.removeprefix("file://"))
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    # `Path.rglob` fails on a folder that a janitor takes away while it looks; `os.walk` goes on.
+    walked = os.walk(location.removeprefix("file://"))
+    return sorted(Path(folder, name) for folder, _, names in walked for name in names)
 
 
 def _are_gone(location: str) -> bool:
