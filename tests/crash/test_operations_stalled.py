@@ -56,7 +56,7 @@ class Stalled:
 
     async def begin(self, asked: Awaitable[object]) -> None:
         self._task = asyncio.create_task(answer(asked))
-        await asyncio.wait_for(self.gated.is_held.wait(), timeout=5)
+        await asyncio.wait_for(self.gated.is_held.wait(), timeout=60)
 
     async def end(self) -> str:
         """Let the slow server go on; what it answers."""

@@ -187,7 +187,7 @@ async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path:
     fleet = Fleet(tmp_path, store=store)
     server = await fleet.furnish(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
 
-    result = await asyncio.wait_for(asked(server), 20)
+    result = await asyncio.wait_for(asked(server), 60)
 
     assert len(await everything(server, result)) == 6 * READS_AT_ONCE
     assert store.asked_most == READS_AT_ONCE
