@@ -5,8 +5,9 @@ import random  # noqa: TID251 - seeded
 import numpy as np
 import pytest
 
+from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan import lanes
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Unreadable
+from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
 
 PAIRS = {
     "type": "array",
@@ -139,6 +140,37 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
 
     for schema in (PAIRS, BOUNDS, LONGS):
         try:
-            Lanes(bytes(data) + PADDING).read(schema, at)
+            read, _ = Lanes(bytes(data) + PADDING).read(schema, at)
         except Unreadable as error:
             assert str(error)  # noqa: PT017 - either is right
+        else:
+            assert isinstance(read, Items)
+            assert sum(len(rows) for rows, _ in read.steps) >= 0  # What is read later is known to be readable.
+
+
+def of_any_width(count: int) -> list[list[tuple[int, int]]]:
+    chance = random.Random(1)
+    return [[(key, number(chance, chance.randrange(1, 5))) for key in range(9)] for _ in range(count)]
+
+
+def test_a_number_of_too_many_bytes_is_refused_at_once() -> None:
+    arrays = [encoded(one) for one in of_any_width(300)]
+    arrays[200] = arrays[200][:-2] + b"\x80" * 10 + b"\x01\x00"
+
+    with pytest.raises(Unreadable, match="too many bytes"):
+        read_back(PAIRS, arrays)
+
+
+def test_arrays_of_as_many_numbers_are_read_at_once_however_long_these_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = of_any_width(300)
+    walked: list[int] = []
+    by_one = Lanes._walked
+
+    def noted(self: Lanes, items: object, at: Array) -> tuple[Steps, Array]:
+        walked.append(len(at))
+        return by_one(self, items, at)
+
+    monkeypatch.setattr(Lanes, "_walked", noted)
+
+    assert read_back(PAIRS, [encoded(one) for one in written]) == written
+    assert sum(walked) <= 3  # Those at the end, behind which there is nothing to look at.

@@ -222,12 +222,12 @@ def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one lin
         case "decimal":
             return _decimal_text(int(value), column.scale)
         case "date":
-            return _iso_day(int(value)) if _is_near(int(value)) else int(value)
+            return _iso_day(int(value)) if is_near(int(value)) else int(value)
         case "time":
             return _time_text(int(value))
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
-            is_near = _is_near(int(value) // (MICROS_PER_DAY * (1000 if column.name.endswith("_ns") else 1)))
-            return _iso_timestamp(column, int(value)) if is_near else int(value)
+            days = int(value) // (MICROS_PER_DAY * (1000 if column.name.endswith("_ns") else 1))
+            return _iso_timestamp(column, int(value)) if is_near(days) else int(value)
         case "uuid" if isinstance(value, bytes):
             text = value.hex()
             return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -250,14 +250,14 @@ def _decimal_text(unscaled: int, scale: int) -> str:
     return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-def _is_near(days: int) -> bool:
+def is_near(days: int) -> bool:
     """Whether a day lies in a year of four digits, after the year 0."""
     return (date.min - _EPOCH_DAY).days <= days <= (date.max - _EPOCH_DAY).days
 
 
 def _iso_day(days: int) -> str:
     """A day of any year, with a sign where it has more than four digits, or lies before the year 0."""
-    cycles = 0 if _is_near(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
+    cycles = 0 if is_near(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
     at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
     year = at.year + cycles * _YEARS_PER_CYCLE
     sign = "-" if year < 0 else "+" if year > date.max.year else ""

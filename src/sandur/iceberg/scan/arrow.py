@@ -1,6 +1,7 @@
 """Arrow columns made of values, byte by byte: Arrow's own way looks for pandas first, and loads it where it is."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ NUMBERS: Final[Mapping[pa.DataType, Any]] = {
     pa.int64(): np.int64,
     pa.float64(): np.float64,
 }
+
+_REMEMBERED_MAX: Final = 256
+_REMEMBERED_CHARS_MAX: Final = 256
 
 
 def numbers(values: Array, valid: Mask | None, kind: pa.DataType) -> pa.Array:
@@ -63,7 +67,15 @@ def texts_of(values: Sequence[str | None]) -> pa.Array:
 
 
 def text_scalar(text: str) -> pa.Scalar:
+    return _remembered_scalar(text) if len(text) <= _REMEMBERED_CHARS_MAX else _scalar(text)
+
+
+def _scalar(text: str) -> pa.Scalar:
     return texts_of([text])[0]
+
+
+# Short ones are mostly the same for all files of all tables.
+_remembered_scalar: Final = lru_cache(maxsize=_REMEMBERED_MAX)(_scalar)
 
 
 def _bytes(value: object) -> bytes:

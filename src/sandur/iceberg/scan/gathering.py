@@ -78,7 +78,10 @@ def _lengths(spans: Spans) -> Array:
 
 
 def _gathered(buffer: Array, starts: Array, lengths: Array, offsets: Array) -> Array:
-    different = np.flatnonzero(np.bincount(lengths)) if len(lengths) else lengths
+    shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+    if shortest == longest:
+        return _pieces(buffer, longest)[starts].view(np.uint8) if longest else np.zeros(0, dtype=np.uint8)
+    different = np.flatnonzero(np.bincount(lengths))
     if len(different) > _LENGTHS_MAX:
         places = np.repeat(starts - offsets[:-1], lengths)
         places += np.arange(offsets[-1])
@@ -109,23 +112,35 @@ def _live_spans(spans: Spans, live: Live) -> Spans:
 
 
 def _lists(items: Items, kind: pa.DataType, live: Live) -> pa.Array:
-    """Arrays of numbers: each element goes to where its row's elements begin, behind those that came before."""
-    counts = np.zeros(items.records + 1, dtype=np.int64)
-    steps = list(items.steps)
+    """Arrays of numbers."""
+    steps: list[tuple[Array, Array]] = []
+    for rows, read in items.steps:
+        if not isinstance(read, Numbers):
+            raise Unreadable("a list of something else than numbers")
+        steps.append((rows, read.values))
+    if steps and all(len(rows) == items.records for rows, _ in steps):
+        offsets = np.arange(0, (items.records + 1) * len(steps), len(steps))
+        values = np.stack([read for _, read in steps], axis=1).reshape(-1)
+    else:
+        offsets, values = _in_turn(steps, items.records)
+    buffers = [validity_bits(items.valid), pa.py_buffer(offsets.astype(np.int32))]
+    inside = numbers(values, None, kind.value_type)
+    whole = pa.Array.from_buffers(kind, items.records, buffers, children=[inside])
+    return whole if live is None else whole.filter(numbers(live, None, pa.bool_()))
+
+
+def _in_turn(steps: Sequence[tuple[Array, Array]], records: int) -> tuple[Array, Array]:
+    """Where each row's elements begin and end, and all elements: each goes behind those of its row that came before."""
+    counts = np.zeros(records + 1, dtype=np.int64)
     for rows, _ in steps:
         counts[rows + 1] += 1
     offsets = np.cumsum(counts)
     free = offsets[:-1].copy()
     values = np.zeros(int(offsets[-1]), dtype=np.int64)
     for rows, read in steps:
-        if not isinstance(read, Numbers):
-            raise Unreadable("a list of something else than numbers")
-        values[free[rows]] = read.values
+        values[free[rows]] = read
         free[rows] += 1
-    buffers = [validity_bits(items.valid), pa.py_buffer(offsets.astype(np.int32))]
-    inside = numbers(values, None, kind.value_type)
-    whole = pa.Array.from_buffers(kind, items.records, buffers, children=[inside])
-    return whole if live is None else whole.filter(numbers(live, None, pa.bool_()))
+    return offsets, values
 
 
 def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[str, pa.Array]:

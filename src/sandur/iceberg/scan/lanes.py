@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import Pattern, alike, numbers_in, pattern_of
+from sandur.iceberg.scan.alike import NUMBERS, Pattern, alike, numbers_in, pattern_of
 from sandur.iceberg.scan.container import varint
+from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
 
 _CONTINUES: Final = 0x80
 _BITS: Final = 0x7F
@@ -90,6 +91,14 @@ class Later:
     def __iter__(self) -> Iterator[tuple[Array, Read]]:
         for part in self._parts:
             yield from part()
+
+
+class Together(NamedTuple):
+    """Which arrays are read at once, how many bytes they take, and what reads them, given their records and begins."""
+
+    rows: Mask
+    widths: Array | int
+    read: Callable[[Array, Array], Steps]
 
 
 class Unreadable(ValueError):
@@ -191,20 +200,20 @@ class Lanes:
         return _spread(found, rows, len(at)), at
 
     def _array(self, items: Schema, at: Array) -> tuple[Items, Array]:
-        """Those that are laid out alike are read at once, the others element by element."""
+        """Those that are laid out alike are read at once, so are those of as many numbers; others one by one."""
         parts: list[Callable[[], Steps]] = []
         rest = np.arange(len(at))
         after = at.copy()
         fields = _plain_fields(items)
         while fields and len(parts) < _PATTERNS_MAX and len(rest) >= _ALIKE_MIN:
-            pattern = pattern_of(self._data, int(at[rest[0]]), fields)
-            is_alike = None if pattern is None else alike(self.buffer, at[rest], pattern)
-            if pattern is None or is_alike is None or np.count_nonzero(is_alike) * _ALIKE_SHARE < len(rest):
+            begins = at[rest]
+            found = self._alike(items, fields, begins) or self._varying(items, fields, begins)
+            if found is None:
                 break
-            rows = rest[is_alike]
-            parts.append(partial(self._read_alike, items, pattern, rows, at[rows]))
-            after[rows] += pattern.width
-            rest = rest[~is_alike]
+            rows = rest[found.rows]
+            parts.append(partial(found.read, rows, at[rows]))
+            after[rows] += found.widths
+            rest = rest[~found.rows]
         if len(rest):
             walked, after[rest] = self._walked(items, at[rest])
             steps = [(rest[rows], read) for rows, read in walked]
@@ -212,6 +221,23 @@ class Lanes:
                 return Items(steps, len(at)), after
             parts.append(lambda: steps)
         return Items(Later(parts), len(at)), after
+
+    def _alike(self, items: Schema, fields: dict[str, str], at: Array) -> Together | None:
+        """The arrays that have the pattern of the first."""
+        pattern = pattern_of(self._data, int(at[0]), fields)
+        rows = None if pattern is None else alike(self.buffer, at, pattern)
+        if pattern is None or rows is None or not _are_many(rows):
+            return None
+        return Together(rows, pattern.width, partial(self._read_alike, items, pattern))
+
+    def _varying(self, items: Schema, fields: dict[str, str], at: Array) -> Together | None:
+        """The arrays that have as many numbers as the first."""
+        is_numbers = all(kind in NUMBERS for kind in fields.values())
+        row = row_of(self._data, int(at[0]), len(fields)) if is_numbers else None
+        found = None if row is None else widths_of(self.buffer, at, row)
+        if row is None or found is None or not _are_many(found[0]):
+            return None
+        return Together(*found, partial(self._read_varying, items, list(fields), row))
 
     def _read_alike(self, items: Schema, pattern: Pattern, rows: Array, at: Array) -> Steps:
         """What stands in the arrays of these records, which all have the pattern."""
@@ -226,6 +252,15 @@ class Lanes:
                     read[name] = Numbers(numbers[place.start])
                 else:
                     read[name] = Numbers(_all_of(varint(self._data, int(at[0]) + place.start)[0], 1))
+            steps.append((rows, Fields(read) if isinstance(items, dict) else read[""]))
+        return steps
+
+    def _read_varying(self, items: Schema, names: Sequence[str], row: Row, rows: Array, at: Array) -> Steps:
+        """What stands in the arrays of these records, which all have as many numbers."""
+        numbers = iter(numbers_of(self.buffer, at, row))
+        steps: Steps = []
+        for _ in range(row.numbers // len(names)):
+            read: dict[str, Read] = {name: Numbers(next(numbers)) for name in names}
             steps.append((rows, Fields(read) if isinstance(items, dict) else read[""]))
         return steps
 
@@ -253,6 +288,10 @@ class Lanes:
             counts, at[active] = self.longs(at[active])
             active, counts = active[counts != 0], counts[counts != 0]
         return steps, at
+
+
+def _are_many(rows: Mask) -> bool:
+    return int(np.count_nonzero(rows)) * _ALIKE_SHARE >= len(rows)
 
 
 @lru_cache(maxsize=32)

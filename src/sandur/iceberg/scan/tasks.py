@@ -1,8 +1,8 @@
 """File scan tasks as clients get them: JSON with everything that reading a file takes, written column by column."""
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,9 @@ from sandur.iceberg.scan.deletes import DeleteFile, DeleteIndex
 from sandur.iceberg.scan.entries import Entries
 from sandur.iceberg.scan.texts import (
     Part,
+    are_near_days,
     chosen,
+    day_texts,
     joined,
     list_texts,
     lowered,
@@ -31,7 +33,9 @@ from sandur.iceberg.types import Primitive
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
 _NUMBERS: Final = ("sort_order_id", "content_offset", "content_size_in_bytes")
-_PARTITIONS_SPELLED: Final = 10_000
+_PLAIN_NUMBERS: Final = ("int", "long")
+_TYPES_SPELLED: Final = 16
+_VALUES_SPELLED: Final = 2_000
 _LISTS: Final = ("split_offsets", "equality_ids")
 
 
@@ -168,21 +172,25 @@ def _partition(entries: Entries, found: _Chosen) -> list[Part]:
         if parts:
             parts.append(",")
         has = entries.columns.has(name)
-        parts.append(_partition_texts(found.column(name), entries.types.get(field_id)) if has else "null")
+        parts += _partition_texts(found.column(name), entries.types.get(field_id)) if has else ["null"]
     return parts
 
 
-def _partition_texts(column: pa.Array, kind: Primitive | None) -> Part:
-    """Every value is spelled once, however many files have it."""
+def _partition_texts(column: pa.Array, kind: Primitive | None) -> list[Part]:
+    """Every value is spelled once, however many files have it; numbers and days are spelled by Arrow."""
+    if pa.types.is_integer(column.type) and (kind is None or kind.name in _PLAIN_NUMBERS):
+        return [or_null(number_texts(column))]
+    if kind is not None and kind.name == "date" and are_near_days(column):
+        return day_texts(column)
     encoded = column.dictionary_encode()
     # Zeros of both signs would share a place in the cache of the others.
-    spelled_as = _float_text if pa.types.is_floating(column.type) else partial(_other_text, kind)
+    spelled_as = _float_text if pa.types.is_floating(column.type) else _speller(kind)
     words = list(map(spelled_as, encoded.dictionary.to_pylist()))
     if not words:
-        return "null"
+        return ["null"]
     if not column.null_count:
-        return chosen(words, plain_values(encoded.indices))
-    return or_null(texts_of(words).take(encoded.indices))
+        return [chosen(words, plain_values(encoded.indices))]
+    return [or_null(texts_of(words).take(encoded.indices))]
 
 
 def _float_text(value: float) -> str:
@@ -192,9 +200,10 @@ def _float_text(value: float) -> str:
     return encode(value).decode() if math.isfinite(value) else str(value).replace("inf", "1e999")
 
 
-@lru_cache(maxsize=_PARTITIONS_SPELLED, typed=True)
-def _other_text(kind: Primitive | None, value: Value) -> str:
-    return encode(_partition_value(kind, value)).decode()
+@lru_cache(maxsize=_TYPES_SPELLED)
+def _speller(kind: Primitive | None) -> Callable[[Value], str]:
+    """What spells the values of a type as JSON. The same ones are mostly asked for again."""
+    return lru_cache(maxsize=_VALUES_SPELLED, typed=True)(lambda value: encode(_partition_value(kind, value)).decode())
 
 
 def _partition_value(kind: Primitive | None, value: Value) -> Json:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sandur.iceberg.expressions.arrays import Array
+from sandur.iceberg.expressions.values import is_near
 from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.arrow import numbers, text_scalar, texts_of
 from sandur.iceberg.scan.columns import binary_parts, is_bytes, plain_values
@@ -107,8 +108,22 @@ def statistic_texts(column: pa.Array) -> list[Part]:
     return hexed(column) if is_bytes(column.type) else [number_texts(column)]
 
 
-def or_null(column: pa.Array) -> pa.Array:
-    return pc.coalesce(column, _NULL) if column.null_count else column
+def are_near_days(column: pa.Array) -> bool:
+    """Whether all of these days, as numbers, are there and lie in years of four digits."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    days = plain_values(column)
+    return is_near(int(days.min())) and is_near(int(days.max()))
+
+
+def day_texts(column: pa.Array) -> list[Part]:
+    """Such days as JSON."""
+    days = column.cast(pa.int32()).view(pa.date32())
+    return ['"', days.cast(pa.string()), '"']
+
+
+def or_null(part: Part) -> Part:
+    return pc.coalesce(part, _NULL) if isinstance(part, pa.Array) and part.null_count else part
 
 
 def or_nothing(column: pa.Array) -> pa.Array:
