@@ -3,8 +3,8 @@
 Every planner gets the same table on the same disk and has to come to all file scan tasks of a scan: PyIceberg and Java
 as their own objects, ours as the JSON that a client gets, in the answer and behind every plan task.
 
-- Cold: a process that has planned nothing but a table of a few files, so that all code is loaded, and for ours also
-  nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own, ours without looking for
+- Cold: a process that has planned a few other tables, so that all code is loaded, but nothing of this one, and for ours
+  also nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own, ours without looking for
   garbage among what was loaded, as our servers do; Java's process goes on.
   Small tables are planned by several processes, one after the other, and the best of each planner counts.
 - Beside: as cold, but another server has planned the scan before and kept what it decoded.
@@ -55,6 +55,7 @@ from tests.server.process import ServerProcess, server_process
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 WARM_ROUNDS: Final = 3
 GOALS: Final = {"cold, times PyIceberg": 10.0, "warm, times Java": 3.0}
+TABLES_TO_WARM_UP: Final = 4
 FILES_TO_WARM_UP: Final = 2_000
 SELECTIVITIES: Final = 3
 CACHE_BYTES: Final = Settings().plan_cache_bytes_max
@@ -113,6 +114,12 @@ def settle() -> None:
     gc.freeze()
 
 
+def other_tables(aside: Path) -> list[tuple[Path, str]]:
+    """What was planned before, each with its folder."""
+    folders = [aside / str(place) for place in range(TABLES_TO_WARM_UP)]
+    return [(folder, made_table(folder, FILES_TO_WARM_UP, FILES_TO_WARM_UP)) for folder in folders]
+
+
 def measure_ours(
     catalog: Path,
     path: str,
@@ -124,9 +131,9 @@ def measure_ours(
     """The first plan, then the same again. Run in a process of its own."""
 
     async def run() -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as warming:
-            tiny = made_table(Path(warming) / "t", FILES_TO_WARM_UP, FILES_TO_WARM_UP)
-            await Ours(Path(warming) / "c", Path(warming) / "t", tiny).plan(wanted=True)
+        with tempfile.TemporaryDirectory() as aside:
+            for folder, other in other_tables(Path(aside)):
+                await Ours(folder / "catalog", folder, other).plan(wanted=True)
         server = Ours(catalog, Path(path).parent.parent, path, cache_bytes_max=cache_bytes_max)
         settle()
         before = peak_mb()
@@ -158,9 +165,9 @@ def measure_ours(
 
 def measure_pyiceberg(path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
     """The first plan. Run in a process of its own."""
-    with tempfile.TemporaryDirectory() as warming:
-        tiny = made_table(Path(warming), FILES_TO_WARM_UP, FILES_TO_WARM_UP)
-        list(StaticTable.from_metadata(tiny).scan().plan_files())
+    with tempfile.TemporaryDirectory() as aside:
+        for _, other in other_tables(Path(aside)):
+            list(StaticTable.from_metadata(other).scan().plan_files())
     table = StaticTable.from_metadata(path)
     scan = table.scan() if wanted is True else table.scan(row_filter=BooleanExpression.model_validate(wanted))
     cpu = time.process_time()

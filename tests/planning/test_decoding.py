@@ -11,7 +11,7 @@ import pytest
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan import container
-from sandur.iceberg.scan.columns import columns_of
+from sandur.iceberg.scan.columns import ManifestColumns, columns_of
 from sandur.iceberg.scan.container import encoded_varint, opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import PADDING, Lanes, Unreadable
@@ -119,7 +119,31 @@ def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, cod
         damaged = bytes(data[: chance.randrange(5, len(data))]) if number % 3 == 0 else bytes(data)
 
         with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
-            decoded_manifest(damaged, location="m")
+            found = decoded_manifest(damaged, location="m")
+            looked_through(found)
+
+
+def looked_through(found: ManifestColumns) -> None:
+    """What is made later was known to be right before."""
+    assert all(len(column) == found.count for column in found.columns.values())
+
+
+@pytest.mark.parametrize("count", [20, 80])
+@pytest.mark.parametrize(
+    ("was", "becomes"), [('"name": "key"', '"name": "kez"'), ('"name": "value"', '"name": "valuf"')]
+)
+def test_maps_of_something_else_than_keys_and_values_are_refused(
+    tmp_path: Path, count: int, was: str, becomes: str
+) -> None:
+    files = [MadeFile(f"file:///t/{number}.parquet", (), [{"id": number, "x": 1.0}]) for number in range(count)]
+    table = MadeTable(tmp_path, [Spec(0)], codec="null")
+    table.add_snapshot([MadeManifest(Spec(0), files)])
+    data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
+    renamed = data.replace(was.encode(), becomes.encode())
+    assert renamed != data
+
+    with pytest.raises(Invalid, match=r"key|value"):
+        looked_through(decoded_manifest(renamed, location="m"))
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])

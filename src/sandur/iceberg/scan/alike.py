@@ -13,7 +13,7 @@ from sandur.iceberg.expressions.arrays import Array, Mask
 from sandur.iceberg.scan.container import varint
 
 _KEY: Final = "key"
-NUMBERS: Final = ("int", "long")
+NUMBER_TYPES: Final = ("int", "long")
 _BITS: Final = 0x7F
 _WORD_BYTES: Final = 8
 _VARINT_BYTES_MAX: Final = 10
@@ -90,7 +90,7 @@ def _walked(data: bytes, begin: int, fields: dict[str, str]) -> tuple[list[dict[
     if count > _ELEMENTS_MAX:
         raise ValueError("too many elements")
     bits = bytearray(_EXACT[: place - begin])
-    kinds = [(name, kind in NUMBERS) for name, kind in fields.items()]
+    kinds = [(name, kind in NUMBER_TYPES) for name, kind in fields.items()]
     elements: list[dict[str, Place]] = []
     for _ in range(count):
         element: dict[str, Place] = {}

@@ -99,43 +99,44 @@ class ManifestColumns:
 
 
 class LaterColumns(Mapping[str, pa.Array]):
-    """Columns by name, of which statistics are made when one of their kind is first asked for: most scans ask for few.
+    """Columns by name, of which statistics are made when they are first asked for: most scans ask for few.
 
-    `size_bytes` is about how much all of them take, with what they are made of.
+    `later` says for each kind of statistic what makes which of its columns. `size_bytes` is about how much all of them
+    take, with what they are made of. Two threads may make the same column, which does no harm.
     """
 
     def __init__(
         self,
         made: dict[str, pa.Array],
-        later: dict[str, Callable[[], Mapping[str, pa.Array]]],
+        later: Mapping[str, Callable[[], Mapping[str, Callable[[], pa.Array]]]],
         size_bytes: int,
     ) -> None:
         self._made = made
         self._later = later
+        self._makers: dict[str, Mapping[str, Callable[[], pa.Array]]] = {}
         self.size_bytes = size_bytes
 
     def __getitem__(self, name: str) -> pa.Array:
-        self._make(name.partition(".")[0])
-        return self._made[name]
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = self._makers_of(name.partition(".")[0])[name]()
+        return found
 
     def __contains__(self, name: object) -> bool:
-        self._make(str(name).partition(".")[0])
-        return name in self._made
+        return name in self._made or name in self._makers_of(str(name).partition(".")[0])
 
     def __iter__(self) -> Iterator[str]:
-        for which in tuple(self._later):
-            self._make(which)
-        return iter(self._made)
+        return iter(dict.fromkeys((*self._made, *(name for which in self._later for name in self._makers_of(which)))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _make(self, which: str) -> None:
-        """Two threads may do the same: what is made is only then no longer to be made."""
-        make = self._later.get(which)
-        if make is not None:
-            self._made |= make()
-            self._later.pop(which, None)
+    def _makers_of(self, which: str) -> Mapping[str, Callable[[], pa.Array]]:
+        found = self._makers.get(which)
+        if found is None:
+            look = self._later.get(which)
+            found = self._makers[which] = look() if look is not None else {}
+        return found
 
 
 def checked(found: ManifestColumns) -> ManifestColumns:

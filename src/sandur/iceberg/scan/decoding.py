@@ -17,7 +17,7 @@ from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
-from sandur.iceberg.scan.gathering import column, columns_by_key, together
+from sandur.iceberg.scan.gathering import check_map, column, columns_by_key, together
 from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
 
 Partition = Sequence[tuple[int, str, pa.DataType]]
@@ -181,13 +181,14 @@ def _columns(lanes: Lanes, entry: Fields, partition: Partition) -> Mapping[str, 
         if inner is None:
             raise Unreadable("a partition is no record")
         found[f"partition.{field_id}"] = column(buffer, inner, kind, live)
-    later: dict[str, Callable[[], Mapping[str, pa.Array]]] = {}
+    later: dict[str, Callable[[], Mapping[str, Callable[[], pa.Array]]]] = {}
     for which in (*COUNTS, *BOUNDS):
         read = entry.fields.get(which)
         if isinstance(read, Items) and isinstance(read.steps, Later):
+            check_map(read.steps)
             later[which] = partial(columns_by_key, buffer, which, read, live)
         elif isinstance(read, Items):
-            found |= columns_by_key(buffer, which, read, live)
+            found |= {name: make() for name, make in columns_by_key(buffer, which, read, live).items()}
     # What statistics are made of is kept, and may become as much again.
     size_bytes = 2 * len(buffer) + sum(column.nbytes for column in found.values())
     return LaterColumns(found, later, size_bytes) if later else found

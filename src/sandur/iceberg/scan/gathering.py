@@ -1,14 +1,16 @@
 """What was read of many records at once, as Arrow columns: without a copy where there need not be one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.alike import NUMBER_TYPES
 from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
-from sandur.iceberg.scan.lanes import Fields, Items, Missing, Numbers, Read, Spans, Unreadable
+from sandur.iceberg.scan.lanes import Fields, Items, Later, Missing, Numbers, Read, Spans, Unreadable
 
 Live = Mask | None
 """Which records count; None means all of them, as nearly always."""
@@ -143,13 +145,19 @@ def _in_turn(steps: Sequence[tuple[Array, Array]], records: int) -> tuple[Array,
     return offsets, values
 
 
-def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[str, pa.Array]:
-    """A map from column ids, kept as an array of pairs: one column per id that has a value."""
+def check_map(elements: Later) -> None:
+    """Unreadable when they are no pairs of a number and something else."""
+    if "value" not in elements.fields or elements.fields.get("key") not in NUMBER_TYPES:
+        raise Unreadable("a map without keys or values")
+
+
+def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[str, Callable[[], pa.Array]]:
+    """A map from column ids, kept as an array of pairs: what makes one column per id that has a value."""
     by_key: dict[int, Numbers | Spans] = {}
     for rows, read in items.steps:
         if not isinstance(read, Fields) or not isinstance(keys := read.fields.get("key"), Numbers):
             raise Unreadable("a map without keys")
-        value = read.fields["value"]
+        value = read.fields.get("value")
         if not isinstance(value, Numbers | Spans):
             raise Unreadable("a map of something else than numbers and bytes")
         # Nearly always the same column stands at the same place of all maps.
@@ -160,8 +168,15 @@ def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[
         for key in np.unique(keys.values).tolist():
             chosen = np.flatnonzero(keys.values == key)
             by_key[key] = _placed(by_key.get(key), rows[chosen], _some(value, chosen), items.records)
-    found = {f"{which}.{key}": _by_key(buffer, by_key[key], live) for key in sorted(by_key)}
-    return {name: made for name, made in found.items() if made.null_count < len(made)}
+    return {
+        f"{which}.{key}": partial(_by_key, buffer, by_key[key], live)
+        for key in sorted(by_key)
+        if _has_any(_kept_mask(by_key[key].valid, live))
+    }
+
+
+def _has_any(valid: Mask | None) -> bool:
+    return valid is None or bool(valid.any())
 
 
 def _by_key(buffer: Array, read: Numbers | Spans, live: Live) -> pa.Array:

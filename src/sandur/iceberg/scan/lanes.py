@@ -7,14 +7,14 @@ Positions only grow, and whoever reads looks in the end whether all records end 
 the end may be read on the way, as if nothing but zeros came there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import NUMBERS, Pattern, alike, numbers_in, pattern_of
+from sandur.iceberg.scan.alike import NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
 from sandur.iceberg.scan.container import varint
 from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
 
@@ -83,10 +83,14 @@ Steps = list[tuple[Array, Read]]
 
 
 class Later:
-    """Elements that are read when they are gone through: numbers and bytes, of which it is known where they stand."""
+    """Elements that are read when they are gone through: numbers and bytes, of which it is known where they stand.
 
-    def __init__(self, parts: Sequence[Callable[[], Steps]]) -> None:
+    `fields` are the types of what an element has, by name.
+    """
+
+    def __init__(self, parts: Sequence[Callable[[], Steps]], fields: Mapping[str, str]) -> None:
         self._parts = parts
+        self.fields = fields
 
     def __iter__(self) -> Iterator[tuple[Array, Read]]:
         for part in self._parts:
@@ -220,7 +224,7 @@ class Lanes:
             if not fields:
                 return Items(steps, len(at)), after
             parts.append(lambda: steps)
-        return Items(Later(parts), len(at)), after
+        return Items(Later(parts, fields), len(at)), after
 
     def _alike(self, items: Schema, fields: dict[str, str], at: Array) -> Together | None:
         """The arrays that have the pattern of the first."""
@@ -232,7 +236,7 @@ class Lanes:
 
     def _varying(self, items: Schema, fields: dict[str, str], at: Array) -> Together | None:
         """The arrays that have as many numbers as the first."""
-        is_numbers = all(kind in NUMBERS for kind in fields.values())
+        is_numbers = all(kind in NUMBER_TYPES for kind in fields.values())
         row = row_of(self._data, int(at[0]), len(fields)) if is_numbers else None
         found = None if row is None else widths_of(self.buffer, at, row)
         if row is None or found is None or not _are_many(found[0]):
