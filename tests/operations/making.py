@@ -18,6 +18,7 @@ from sandur.storage.locations import Locations
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT, ObjectStore, list_all
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.patient_background import PatientBackground
 
 OWN_ADDRESS = "memory://store"
 
@@ -37,6 +38,7 @@ def make_workspace(store: ObjectStore | None = None, clock: Clock | None = None,
         clock=acting,
         settings=told,
         locations=Locations(OWN_ADDRESS, held, others=told.allowed_locations, open_store=no_other_store),
+        background=PatientBackground(),
     )
 
 
