@@ -85,13 +85,13 @@ class CatalogMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-def _run(examples: int, steps: int) -> None:
+def _run(examples: int, steps: int, profile: settings | None = None) -> None:
     run_state_machine_as_test(
         CatalogMachine,
         settings=settings(
+            profile,
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
     )
@@ -104,4 +104,4 @@ def test_the_catalog_is_what_a_sequential_one_could_be() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_the_catalog_is_what_a_sequential_one_could_be_for_long() -> None:
-    _run(examples=3_000, steps=40)
+    _run(examples=3_000, steps=40, profile=settings.get_profile("by-chance"))

@@ -255,13 +255,13 @@ def _names(infos: Sequence[memoryview | bytes]) -> list[str]:
     return [msgspec.json.decode(info)["name"] for info in infos]
 
 
-def _run(examples: int, steps: int) -> None:
+def _run(examples: int, steps: int, profile: settings | None = None) -> None:
     run_state_machine_as_test(
         TreeMachine,
         settings=settings(
+            profile,
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
     )
@@ -274,4 +274,4 @@ def test_both_protocols_show_one_tree() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_both_protocols_show_one_tree_for_long() -> None:
-    _run(examples=1_000, steps=50)
+    _run(examples=1_000, steps=50, profile=settings.get_profile("by-chance"))
