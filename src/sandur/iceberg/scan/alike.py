@@ -122,13 +122,13 @@ def alike(buffer: Array, at: Array, pattern: Pattern) -> Mask | None:
     if last < 0 or len(at) * whole > _TIMES_THE_BUFFER_MAX * len(buffer):
         return None
     # Laid out flat: rows are too short to be gone through one by one.
-    bits = _pieces(buffer, np.minimum(at, last), whole).view(np.uint64) & _repeated(pattern.mask, len(at))
+    bits = pieces_of(buffer, np.minimum(at, last), whole).view(np.uint64) & _repeated(pattern.mask, len(at))
     if np.array_equal(bits, _repeated(pattern.wanted, len(at))):
         return np.asarray(at <= last)
     return np.asarray((bits.view(f"V{whole}") == pattern.wanted.view(f"V{whole}")[0]) & (at <= last))
 
 
-def _pieces(buffer: Array, at: Array, width: int) -> Array:
+def pieces_of(buffer: Array, at: Array, width: int) -> Array:
     """So many bytes from each of the places."""
     pieces = np.ndarray(shape=(len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
     return np.asarray(pieces[at])
@@ -147,7 +147,7 @@ def numbers_in(buffer: Array, at: Array, pattern: Pattern) -> dict[int, Array]:
                 by_width.setdefault(place.width, []).append(place.start)
     if not by_width:
         return {}
-    rows = _pieces(buffer, at, len(pattern.mask)).view(np.uint8).reshape(len(at), -1)
+    rows = pieces_of(buffer, at, len(pattern.mask)).view(np.uint8).reshape(len(at), -1)
     found: dict[int, Array] = {}
     for width, starts in by_width.items():
         found |= zip(starts, _numbers(rows, starts, width), strict=True)

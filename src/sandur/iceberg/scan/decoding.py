@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array
+from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.alike import pieces_of
 from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
@@ -32,6 +33,7 @@ PIECE_BYTES: Final = 4 << 20
 
 _PREFIX_CHARS_MIN: Final = 4
 _FOLDERS_UP_MAX: Final = 8
+_SAMPLE_BYTES: Final = 4096
 
 
 class Piece(NamedTuple):
@@ -108,12 +110,22 @@ def _path_places(piece: Piece, fields: Sequence[Mapping[str, Any]]) -> Array:
     for _ in range(_FOLDERS_UP_MAX):
         if len(common) < _PREFIX_CHARS_MIN:
             break
-        between = np.fromiter(map(len, piece.data.split(common)), dtype=np.int64)
-        if len(between) == piece.records + 1:
-            places: Array = np.cumsum(between[:-1] + len(common)) - len(common)
+        places = _places_of(common, piece.data)
+        if len(places) == piece.records:
             return places
         common = common.rpartition(b"/")[0]
     raise Unreadable("there are not as many paths as entries")
+
+
+def _places_of(text: bytes, data: bytes) -> Array:
+    """Where a text begins: its byte that is rarest is looked for, and all the others around it."""
+    buffer = np.frombuffer(data, dtype=np.uint8)
+    seen = np.bincount(buffer[:_SAMPLE_BYTES], minlength=256)
+    rarest = min(range(len(text)), key=lambda place: int(seen[text[place]]))
+    begins = np.flatnonzero(buffer == text[rarest]) - rarest
+    begins = begins[(begins >= 0) & (begins <= len(data) - len(text))]
+    is_text: Mask = pieces_of(buffer, begins, len(text)) == np.frombuffer(text, dtype=f"V{len(text)}")
+    return begins[is_text]
 
 
 def _common(texts: Sequence[bytes]) -> bytes:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.alike import pieces_of
 from sandur.iceberg.scan.container import varint
 
 _CONTINUES: Final = 0x80
@@ -51,7 +52,7 @@ def widths_of(buffer: Array, at: Array, row: Row) -> tuple[Mask, Array] | None:
     if len(buffer) < row.width or len(at) * row.width > _TIMES_THE_BUFFER_MAX * len(buffer):
         return None
     is_inside = at <= len(buffer) - row.width
-    pieces = _pieces(buffer, np.minimum(at, len(buffer) - row.width), row.width)
+    pieces = _rows(buffer, np.minimum(at, len(buffer) - row.width), row.width)
     is_last, of_row = _last_bytes(pieces)
     count_bytes = np.frombuffer(row.written_count, dtype=np.uint8)
     enough = np.diff(of_row) > row.numbers + 1
@@ -67,7 +68,7 @@ def widths_of(buffer: Array, at: Array, row: Row) -> tuple[Mask, Array] | None:
 
 def numbers_of(buffer: Array, at: Array, row: Row) -> Array:
     """The numbers of such arrays behind their count, for each number one row of those of all arrays."""
-    pieces = _pieces(buffer, at, row.width)
+    pieces = _rows(buffer, at, row.width)
     is_last, of_row = _last_bytes(pieces)
     starts = is_last[of_row[:-1] + np.arange(row.numbers)[:, None]] + 1
     widths = _widths(is_last, of_row[:-1], row.numbers)
@@ -85,10 +86,8 @@ def _widths(is_last: Array, first: Array, numbers: int) -> Array:
     return np.diff(is_last[first + np.arange(numbers + 1)[:, None]], axis=0)
 
 
-def _pieces(buffer: Array, at: Array, width: int) -> Array:
-    """So many bytes from each of the places, one row for each."""
-    pieces = np.ndarray(shape=(len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
-    return pieces[at].view(np.uint8).reshape(len(at), width)
+def _rows(buffer: Array, at: Array, width: int) -> Array:
+    return pieces_of(buffer, at, width).view(np.uint8).reshape(len(at), width)
 
 
 def _last_bytes(pieces: Array) -> tuple[Array, Array]:
