@@ -7,6 +7,7 @@ import hashlib
 import msgspec
 import pytest
 
+from sandur.errors import Unavailable
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.feed import ENTRY_RECEIPTS_MAX, STATE, Entry, Feed, entry_key
 from sandur.storage.memory import MemoryStore
@@ -185,3 +186,38 @@ async def entries(workspace: Workspace) -> list[Entry]:
     while stored := await workspace.store.get(entry_key(workspace.layout, len(found) + 1)):
         found.append(msgspec.json.decode(stored.data, type=Entry))
     return found
+
+
+@pytest.mark.parametrize("rubbish", [b"rubbish", b"\xff", b'{"sequence": "many"}'])
+async def test_a_state_that_is_damaged_is_told_and_made_anew_from_the_log(rubbish: bytes) -> None:
+    workspace = make_workspace()
+    await put_receipts(workspace, "2026-01-01", "a", "b")
+    before = await Feed(workspace).advance()
+    key = workspace.layout.operational("feed", STATE)
+    held = await workspace.store.get(key)
+    assert held
+    await workspace.store.put(key, rubbish, expected=held.version)
+    await put_receipts(workspace, "2026-01-01", "c")
+    feed = Feed(workspace)
+
+    state = await feed.advance()
+    again = Feed(workspace)
+    known = await again.advance()
+
+    assert (before.next_position, state.next_position, known.days) == (2, 3, state.days)
+    assert [problem.split(":")[0] for problem in feed.problems] == [f"object {key}"]
+    assert again.problems == ()
+    assert len(await positions(workspace)) == 3
+
+
+async def test_an_entry_that_is_damaged_is_named() -> None:
+    workspace = make_workspace()
+    await put_receipts(workspace, "2026-01-01", "a")
+    await Feed(workspace).advance()
+    key = entry_key(workspace.layout, 1)
+    held = await workspace.store.get(key)
+    assert held
+    await workspace.store.put(key, b"rubbish", expected=held.version)
+
+    with pytest.raises(Unavailable, match=key):
+        await Feed(workspace).receipts_of(1)

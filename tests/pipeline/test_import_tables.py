@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
-from sandur.errors import BadRequest, Invalid
+from sandur.errors import BadRequest, Invalid, Unavailable
 from sandur.operations.delta.tables import load_delta_table
 from sandur.operations.load_table import current_document
 from sandur.operations.names import look
@@ -133,6 +133,31 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
     found = ours.wait(look(ours.workspace, called("other")))
     assert found is not None
     assert found.uuid == uuid
+
+
+@pytest.mark.slow
+def test_what_the_catalog_has_and_cannot_read_is_not_imported_again(
+    ours: World, others: World, lake: Path, spark: SparkSession
+) -> None:
+    made = others.make("orders")
+    arguments = {"location": str(lake)}
+    first = ours.run(spark, IMPORT, arguments=arguments)
+    ours.damage(ours.layout.pointer(made.table_uuid))
+    ours.make("t")
+    ours.damage(ours.layout.name(called("t")))
+    _delta(lake / "sales" / "t")
+
+    again = ours.run(spark, IMPORT, arguments=arguments)
+    _delta(lake / "sales" / "u")
+    ours.run(spark, IMPORT, arguments=arguments)
+    (record,) = ours.listed(ours.layout.delta_tables_folder())
+    ours.damage(record.key)
+
+    assert (first.counts["registered"], again.counts["known"], again.counts["registered"]) == (1, 1, 0)
+    assert again.counts["conflicts"] == 1
+    assert ours.layout.name(called("t")) in again.warnings[0]
+    with pytest.raises(Unavailable, match=record.key):
+        ours.run(spark, IMPORT, arguments=arguments)
 
 
 @pytest.mark.slow

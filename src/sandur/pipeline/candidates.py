@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 from sandur.catalog.garbage import folders_in_use
 from sandur.catalog.locations import normalized
 from sandur.catalog.records import Pointer
+from sandur.errors import Unavailable
 from sandur.operations.catalogs import list_catalogs
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.publishing import Publication, named_files
@@ -59,7 +60,10 @@ class Candidates:
         return united
 
     def owned_folders(self) -> DataFrame:
-        """Every folder below the roots of the catalogs with metadata files of tables that may live, and whose it is."""
+        """Every folder below the roots of the catalogs with metadata files of tables that may live, and whose it is.
+
+        Unavailable when a catalog cannot be read.
+        """
         return _by_folder(self._pointers())
 
     def _swept(self) -> DataFrame:
@@ -115,8 +119,12 @@ class Candidates:
         return self._of_kind(PUBLISHED, self.unnamed(files))
 
     def _files_of_tables(self) -> Sequence[DataFrame]:
-        """Metadata files; none while a pointer cannot be read, for nobody knows what it needs."""
-        pointers = self._pointers().persist()
+        """Metadata files; none while a pointer or a catalog cannot be read, for nobody knows what is whose."""
+        try:
+            pointers = self._pointers().persist()
+        except Unavailable as error:
+            self.problems.append(f"no metadata files are looked at: {error}")
+            return []
         self._kept.append(pointers)
         unread = pointers.where("state = ''").limit(1).collect()
         if unread:

@@ -114,6 +114,8 @@ class Feed:
         self._known: OrderedDict[str, set[str]] = OrderedDict()
         # What others appended since we began to look: it may be among what we found and did not append yet.
         self._taken: set[str] = set()
+        self.problems: tuple[str, ...] = ()
+        """What was wrong with the state, if something was."""
 
     async def caught_up(self) -> FeedState:
         """The feed as it is now: what was noted last, and every entry behind that."""
@@ -226,18 +228,28 @@ class Feed:
         """The entries that hold receipts of a date, in order, some of them read at a time."""
         sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
         for start in range(0, len(sequences), ENTRIES_AT_ONCE):
-            some = sequences[start : start + ENTRIES_AT_ONCE]
-            for found in await get_many(self._store, [entry_key(self._layout, one) for one in some]):
+            keys = [entry_key(self._layout, one) for one in sequences[start : start + ENTRIES_AT_ONCE]]
+            for key, found in zip(keys, await get_many(self._store, keys), strict=True):
                 if found is None:
-                    raise Unavailable(f"feed: an entry of {date} is not there")
-                yield self._decoded(found.data)
+                    raise Unavailable(f"feed: {key}, which has receipts of {date}, is not there")
+                yield _decoded(key, found.data)
 
     async def _noted_state(self) -> FeedState:
         held = await self._held()
         return held.value if held else FeedState()
 
     async def _held(self) -> Held[FeedState] | None:
-        return await self._cell.read()
+        """What was noted last. What cannot be read says nothing: the log has all of it, and it is noted anew."""
+        found = await self._store.get(self._cell.key)
+        if found is None:
+            return None
+        try:
+            return Held(msgspec.json.decode(found.data, type=FeedState), found.version)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self.problems = (
+                f"object {self._cell.key}: is not a FeedState: {error}; the feed is read from its beginning",
+            )
+            return Held(FeedState(), found.version)
 
     async def _note(self, state: FeedState, held: Held[FeedState] | None) -> None:
         try:
@@ -246,15 +258,16 @@ class Feed:
             return  # Whoever did it meanwhile saves the next one as much reading.
 
     async def _entry(self, sequence: int) -> Entry | None:
-        found = await self._store.get(entry_key(self._layout, sequence))
-        return self._decoded(found.data) if found else None
+        key = entry_key(self._layout, sequence)
+        found = await self._store.get(key)
+        return _decoded(key, found.data) if found else None
 
-    @staticmethod
-    def _decoded(data: bytes) -> Entry:
-        try:
-            return msgspec.json.decode(data, type=Entry)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(f"feed: an entry is damaged: {error}") from error
+
+def _decoded(key: str, data: bytes) -> Entry:
+    try:
+        return msgspec.json.decode(data, type=Entry)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"feed: {key} is damaged: {error}") from error
 
 
 async def dates_listed(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
-from sandur.errors import AlreadyExists, NotFound, SandurError, SwapLost
+from sandur.errors import AlreadyExists, BadRequest, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.requests import CreateTable, TableCommit
 from sandur.iceberg.requirements import AssertCurrentSchemaId, AssertRefSnapshotId, AssertTableUuid
 from sandur.iceberg.schema import Schema
@@ -80,16 +80,21 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
     """
     if context.dry_run or not manifest.sequence:
         return ()
-    context.wait(_ensure_namespace(context))
-    tables = context.wait(together(_ensure_table(context, shape) for shape in shapes))
-    ours = [(shape, metadata) for shape, metadata in zip(shapes, tables, strict=True) if _is_ours(shape, metadata)]
+    try:
+        context.wait(_ensure_namespace(context))
+    except Unavailable as error:  # The record of the catalog or the namespace is damaged: the next run tries again.
+        return [f"system tables are left as they are: {error}"]
+    tables = context.wait(together(_ensured(context, shape) for shape in shapes))
+    known = [(shape, found) for shape, found in zip(shapes, tables, strict=True) if not isinstance(found, str)]
+    ours = [(shape, metadata) for shape, metadata in known if _is_ours(shape, metadata)]
     found = context.wait(together(_growth(context, *one, manifest.datasets.get(one[0].name)) for one in ours))
     growths = [growth for growth in found if growth]
     _copy(context, [copy for growth in growths for copy in growth.copies])
     context.check_fence()
     told = context.wait(together(_grown(context, growth) for growth in growths))
-    theirs = [shape.name for shape, metadata in zip(shapes, tables, strict=True) if not _is_ours(shape, metadata)]
+    theirs = [shape.name for shape, metadata in known if not _is_ours(shape, metadata)]
     return [
+        *(problem for problem in tables if isinstance(problem, str)),
         *(f"table {NAMESPACE}.{name} is not the pipeline's and is left as it is" for name in theirs),
         *(warning for warnings in told for warning in warnings),
     ]
@@ -99,18 +104,27 @@ def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
     return metadata.properties.get(MARK) == shape.name
 
 
-async def own_tables(context: JobContext) -> Sequence[str]:
-    """The uuids of the pipeline's own tables, as far as they were made."""
+async def own_tables(context: JobContext) -> tuple[Sequence[str], Sequence[str]]:
+    """The uuids of the pipeline's own tables, as far as they were made; and why some of them cannot be told."""
     found = await together(_found(context, shape) for shape in SHAPES.values())
-    tables = zip(SHAPES.values(), found, strict=True)
-    return [metadata.table_uuid or "" for shape, metadata in tables if metadata and _is_ours(shape, metadata)]
+    uuids: list[str] = []
+    problems: list[str] = []
+    for shape, metadata in zip(SHAPES.values(), found, strict=True):
+        if isinstance(metadata, str):
+            problems.append(metadata)
+        elif metadata and _is_ours(shape, metadata):
+            uuids.append(metadata.table_uuid or "")
+    return uuids, problems
 
 
-async def _found(context: JobContext, shape: Shape) -> TableMetadata | None:
+async def _found(context: JobContext, shape: Shape) -> TableMetadata | str | None:
+    """The table of a shape; None when there is none, and the reason when it cannot be read."""
     try:
         return (await current_document(context.workspace, _identifier(context, shape))).metadata
     except NotFound:
         return None
+    except SandurError as error:
+        return f"table {NAMESPACE}.{shape.name}: {error}"
 
 
 async def _grown(context: JobContext, growth: _Growth) -> Sequence[str]:
@@ -183,6 +197,14 @@ async def _ensure_namespace(context: JobContext) -> None:
     namespace = Namespace(context.settings.default_catalog, (NAMESPACE,))
     with contextlib.suppress(AlreadyExists):
         await create_namespace(context.workspace, namespace, {}, _request(context, "namespace"))
+
+
+async def _ensured(context: JobContext, shape: Shape) -> TableMetadata | str:
+    """The table of a shape, or why it is left as it is: one that is damaged is in no other's way."""
+    try:
+        return await _ensure_table(context, shape)
+    except (Unavailable, BadRequest) as error:
+        return f"table {NAMESPACE}.{shape.name} is left as it is: {error}"
 
 
 async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:

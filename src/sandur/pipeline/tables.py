@@ -97,6 +97,11 @@ def shape(name: str, columns: str, *, key: str) -> Shape:
     return Shape(name, parsed, key.split())
 
 
+def with_problem(shape: Shape) -> Shape:
+    """The shape with one more column, for what is wrong with a row."""
+    return shape._replace(columns=[*shape.columns, Column(len(shape.columns) + 1, "problem", "string")])
+
+
 def _column(number: int, line: str) -> Column:
     name, kind = line.split()
     plain = kind.removesuffix("!")

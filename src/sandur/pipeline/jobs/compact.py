@@ -20,6 +20,7 @@ from sandur.pipeline.tasks import frame_of, without_rows
 from sandur.pipeline.transforms import commits as of_commits
 
 NAME: Final = "compact"
+WARNINGS_MAX: Final = 10
 _FEED: Final = "feed"
 _ENDS: Final = StructType([StructField("commit_key", StringType()), StructField("is_known", BooleanType())])
 
@@ -27,7 +28,8 @@ _ENDS: Final = StructType([StructField("commit_key", StringType()), StructField(
 def run(context: JobContext) -> JobReport:
     """Everything that came since the last run, exactly once: the watermark is published with the rows."""
     context.progress("give positions to new receipts")
-    feed = context.wait(Feed(context.workspace).caught_up() if context.dry_run else Feed(context.workspace).advance())
+    log = Feed(context.workspace)
+    feed = context.wait(log.caught_up() if context.dry_run else log.advance())
     publication = Publication(context)
     after = publication.watermark(COMMITS.name, _FEED)
     work = _Compaction(context, publication, after=after, upto=feed.sequence)
@@ -42,7 +44,7 @@ def run(context: JobContext) -> JobReport:
         run_id=context.run_id,
         dry_run=context.dry_run,
         counts={"feed_from": after, "feed_to": feed.sequence, "receipts_known": feed.next_position, **work.counts},
-        warnings=(*work.warnings, *told),
+        warnings=(*log.problems, *work.warnings, *told),
         manifest=publication.manifest_key,
         sequence=manifest.sequence if manifest else None,
     )
@@ -85,7 +87,9 @@ class _Compaction:
         self._context.progress("read receipts")
         counts: Counter[str] = Counter()
         is_own, is_over = of_commits.is_own().alias("is_own"), of_commits.is_registration().alias("is_over")
-        for problem, own, over, count in events.groupBy("problem", is_own, is_over).count().collect():
+        totals = events.groupBy("problem", is_own, is_over).agg(F.count("*"), F.min("key")).collect()
+        first = {problem: key for problem, _, _, _, key in totals}
+        for problem, own, over, count, _ in totals:
             kind = f"quarantined_{problem}" if problem else "commits_of_system_tables" if own else "commits"
             counts["receipts"] += count
             counts[kind] += count
@@ -94,20 +98,30 @@ class _Compaction:
         self.counts = {"commits": 0, "commits_of_system_tables": 0, "quarantined": 0, **counts}
         for kind, count in sorted(counts.items()):
             if problem := kind.removeprefix("quarantined_") if kind.startswith("quarantined_") else "":
-                self.warnings.append(f"{count} receipts are {problem}; see system.quarantine")
+                self.warnings.append(f"{count} receipts are {problem}, such as {first[problem]}; see system.quarantine")
 
     def _owners(self, events: DataFrame) -> DataFrame:
         """Which name stands for each table."""
         spark, options = self._context.spark, self._context.source_options
-        names = frame_of(spark, NamesReader(options), NAMES.spark_schema)
-        pointers = frame_of(spark, PointersReader(options), POINTERS.spark_schema)
+        self._context.progress("read names")
+        names = self._keep(frame_of(spark, NamesReader(options), NAMES.spark_schema))
+        pointers = self._keep(frame_of(spark, PointersReader(options), POINTERS.spark_schema))
+        self._count_unread(names, pointers)
         owners = of_commits.owners(names, pointers, self._publication.read(OWNERS))
         if not self._has_registrations:
             return owners
         return of_commits.with_replaced(owners, events, self._publication.read(COMMITS))
 
+    def _count_unread(self, names: DataFrame, pointers: DataFrame) -> None:
+        """How many names and pointers cannot be read, and some of them."""
+        problems = (
+            names.select("problem").unionByName(pointers.select("problem")).where("problem is not null").distinct()
+        )
+        some = problems.orderBy("problem").limit(WARNINGS_MAX + 1).collect()
+        self.counts["names_unreadable"] = problems.count() if len(some) > WARNINGS_MAX else len(some)
+        self.warnings += [f"{row.problem}; its table keeps the name it had" for row in some[:WARNINGS_MAX]]
+
     def _count_renamed(self, owners: DataFrame) -> int:
-        self._context.progress("read names")
         is_first = not self._publication.rows(OWNERS)
         count = 0 if is_first else of_commits.renamed(owners, self._publication.read(OWNERS)).count()
         self.counts["tables_renamed"] = count

@@ -14,7 +14,7 @@ from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalized
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request, Source
-from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError
+from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError, Unavailable
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.names import look
 from sandur.operations.namespaces import create_namespace
@@ -128,7 +128,8 @@ class _Import:
         """
         spark = self._context.spark
         pointers = frame_of(spark, PointersReader(self._options), POINTERS.spark_schema)
-        uuids = pointers.where(pointers.state.isin(*_LIVING)).select(F.lower("table_uuid").alias("known_uuid"))
+        is_known = F.col("state").isin(*_LIVING) | F.col("problem").isNotNull()  # Who cannot be read may well live.
+        uuids = pointers.where(is_known).select(F.lower(F.coalesce("table_uuid", "uuid")).alias("known_uuid"))
         places = spark.createDataFrame([(place,) for place in self._context.wait(self._delta_places())], "place string")
         by_uuid = F.lower(found.uuid) == uuids.known_uuid
         return found.join(uuids, on=by_uuid, how="left_anti").join(places, on="place", how="left_anti")
@@ -156,8 +157,8 @@ class _Import:
         for one in wanted:
             if times[one.identifier] > 1:
                 self._warn("conflicts", f"{one.place}: {times[one.identifier]} tables would be called {one.identifier}")
-            elif self._context.wait(look(self._context.workspace, one.identifier)):
-                self._warn("conflicts", f"{one.place}: {one.identifier} exists")
+            elif taken := self._context.wait(self._taken(one.identifier)):
+                self._warn("conflicts", f"{one.place}: {taken}")
             else:
                 self._wanted.append(one)
         self.counts["new"] = len(self._wanted)
@@ -202,13 +203,21 @@ class _Import:
         levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
         return Identifier(self._catalog, tuple(levels), whole[-1])
 
+    async def _taken(self, identifier: Identifier) -> str:
+        """Why a name cannot be given; empty when it can be."""
+        try:
+            return f"{identifier} exists" if await look(self._context.workspace, identifier) else ""
+        except Unavailable as error:  # Its record is damaged: it may well be somebody's.
+            return str(error)
+
     async def _delta_places(self) -> set[str]:
         store = self._context.open_store.store
         keys = [one.key for one in await list_all(store, self._context.layout.delta_tables_folder())]
         places: set[str] = set()
         for start in range(0, len(keys), 1_000):
-            for stored in await get_many(store, keys[start : start + 1_000]):
-                table = msgspec.json.decode(stored.data, type=DeltaTable) if stored else None
+            some = keys[start : start + 1_000]
+            for key, stored in zip(some, await get_many(store, some), strict=True):
+                table = _delta_table(key, stored.data) if stored else None
                 if table and table.state in _LIVING and table.location:
                     places.add(normalized(table.location))
         return places
@@ -247,6 +256,14 @@ async def _register(workspace: Workspace, identifier: Identifier, row: Mapping[s
     columns = msgspec.Raw(row["columns"].encode())
     wanted = NewTable(identifier=identifier, table_type="EXTERNAL", location=row["place"], columns=columns)
     await create_external(workspace, wanted, request=request)
+
+
+def _delta_table(key: str, data: bytes) -> DeltaTable:
+    """A record of a Delta table. While one is damaged, nobody can tell whose place it is that was found."""
+    try:
+        return msgspec.json.decode(data, type=DeltaTable)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"import: object {key}: is not a DeltaTable: {error}") from error
 
 
 def _request(what: str, run_id: str) -> Request:

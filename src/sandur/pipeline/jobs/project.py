@@ -36,7 +36,8 @@ def run(context: JobContext) -> JobReport:
     receipt was written, and pointers are read after that.
     """
     context.progress("see how far the catalog has come")
-    feed = context.wait(Feed(context.workspace).caught_up() if context.dry_run else Feed(context.workspace).advance())
+    log = Feed(context.workspace)
+    feed = context.wait(log.caught_up() if context.dry_run else log.advance())
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)
     before = publication.watermark(TABLES.name, _FEED)
@@ -54,7 +55,7 @@ def run(context: JobContext) -> JobReport:
         run_id=context.run_id,
         dry_run=context.dry_run,
         counts={"feed_from": before, "feed_to": feed.sequence, "staleness_ms": staleness_ms, **work.counts},
-        warnings=(*work.warnings, *told),
+        warnings=(*log.problems, *work.warnings, *told),
         manifest=publication.manifest_key,
         sequence=manifest.sequence if manifest else None,
     )
@@ -90,12 +91,16 @@ class _Projection:
         """Catalogs and namespaces, as far as they changed."""
         self._context.progress("read catalogs and namespaces")
         options, spark = self._context.source_options, self._context.spark
+        homes = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
+        read = [(shape, self._keep(frame_of(spark, reader, reader.shape.spark_schema))) for shape, reader in homes]
+        has_unread = self._count_unread(read)
         rows: dict[str, DataFrame] = {}
         compared: dict[str, DataFrame] = {}
-        for reader, shape in ((CatalogsReader(options), CATALOGS), (NamespacesReader(options), NAMESPACES)):
-            rows[shape.name] = self._keep(frame_of(spark, reader, shape.spark_schema))
+        for shape, told in read:
             known = self._publication.read(shape)
-            compared[shape.name] = self._keep(of_changes.homes_compared(shape, rows[shape.name], known))
+            now = of_changes.homes_known(shape, told, known) if has_unread else told.select(*shape.column_names)
+            rows[shape.name] = now
+            compared[shape.name] = self._keep(of_changes.homes_compared(shape, now, known))
         changed = self._count_homes(compared)
         found: dict[str, Change] = {}
         for shape in (CATALOGS, NAMESPACES):
@@ -103,6 +108,20 @@ class _Projection:
                 self._changes.append(of_changes.of_homes(shape, compared[shape.name], **self._seen))
                 found[shape.name] = self._change(self._write(rows[shape.name].coalesce(1), shape))
         return found
+
+    def _count_unread(self, read: Sequence[tuple[Shape, DataFrame]]) -> bool:
+        """Whether some catalogs or namespaces cannot be read: how many, and some of them by name."""
+        first, second = (of_changes.homes_unread(shape, rows) for shape, rows in read)
+        unread = first.unionByName(second)
+        self.counts |= {f"{shape.name}_unreadable": 0 for shape, _ in read}
+        self.counts |= {
+            f"{row.dataset}_unreadable": row["count"] for row in unread.groupBy("dataset").count().collect()
+        }
+        if not any(self.counts.values()):
+            return False
+        for row in unread.orderBy("dataset", "name").limit(WARNINGS_MAX).collect():
+            self.warnings.append(f"{row.name}: {row.problem}; what was known of it is kept")
+        return True
 
     def _count_homes(self, compared: Mapping[str, DataFrame]) -> set[str]:
         """How many catalogs and namespaces there are; those datasets of which something changed."""

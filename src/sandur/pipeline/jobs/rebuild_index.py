@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
-from sandur.errors import BadRequest, NotFound, SandurError
+from sandur.errors import BadRequest, NotFound, SandurError, Unavailable
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_merging import remake
 from sandur.operations.rehearsing import rehearsal
@@ -81,7 +81,15 @@ async def _catalogs(context: JobContext) -> Sequence[str]:
 async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
     listed = await list_all(context.open_store.store, context.layout.namespaces_folder(catalog))
     found = [context.layout.read_namespace(one.key) for one in listed]
-    return [namespace for namespace in found if await look_up_namespace(context.workspace, namespace)]
+    return [namespace for namespace in found if await _may_exist(context, namespace)]
+
+
+async def _may_exist(context: JobContext, namespace: Namespace) -> bool:
+    """Whether a namespace is there, or cannot be read: what its lists need of it is then told list by list."""
+    try:
+        return await look_up_namespace(context.workspace, namespace) is not None
+    except Unavailable:
+        return True
 
 
 def _remade(context: JobContext, scopes: Sequence[Scope]) -> DataFrame:

@@ -45,13 +45,16 @@ def run(context: JobContext) -> JobReport:
     context.progress("walk the logs of all tables")
     publication = Publication(context)
     commits = publication.read(COMMITS)
-    found = beside_history(_found(context), commits, keep_from_ms=_keep_from_ms(context)).persist()
+    own, problems = context.wait(system_tables.own_tables(context))
+    walks = _found(context).where(~_is_own_and_collected(context, None if problems else own))
+    found = beside_history(walks, commits, keep_from_ms=_keep_from_ms(context)).persist()
+    feed = Feed(context.workspace)
     try:
         counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
         to_restore = _to_restore(context, found, commits).persist()
         restored = _restored(context, to_restore)
         to_restore.unpersist()
-        told_again = _told_again(context, found, publication.watermark(COMMITS.name, _FEED))
+        told_again = _told_again(context, feed, found, publication.watermark(COMMITS.name, _FEED))
         told = _warnings(found)
     finally:
         found.unpersist()
@@ -64,7 +67,7 @@ def run(context: JobContext) -> JobReport:
             **restored,
             "told_again": told_again,
         },
-        warnings=told,
+        warnings=(*feed.problems, *problems, *told),
     )
 
 
@@ -73,17 +76,18 @@ def _found(context: JobContext) -> DataFrame:
     folders = (layout.pointers_folder(), layout.delta_tables_folder())
     ranges = [keys for folder in folders for keys in context.wait(hashed_ranges(store, folder))]
     walk = _walker(dict(context.source_options), context.limits.log_depth_max)
-    return one_task_each(context.spark, ranges, walk, _FOUND).where(~_is_own_and_collected(context))
+    return one_task_each(context.spark, ranges, walk, _FOUND)
 
 
-def _is_own_and_collected(context: JobContext) -> Column:
+def _is_own_and_collected(context: JobContext, own: Sequence[str] | None) -> Column:
     """Whether a receipt that is missing is of the pipeline's own tables, and so old that it was collected.
 
-    `commits` has none of these, and what files tell of them would be taken for somebody else's commit.
+    `commits` has none of these, and what files tell of them would be taken for somebody else's commit. While nobody can
+    tell which tables are its own (None), every table may be: another run restores what is that old.
     """
     collected_until = F.date_format(F.timestamp_millis(F.lit(_keep_from_ms(context))), "yyyy-MM-dd")
     is_old = F.regexp_extract("key", r"/(\d{4}-\d{2}-\d{2})/", 1) <= collected_until  # Without a key nothing is left.
-    is_own = F.col("table_uuid").isin(*context.wait(system_tables.own_tables(context)))
+    is_own = F.col("table_uuid").isNotNull() if own is None else F.col("table_uuid").isin(*own)
     return F.coalesce(is_own & F.col("status").isin("missing", "unreadable") & is_old, F.lit(False))  # noqa: FBT003 - as Spark has it
 
 
@@ -98,7 +102,7 @@ def _warnings(found: DataFrame) -> tuple[str, ...]:
     return tuple(f"table {row.uuid}: {row.detail}" for row in told.collect())
 
 
-def _told_again(context: JobContext, found: DataFrame, upto: int) -> int:
+def _told_again(context: JobContext, feed: Feed, found: DataFrame, upto: int) -> int:
     """How many receipts are there now that `compact` has passed by: they were gone, or damaged, when it read them.
 
     They get another position, so that it comes to them again.
@@ -106,7 +110,6 @@ def _told_again(context: JobContext, found: DataFrame, upto: int) -> int:
     if not upto:
         return 0
     keys = [row.key for row in receipts_not_told(found).limit(TOLD_AGAIN_MAX).collect()]
-    feed = Feed(context.workspace)
     passed = context.wait(feed.passed([receipt_of_key(context.layout, key) for key in keys], upto))
     if passed and not context.dry_run:
         context.check_fence()

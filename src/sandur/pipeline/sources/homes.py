@@ -1,25 +1,30 @@
 """`sandur_catalogs` and `sandur_namespaces`: what tables lie in, as every reader sees it."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
+from sandur.errors import SandurError
 from sandur.operations.homes import exists, look_up_namespace
 from sandur.operations.together import together
 from sandur.operations.workspace import Workspace
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
-from sandur.pipeline.tables import CATALOGS, NAMESPACES
+from sandur.pipeline.tables import CATALOGS, NAMESPACES, with_problem
 from sandur.pipeline.waiting import OpenStore
 from sandur.storage.object_store import Listed
 
+_CATALOGS: Final = with_problem(CATALOGS)
+_NAMESPACES: Final = with_problem(NAMESPACES)
+
 
 class SandurCatalogs(ShapedSource):
-    """One row for every catalog that exists."""
+    """One row for every catalog that exists. One that cannot be read has its name and a `problem`."""
 
-    shape = CATALOGS
+    shape = _CATALOGS
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +38,7 @@ class SandurCatalogs(ShapedSource):
 class CatalogsReader(RangeReader):
     """Catalogs are few: one task reads them."""
 
-    shape = CATALOGS
+    shape = _CATALOGS
 
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
         return [KeyRange(open_store.layout.catalogs_folder())]
@@ -44,9 +49,9 @@ class CatalogsReader(RangeReader):
 
 
 class SandurNamespaces(ShapedSource):
-    """One row for every namespace that exists."""
+    """One row for every namespace that exists. One that cannot be read has its name and a `problem`."""
 
-    shape = NAMESPACES
+    shape = _NAMESPACES
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +65,7 @@ class SandurNamespaces(ShapedSource):
 class NamespacesReader(RangeReader):
     """A task for each catalog."""
 
-    shape = NAMESPACES
+    shape = _NAMESPACES
 
     async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
         return await folder_ranges(open_store.store, open_store.layout.all_namespaces_folder())
@@ -71,7 +76,11 @@ class NamespacesReader(RangeReader):
 
 
 async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
-    found = await workspace.catalog(workspace.layout.read_catalog(key)).read()
+    name = workspace.layout.read_catalog(key)
+    try:
+        found = await workspace.catalog(name).read()
+    except SandurError as error:
+        return {"name": name, "problem": str(error)}
     if found is None or not exists(found.value):
         return None
     catalog = found.value
@@ -91,13 +100,16 @@ async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
 
 async def _namespace_row(workspace: Workspace, key: str) -> Row | None:
     namespace = workspace.layout.read_namespace(key)
-    found = await look_up_namespace(workspace, namespace)
+    spelled = {"catalog": namespace.catalog, "namespace": str(namespace)}
+    try:
+        found = await look_up_namespace(workspace, namespace)
+    except SandurError as error:
+        return {**spelled, "problem": str(error)}
     if found is None:
         return None
     record = found.value
     return {
-        "catalog": namespace.catalog,
-        "namespace": str(namespace),
+        **spelled,
         "id": record.id,
         "depth": len(namespace.levels),
         "comment": record.comment,

@@ -29,6 +29,24 @@ def homes_compared(shape: Shape, now: DataFrame, before: DataFrame) -> DataFrame
     return both.withColumn("change", change)
 
 
+def homes_known(shape: Shape, read: DataFrame, before: DataFrame) -> DataFrame:
+    """Catalogs, or namespaces, as they are read; those that cannot be read as they were published before, if they were.
+
+    What cannot be read is found by its name, for its record is what knows its id.
+    """
+    is_sound = F.col("problem").isNull()
+    sound = read.where(is_sound).select(*shape.column_names)
+    unread = read.where(~is_sound).select(*_NAMED[shape.name])
+    kept = before.join(unread, on=list(_NAMED[shape.name]), how="left_semi").join(sound, on="id", how="left_anti")
+    return sound.unionByName(kept.select(*shape.column_names))
+
+
+def homes_unread(shape: Shape, read: DataFrame) -> DataFrame:
+    """The names of those that cannot be read, and why."""
+    name = F.concat_ws(".", *_NAMED[shape.name]).alias("name")
+    return read.where(F.col("problem").isNotNull()).select(F.lit(shape.name).alias("dataset"), name, "problem")
+
+
 def of_homes(shape: Shape, compared: DataFrame, *, seen_at_ms: int, feed_entry: int) -> DataFrame:
     """The changes of catalogs, or of namespaces."""
     parts = dict(zip(("catalog", "namespace"), _NAMED[shape.name], strict=False))

@@ -1,0 +1,232 @@
+"""One record that nobody can read: every job goes on, names its key, and deletes nothing whose owner it cannot tell."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import CATALOGS as LIST_OF_CATALOGS
+from sandur.catalog.index import names_of
+from sandur.operations.catalogs import create_catalog
+from sandur.operations.metrics import report_metrics
+from sandur.operations.namespaces import create_namespace
+from sandur.pipeline.feed import STATE
+from sandur.pipeline.job import Job
+from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
+from sandur.pipeline.jobs.compact import COMPACT
+from sandur.pipeline.jobs.metrics import METRICS
+from sandur.pipeline.jobs.project import PROJECT
+from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
+from sandur.pipeline.jobs.reconcile import RECONCILE
+from sandur.pipeline.sources.homes import CatalogsReader, NamespacesReader
+from sandur.pipeline.sources.options import source_options
+from sandur.pipeline.sources.reading import RangeReader
+from sandur.pipeline.tables import NAMESPACES, with_problem
+from sandur.pipeline.transforms import changes as of_changes
+from tests.pipeline.test_collect_garbage import _orphan, age, exists
+from tests.pipeline.test_rebuild_index import _lie, _listed
+from tests.pipeline.test_transforms import frame
+from tests.pipeline.world import NAMESPACE, World, called, rows_of
+
+OTHER = Namespace("other", ("sales",))
+SYSTEM = Identifier("main", ("system",), "commits")
+JOBS = (RECONCILE, COMPACT, PROJECT, METRICS, REBUILD_INDEX, COLLECT_GARBAGE)
+NAMED_BY: dict[str, tuple[Job, ...]] = {
+    "catalog": (PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "namespace": (PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "name": (COMPACT, PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "pointer": (RECONCILE, COMPACT, PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "receipt": (RECONCILE, COMPACT),
+    "report": (METRICS,),
+    "feed state": (RECONCILE, COMPACT, PROJECT),
+    "default catalog": (PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "namespace of system tables": (PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "name of a system table": (RECONCILE, COMPACT, PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+    "pointer of a system table": (RECONCILE, COMPACT, PROJECT, REBUILD_INDEX, COLLECT_GARBAGE),
+}
+
+
+def furnish(world: World) -> None:
+    """Two catalogs with a namespace each, and tables that were committed to and reported of."""
+    world.wait(create_catalog(world.workspace, "other", root=None, properties={}, request=world.request()))
+    world.wait(create_namespace(world.workspace, OTHER, {}, world.request()))
+    for name in ("t", "u"):
+        world.make(name)
+    world.commits("t", 1)
+    world.wait(report_metrics(world.workspace, called("t"), b'{"report-type": "scan-report"}', world.request()))
+
+
+def pointer_of(world: World, identifier: Identifier) -> str:
+    found = world.wait(world.workspace.name(identifier).read())
+    assert found
+    return world.layout.pointer(found.value.uuid)
+
+
+def new_receipt(world: World) -> str:
+    before = world.receipts().keys()
+    world.commits("t", 1)
+    return min(world.receipts().keys() - before)
+
+
+WHERE: dict[str, Callable[[World], str]] = {
+    "catalog": lambda world: world.layout.catalog("other"),
+    "namespace": lambda world: world.layout.namespace(OTHER),
+    "name": lambda world: world.layout.name(called("t")),
+    "pointer": lambda world: pointer_of(world, called("t")),
+    "receipt": new_receipt,
+    "report": lambda world: world.listed(world.layout.operational_folder("metrics"))[0].key,
+    "feed state": lambda world: world.layout.operational("feed", STATE),
+    "default catalog": lambda world: world.layout.catalog("main"),
+    "namespace of system tables": lambda world: world.layout.namespace(SYSTEM.namespace),
+    "name of a system table": lambda world: world.layout.name(SYSTEM),
+    "pointer of a system table": lambda world: pointer_of(world, SYSTEM),
+}
+
+
+@contextmanager
+def damaged(world: World, key: str) -> Iterator[None]:
+    """For a while nobody can read what lies there; then it is as it was, unless a job made it anew or took it away."""
+    stored = world.wait(world.store.get(key))
+    assert stored
+    world.damage(key)
+    rubbish = world.wait(world.store.get(key))
+    yield
+    found = world.wait(world.store.get(key))
+    if found and rubbish and found.data == rubbish.data:
+        world.wait(world.store.put(key, stored.data, expected=found.version))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", NAMED_BY)
+def test_no_job_fails_for_one_damaged_record_and_those_that_meet_it_name_it(
+    spark: SparkSession, world: World, kind: str
+) -> None:
+    furnish(world)
+    world.run(spark, COMPACT)
+    world.run(spark, PROJECT)
+    names = {row["name"] for row in world.dataset(spark, "tables")}
+
+    for job in JOBS:
+        world.set_property("u", job.name)  # There is something to do.
+        key = WHERE[kind](world)
+        with damaged(world, key):
+            age(world, days=31)  # Only what is old is looked at as garbage.
+            report = world.run(spark, job)
+        assert job not in NAMED_BY[kind] or any(key in warning for warning in report.warnings), (
+            f"{job.name} does not name {key}: {report.counts} {report.warnings}"
+        )
+
+    for job in (RECONCILE, COMPACT, PROJECT):
+        world.run(spark, job)
+    assert {row["name"] for row in world.dataset(spark, "tables")} >= names
+    assert not [row for row in world.dataset(spark, "changes") if row["change"] == "dropped"]
+    assert len(world.dataset(spark, "commits")) == sum(
+        b'"kind":"pipeline"' not in data for data in world.receipts().values()
+    )
+
+
+def rows_read(reader: RangeReader) -> list[dict[str, Any]]:
+    batches = [batch for part in reader.partitions() for batch in reader.read(InputPartition(part.value))]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_catalog_or_namespace_that_cannot_be_read_has_its_name_and_a_problem(world: World) -> None:
+    furnish(world)
+    options = source_options(world.settings, world.layout)
+    world.damage(world.layout.catalog("other"))
+    world.damage(world.layout.namespace(NAMESPACE))
+
+    catalogs, namespaces = rows_read(CatalogsReader(options)), rows_read(NamespacesReader(options))
+
+    assert [(row["name"], row["id"] is None) for row in catalogs] == [("main", False), ("other", True)]
+    assert world.layout.catalog("other") in catalogs[1]["problem"]
+    assert {(row["catalog"], row["namespace"], row["problem"] is None) for row in namespaces} == {
+        ("main", "sales", False),
+        ("other", "sales", True),
+    }
+    assert [world.layout.namespace(NAMESPACE) in (row["problem"] or "") for row in namespaces] == [True, False]
+
+
+def test_what_was_published_of_homes_that_cannot_be_read_is_kept_and_no_change(spark: SparkSession) -> None:
+    def home(name: str, **more: Any) -> dict[str, Any]:
+        at = {"created_at": 1, "updated_at": 1, "depth": 1, "properties_json": "{}"}
+        return {"catalog": "main", "namespace": name, "id": f"id of {name}", **at, **more}
+
+    before = frame(spark, NAMESPACES, [home("a"), home("b"), home("c"), home("moved", namespace="d")])
+    unread = [{"catalog": "main", "namespace": name, "problem": "bad"} for name in ("b", "never seen", "d")]
+    read = frame(spark, with_problem(NAMESPACES), [home("a"), home("moved"), *unread])
+
+    known = of_changes.homes_known(NAMESPACES, read, before)
+    compared = of_changes.homes_compared(NAMESPACES, known, before)
+
+    assert {row["id"]: row["change"] for row in rows_of(compared.toArrow())} == {
+        "id of a": "same",
+        "id of b": "same",
+        "id of c": "dropped",
+        "id of moved": "renamed",
+    }
+
+
+@pytest.mark.slow
+def test_damaged_homes_are_counted_and_told_and_their_rows_stay(spark: SparkSession, world: World) -> None:
+    furnish(world)
+    world.run(spark, PROJECT)
+    published = {name: world.dataset(spark, name) for name in ("catalogs", "namespaces", "changes")}
+    others = [world.layout.catalog("other"), world.layout.namespace(NAMESPACE)]
+    world.wait(create_namespace(world.workspace, Namespace("main", ("new",)), {}, world.request()))
+
+    with damaged(world, others[0]), damaged(world, others[1]):
+        report = world.run(spark, PROJECT)
+        kept = {name: world.dataset(spark, name) for name in published}
+    healed = world.run(spark, PROJECT)
+
+    assert (report.counts["catalogs"], report.counts["catalogs_unreadable"]) == (2, 1)
+    assert (report.counts["namespaces"], report.counts["namespaces_unreadable"]) == (4, 1)
+    assert all(any(key in warning for warning in report.warnings) for key in others)
+    assert kept["catalogs"] == published["catalogs"]
+    assert {row["namespace"] for row in kept["namespaces"]} == {"sales", "system", "new"}
+    assert len(kept["namespaces"]) == 4
+    created = [(row["object"], row["change"], row["namespace"]) for row in kept["changes"]][len(published["changes"]) :]
+    assert {row for row in created if row[0] == "namespace"} <= {
+        ("namespace", "created", name) for name in ("new", "system")
+    }
+    assert (healed.counts["catalogs_unreadable"], healed.warnings) == (0, ())
+    assert not [row for row in world.dataset(spark, "changes") if row["change"] == "dropped"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["catalog", "default catalog"])
+def test_no_metadata_file_goes_while_a_catalog_cannot_be_read(spark: SparkSession, world: World, kind: str) -> None:
+    furnish(world)
+    orphan = _orphan(world, "t", 9)
+    age(world, days=2)
+    key = WHERE[kind](world)
+
+    with damaged(world, key):
+        refused = world.run(spark, COLLECT_GARBAGE)
+        stayed = exists(world, orphan)
+    age(world, days=2)
+    world.run(spark, COLLECT_GARBAGE)
+
+    assert stayed
+    assert any("no metadata files are looked at" in warning and key in warning for warning in refused.warnings)
+    assert not exists(world, orphan)
+
+
+@pytest.mark.slow
+def test_lists_that_do_not_need_a_damaged_record_are_made_anew(spark: SparkSession, world: World) -> None:
+    furnish(world)
+    _lie(world, names_of(NAMESPACE))
+    _lie(world, LIST_OF_CATALOGS)
+
+    with damaged(world, world.layout.catalog("other")), damaged(world, world.layout.namespace(OTHER)):
+        report = world.run(spark, REBUILD_INDEX)
+
+    assert _listed(world) == ["t", "u"]
+    assert report.counts["lists_failed"] >= 1
+    assert any(world.layout.catalog("other") in warning for warning in report.warnings)
