@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.events.receipts import Receipt
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
@@ -192,6 +194,10 @@ def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
         return {key: data for key, data in world.receipts().items() if "2020-02-02" not in key}
 
     keys = sorted(lost)
+    for data in lost.values():
+        receipt = msgspec.json.decode(data, type=Receipt)
+        if receipt.metadata_version < 2:  # No walk comes to these.
+            world.wait(world.workspace.locations.remove(receipt.metadata_location))
     copy_receipts(world)
     for part in (keys[:3], keys[3:]):
         take(part)
