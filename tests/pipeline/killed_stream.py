@@ -30,7 +30,7 @@ def follow(
 ) -> None:
     """Put all that is new in the feed into a table, from where the checkpoint says on."""
     feed = spark.readStream.format("sandur_events").options(**told).load()
-    rows = through(feed.select("commit_key", "position", "metadata_location"))
+    rows = through(feed.select("commit_key", "position", "metadata_location", "problem"))
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
 

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from sandur.operations.drop_table import drop_name
+from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader
 from sandur.pipeline.sources.metadata import MetadataReader
 from sandur.pipeline.sources.options import source_options
@@ -76,6 +77,45 @@ def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
     keys = [world.layout.read_receipt(key).commit_key for key in world.receipts()]
     assert sorted(row.commit_key for row in rows) == sorted(keys)
     assert sorted(row.position for row in rows) == list(range(len(keys)))
+
+
+def each_once(rows: DataFrame) -> DataFrame:
+    """As the documentation tells it to those who want every commit once, whatever is told again."""
+    return rows.where("problem IS NULL").dropDuplicates(["commit_key"])
+
+
+@pytest.mark.slow
+def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make("orders")
+    world.commits("orders", 3)
+    told = source_options(world.settings, world.layout)
+    receipts = world.receipts()
+    known, gone, bad, *_ = sorted(receipts)
+    feed = Feed(world.workspace)
+    world.wait(feed.advance())
+    world.remove(gone)
+    world.damage(bad)
+    streams = {"once": each_once, "plain": lambda rows: rows}
+
+    for name, through in streams.items():
+        follow(spark, told, tmp_path / name, through)
+    world.put(gone, receipts[gone])
+    world.remove(bad)
+    world.put(bad, receipts[bad])
+    for _ in range(2):
+        world.wait(feed.tell_again([receipt_of_key(world.layout, key) for key in (known, gone, bad)]))
+        for name, through in streams.items():
+            follow(spark, told, tmp_path / name, through)
+
+    once, plain = (
+        sorted(row.commit_key or "" for row in spark.read.parquet(str(tmp_path / name / "table")).collect())
+        for name in streams
+    )
+    keys = {key: world.layout.read_receipt(key).commit_key for key in receipts}
+    assert once == sorted(keys.values())
+    assert plain == sorted([*keys.values(), "", *(keys[key] for key in (known, known, gone, bad))])
 
 
 @pytest.mark.crash
