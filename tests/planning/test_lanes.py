@@ -8,6 +8,7 @@ import pytest
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan import lanes
 from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
+from tests.planning.odd_manifests import number, varint
 
 PAIRS = {
     "type": "array",
@@ -20,15 +21,6 @@ BOUNDS = {
 LONGS = {"type": "array", "items": "long"}
 
 Elements = list[tuple[int, int]] | list[tuple[int, bytes]] | list[int]
-
-
-def varint(number: int) -> bytes:
-    rest = (number << 1) ^ (number >> 63)
-    found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*found, rest])
 
 
 def encoded(elements: Elements, *, blocks: int = 1, is_sized: bool = False) -> bytes:
@@ -73,13 +65,6 @@ def element_of(data: bytes, step: object, place: int) -> object:
             return element_of(data, fields["key"], place), element_of(data, fields["value"], place)
         case _:
             raise AssertionError(step)
-
-
-def number(chance: random.Random, width: int) -> int:
-    """A number of so many bytes, of either sign."""
-    lowest = 0 if width == 1 else 1 << (7 * width - 8)
-    found = chance.randrange(lowest, 1 << (7 * width - 1))
-    return found if chance.random() < 0.5 else -found - 1
 
 
 @pytest.mark.parametrize("seed", range(30))

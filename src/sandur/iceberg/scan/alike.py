@@ -14,6 +14,7 @@ from sandur.iceberg.scan.container import varint
 
 _KEY: Final = "key"
 NUMBER_TYPES: Final = ("int", "long")
+BYTES_TYPES: Final = ("string", "bytes")
 _BITS: Final = 0x7F
 _WORD_BYTES: Final = 8
 _VARINT_BYTES_MAX: Final = 10

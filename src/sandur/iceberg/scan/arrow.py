@@ -50,7 +50,10 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         parts = [_bytes(value) for value in values]
         buffers = [validity_bits(valid), pa.py_buffer(_offsets(parts)), pa.py_buffer(b"".join(parts))]
-        return pa.Array.from_buffers(kind, len(values), buffers)
+        found = pa.Array.from_buffers(kind, len(values), buffers)
+        if pa.types.is_string(kind):  # Bytes may have been given for a text.
+            found.validate(full=True)
+        return found
     plain = [0 if value is None else _number(value) for value in values]
     wide = np.float64 if pa.types.is_floating(kind) else np.int64
     return numbers(np.array(plain, dtype=wide), valid, kind)

@@ -265,7 +265,9 @@ def columns_of(
         source = live if name in _OF_THE_ENTRY else files
         columns[name] = array_of([_plain(one, name) for one in source], kind)
     for field_id, name, kind in partition:
-        columns[f"{PARTITION}{field_id}"] = array_of([_kept(file["partition"].get(name)) for file in files], kind)
+        columns[f"{PARTITION}{field_id}"] = array_of(
+            [_kept((file["partition"] or {}).get(name)) for file in files], kind
+        )
     for which in COUNTS:
         columns |= _spread(which, files, pa.int64())
     for which in BOUNDS:
@@ -291,4 +293,6 @@ def _spread(which: str, files: Sequence[Record], kind: pa.DataType) -> dict[str,
             if values is None:
                 values = found[pair["key"]] = [None] * len(files)
             values[row] = pair["value"]
+    if any(type(field_id) is not int for field_id in found):
+        raise TypeError("a map whose keys are no numbers")
     return {f"{which}.{field_id}": array_of(values, kind) for field_id, values in sorted(found.items())}

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import pieces_of
+from sandur.iceberg.scan.alike import NUMBER_TYPES, pieces_of
 from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
 from sandur.iceberg.scan.gathering import check_map, column, columns_by_key, together
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
+from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Schema, Unreadable
 
 Partition = Sequence[tuple[int, str, pa.DataType]]
 """The id, the name in the file and the kept type of every partition field."""
@@ -96,7 +96,14 @@ def _split(fields: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any], l
     place = next((place for place, field in enumerate(inner) if field["name"] == "file_path"), None)
     if last["name"] != "data_file" or place is None:
         raise Unreadable("an entry does not end with its file")
+    if not all(_is_number(field["type"]) for field in (*entry, *inner[:place])):
+        raise Unreadable("an entry has more than numbers before its path")
     return entry, inner[place + 1 :], inner[: place + 1]
+
+
+def _is_number(kind: Schema) -> bool:
+    """Whether values of a type are numbers, any of which may be null."""
+    return all(one in (*NUMBER_TYPES, "null") for one in kind) if isinstance(kind, list) else kind in NUMBER_TYPES
 
 
 def _path_places(piece: Piece, fields: Sequence[Mapping[str, Any]]) -> Array:
@@ -197,7 +204,7 @@ def _columns(lanes: Lanes, entry: Fields, partition: Partition) -> Mapping[str, 
     for which in (*COUNTS, *BOUNDS):
         read = entry.fields.get(which)
         if isinstance(read, Items) and isinstance(read.steps, Later):
-            check_map(read.steps)
+            check_map(which, read.steps)
             later[which] = partial(columns_by_key, buffer, which, read, live)
         elif isinstance(read, Items):
             found |= {name: make() for name, make in columns_by_key(buffer, which, read, live).items()}

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import NUMBER_TYPES
+from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES
 from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
+from sandur.iceberg.scan.columns import COUNTS
 from sandur.iceberg.scan.lanes import Fields, Items, Later, Missing, Numbers, Read, Spans, Unreadable
 
 Live = Mask | None
@@ -145,9 +146,11 @@ def _in_turn(steps: Sequence[tuple[Array, Array]], records: int) -> tuple[Array,
     return offsets, values
 
 
-def check_map(elements: Later) -> None:
-    """Unreadable when they are no pairs of a number and something else."""
-    if "value" not in elements.fields or elements.fields.get("key") not in NUMBER_TYPES:
+def check_map(which: str, elements: Later) -> None:
+    """Unreadable when they are no pairs of a number and of what this statistic is."""
+    value = elements.fields.get("value")
+    is_value = value in NUMBER_TYPES if which in COUNTS else value in BYTES_TYPES
+    if not is_value or elements.fields.get("key") not in NUMBER_TYPES:
         raise Unreadable("a map without keys or values")
 
 
@@ -157,9 +160,11 @@ def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[
     for rows, read in items.steps:
         if not isinstance(read, Fields) or not isinstance(keys := read.fields.get("key"), Numbers):
             raise Unreadable("a map without keys")
+        if keys.values.dtype.kind != "i":
+            raise Unreadable("a map whose keys are no whole numbers")
         value = read.fields.get("value")
-        if not isinstance(value, Numbers | Spans):
-            raise Unreadable("a map of something else than numbers and bytes")
+        if not isinstance(value, Numbers if which in COUNTS else Spans):
+            raise Unreadable("a map of something else than numbers, or bytes")
         # Nearly always the same column stands at the same place of all maps.
         first = int(keys.values[0])
         if bool((keys.values == first).all()):

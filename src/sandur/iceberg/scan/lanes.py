@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
+from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
 from sandur.iceberg.scan.container import varint
 from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
 
@@ -25,7 +25,7 @@ _SMALL: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(_CONTINUES
 
 _BYTES_MAX: Final = 10
 _ITEMS_MAX: Final = 10_000
-_PLAIN: Final = ("int", "long", "string", "bytes")
+_PLAIN: Final = (*NUMBER_TYPES, *BYTES_TYPES)
 _PATTERNS_MAX: Final = 4
 _ALIKE_MIN: Final = 16
 _ALIKE_SHARE: Final = 4

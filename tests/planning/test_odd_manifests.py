@@ -1,0 +1,135 @@
+"""Manifests that are unusual, and none the less right, or that are not what they seem: read in both ways."""
+
+import random  # noqa: TID251 - seeded
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sandur.errors import Invalid
+from sandur.iceberg.scan import decoding
+from sandur.iceberg.scan.columns import ManifestColumns, columns_of
+from sandur.iceberg.scan.container import opened
+from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
+from sandur.iceberg.scan.lanes import Unreadable
+from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
+from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
+
+
+def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """The columns, but statistics that no file has: only one of the ways makes columns of them."""
+    return {
+        name: column
+        for name, column in columns.items()
+        if column.null_count < len(column) or name.partition(".")[0] not in (*COUNTS, *BOUNDS)
+    }
+
+
+def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = 0
+    for seed in range(50):
+        monkeypatch.setattr(decoding, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
+        found = opened(OddManifest(seed).data)
+        fields = partition_fields(found.schema)
+        one_by_one = without_nothing(columns_of(_records(found), fields, header_of(found)).columns)
+        try:
+            columns = decoded_columns(found, fields)
+        except Unreadable:
+            continue
+        at_once += 1
+        names = list(columns)
+        random.Random(seed).shuffle(names)
+        made = without_nothing({name: columns[name] for name in names})
+        assert set(made) == set(one_by_one), seed
+        assert [name for name in made if not made[name].cast(one_by_one[name].type).equals(one_by_one[name])] == [], (
+            seed
+        )
+    assert at_once > 25
+
+
+def manifest(count: int, file: Mapping[str, Any], one: bytes) -> bytes:
+    """So many entries that are all the same, whose files have these fields."""
+    fields = [{"name": name, "type": kind} for name, kind in file.items()]
+    entry: list[dict[str, Any]] = [
+        {"name": "status", "type": "int"},
+        {"name": "data_file", "type": record("r2", fields)},
+    ]
+    return avro_file(record("manifest_entry", entry), [(count, (varint(1) + one) * count)])
+
+
+def record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def text(content: bytes) -> bytes:
+    return varint(len(content)) + content
+
+
+def pairs(key: str, value: str) -> dict[str, Any]:
+    return {"type": "array", "items": record("pair", [{"name": "key", "type": key}, {"name": "value", "type": value}])}
+
+
+def looked_through(found: ManifestColumns) -> None:
+    for which in (*COUNTS, *BOUNDS):
+        for field_id in found.ids_of(which):
+            assert len(found.column(f"{which}.{field_id}")) == found.count
+
+
+PARTITION = record("r102", [{"name": "p", "type": "long", "field-id": 1000}])
+PATH, FORMAT = text(b"file:///t/data/a.parquet"), text(b"PARQUET")
+COUNTED = varint(7) + varint(70)
+
+
+@pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
+def test_a_path_may_come_behind_anything(count: int) -> None:
+    order = {"file_format": "string", "partition": PARTITION, "file_path": "string"}
+    file = {**order, "record_count": "long", "file_size_in_bytes": "long"}
+
+    found = decoded_manifest(manifest(count, file, FORMAT + varint(-300) + PATH + COUNTED), location="m")
+
+    assert found.column("file_path").to_pylist() == ["file:///t/data/a.parquet"] * count
+    assert found.column("partition.1000").to_pylist() == [-300] * count
+
+
+@pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
+def test_an_entry_without_a_partition_has_nulls_there(count: int) -> None:
+    file = {"file_path": "string", "file_format": "string", "partition": ["null", PARTITION]}
+    file |= {"record_count": "long", "file_size_in_bytes": "long"}
+
+    found = decoded_manifest(manifest(count, file, PATH + FORMAT + varint(0) + COUNTED), location="m")
+
+    assert found.column("partition.1000").null_count == count
+
+
+@pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
+@pytest.mark.parametrize(
+    ("which", "kinds"),
+    [
+        ("value_counts", ("int", "bytes")),
+        ("value_counts", ("int", "string")),
+        ("lower_bounds", ("int", "long")),
+        ("value_counts", ("string", "long")),
+        ("upper_bounds", ("bytes", "bytes")),
+        ("null_value_counts", ("boolean", "long")),
+        ("null_value_counts", ("double", "long")),
+    ],
+)
+def test_statistics_of_another_type_are_refused(count: int, which: str, kinds: tuple[str, str]) -> None:
+    file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
+    file |= {"record_count": "long", "file_size_in_bytes": "long", which: pairs(*kinds)}
+    nothing = {"int": varint(1), "long": varint(1), "boolean": b"\x01", "double": bytes(8)}
+    pair = b"".join(nothing.get(kind, b"\x00") for kind in kinds)
+    entry = PATH + FORMAT + COUNTED + varint(1) + pair + b"\x00"
+
+    with pytest.raises(Invalid, match=r"expected|keys"):
+        looked_through(decoded_manifest(manifest(count, file, entry), location="m"))
+
+
+@pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
+def test_bytes_that_are_no_text_where_one_should_be_are_refused(count: int) -> None:
+    file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
+    file |= {"record_count": "long", "file_size_in_bytes": "long", "referenced_data_file": "bytes"}
+
+    with pytest.raises(Invalid, match="UTF8"):
+        decoded_manifest(manifest(count, file, PATH + FORMAT + COUNTED + text(b"\xff")), location="m")
