@@ -414,6 +414,17 @@ def test_statistics_are_those_of_each_file_whether_or_not_all_have_them(tmp_path
             assert task.file.get(which.replace("_", "-")) == expected
 
 
+@pytest.mark.parametrize("formats", [("ORC",), ('O"R\n',), ('O"R\n', "ORC", "\\")])
+def test_formats_are_told_in_small_letters_whatever_is_in_them(tmp_path: Path, formats: tuple[str, ...]) -> None:
+    files = [MadeFile(f"file:///t/{number}", (), [{"id": 1}], file_format=one) for number, one in enumerate(formats)]
+
+    tasks = planned(tmp_path, MadeManifest(PLAIN, files))
+
+    assert [tasks[f"{number}"].file["file-format"] for number in range(len(formats))] == [
+        one.lower() for one in formats
+    ]
+
+
 def test_paths_with_quotes_and_control_characters_are_told_as_they_are(tmp_path: Path) -> None:
     paths = [
         'file:///t/"a".parquet',

@@ -82,16 +82,20 @@ def quoted(column: pa.Array) -> list[Part]:
 
 
 def lowered(column: pa.Array) -> Part:
-    """Texts of which there are few, in small letters."""
+    """Texts of which there are few, in small letters, as JSON."""
     places, content = binary_parts(column)
     lengths = np.diff(places)
     if bool((lengths == lengths[0]).all()):
         rows = content[places[0] : places[-1]].reshape(len(column), -1)
         if bool((rows == rows[0]).all()):
-            return rows[0].tobytes().decode().lower()
+            return _lowered(rows[0].tobytes().decode())
     encoded = column.dictionary_encode()
-    words = [word.lower() for word in encoded.dictionary.to_pylist()]
+    words = list(map(_lowered, encoded.dictionary.to_pylist()))
     return chosen(words, plain_values(encoded.indices))
+
+
+def _lowered(text: str) -> str:
+    return encode(text.lower()).decode()
 
 
 def hexed(column: pa.Array) -> list[Part]:
