@@ -7,6 +7,7 @@ import pytest
 
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.scan import lanes
+from sandur.iceberg.scan.alike import pattern_of
 from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
 from tests.planning.odd_manifests import number, varint
 
@@ -131,6 +132,28 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
         else:
             assert isinstance(read, Items)
             assert sum(len(rows) for rows, _ in read.steps) >= 0  # What is read later is known to be readable.
+
+
+def test_a_choice_that_a_union_does_not_have_is_refused() -> None:
+    data = varint(0) + varint(1) + varint(7) + varint(2) + varint(7)
+
+    with pytest.raises(Unreadable, match="no such type"):
+        Lanes(data + PADDING).read(["null", "long"], np.array([0, 1, 3]))
+
+
+def test_a_count_without_its_like_above_zero_is_refused() -> None:
+    data = encoded([1, 2, 3]) + varint(-(1 << 63)) + varint(0) + b"\x00"
+
+    with pytest.raises(Unreadable, match="too long"):
+        Lanes(data + PADDING).read(LONGS, np.array([0, 5]))
+
+
+def test_only_short_patterns_are_remembered() -> None:
+    fields = {"key": "int", "value": "bytes"}
+    short, long = (encoded([(1, bytes(size))]) + PADDING for size in (10, 100_000))
+
+    assert pattern_of(short, 0, fields) is pattern_of(short, 0, fields)
+    assert pattern_of(long, 0, fields) is not pattern_of(long, 0, fields)
 
 
 def of_any_width(count: int) -> list[list[tuple[int, int]]]:

@@ -22,6 +22,9 @@ _EXACT: Final = b"\xff" * _VARINT_BYTES_MAX
 _GOES_ON: Final = b"\x80" * _VARINT_BYTES_MAX
 _ELEMENTS_MAX: Final = 10_000
 _RECENT_MAX: Final = 64
+_RECENT_BYTES_MAX: Final = 8 << 10
+"""Arrays that are longer are rare, and what is known of 64 of them would take more room than it is worth."""
+
 _NOT_SMALL: Final = 0x81
 """The bits that a number of one byte does not have unless it is negative."""
 
@@ -53,7 +56,7 @@ def pattern_of(data: bytes, begin: int, fields: dict[str, str]) -> Pattern | Non
     if known is not None and _is_of(data, begin, known):
         return known
     found = _new_pattern(data, begin, fields)
-    if found is not None:
+    if found is not None and found.width <= _RECENT_BYTES_MAX:
         if len(_RECENT) >= _RECENT_MAX:
             _RECENT.clear()
         _RECENT[key] = found

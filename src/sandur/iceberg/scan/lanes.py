@@ -195,6 +195,8 @@ class Lanes:
         has_value = chosen == others[0]
         if has_value.all():
             return self.read(branches[others[0]], at)
+        if int(chosen.min()) < 0 or int(chosen.max()) >= len(branches):
+            raise Unreadable("a union has no such type")
         if not has_value.any():
             return Missing(len(at)), at
         rows = np.flatnonzero(has_value)
@@ -280,7 +282,7 @@ class Lanes:
                 _, at[sized] = self.longs(at[sized])
                 counts = np.abs(counts.astype(np.int64))
             longest, shortest = int(counts.max()), int(counts.min())
-            if not 0 < longest <= _ITEMS_MAX - len(steps) or bool((at[active] + counts > self._end).any()):
+            if shortest < 0 or longest > _ITEMS_MAX - len(steps) or bool((at[active] + counts > self._end).any()):
                 raise Unreadable("an array is too long")
             for place in range(longest):
                 rows = active if place < shortest else active[counts > place]
