@@ -1,6 +1,7 @@
 """Manifests that are unusual, and none the less right, or that are not what they seem: read in both ways."""
 
 import random  # noqa: TID251 - seeded
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from sandur.iceberg.scan.columns import ManifestColumns, columns_of
 from sandur.iceberg.scan.container import opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
+from sandur.operations.planning import avro
 from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 
@@ -46,6 +48,35 @@ def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monk
             seed
         )
     assert at_once > 25
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_read_record_by_record_is_the_same_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = OddManifest(seed).data
+    found = opened(data)
+    whole = columns_of(_records(found), partition_fields(found.schema), header_of(found))
+    monkeypatch.setattr(decoding, "RECORDS_MIN", 1_000)
+    monkeypatch.setattr(avro, "RECORDS_AT_ONCE", 7)
+
+    in_pieces = decoded_manifest(data, location="m")
+
+    assert in_pieces.count == whole.count
+    assert dict(in_pieces.columns) == dict(whole.columns)
+
+
+def test_records_that_became_columns_are_not_kept() -> None:
+    order = {"file_format": "string", "file_path": "string", "partition": record("r102", [])}
+    file = {**order, "record_count": "long", "file_size_in_bytes": "long", "value_counts": pairs("int", "long")}
+    counts = varint(40) + b"".join(varint(key) + varint(70) for key in range(40)) + b"\x00"
+    data = manifest(5_000, file, FORMAT + PATH + COUNTED + counts)
+
+    tracemalloc.start()
+    found = decoded_manifest(data, location="m")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found.count == 5_000
+    assert peak_bytes < 24 << 20  # As records, all of them take 40 MiB.
 
 
 def manifest(count: int, file: Mapping[str, Any], one: bytes) -> bytes:

@@ -188,19 +188,18 @@ class Lanes:
 
     def _union(self, branches: list[Schema], at: Array) -> tuple[Read, Array]:
         """A union of null and one other type."""
-        others = [place for place, branch in enumerate(branches) if branch != "null"]
-        if len(others) != 1 or len(branches) > 2:  # noqa: PLR2004 - null and the other
-            raise Unreadable("a union of more than one type")
+        if len(branches) != 2 or (branches[0] == "null") == (branches[1] == "null"):  # noqa: PLR2004 - null and the other
+            raise Unreadable("a union of something else than null and one type")
+        other = 1 if branches[0] == "null" else 0
         chosen, at = self.longs(at)
-        has_value = chosen == others[0]
-        if has_value.all():
-            return self.read(branches[others[0]], at)
-        if int(chosen.min()) < 0 or int(chosen.max()) >= len(branches):
+        # The bits that any choice has: all of them are 0 or 1 when this is.
+        bits = int(np.bitwise_or.reduce(chosen))
+        if bits not in {0, 1}:
             raise Unreadable("a union has no such type")
-        if not has_value.any():
-            return Missing(len(at)), at
-        rows = np.flatnonzero(has_value)
-        found, after = self.read(branches[others[0]], at[rows])
+        if bits == 0 or chosen.all():
+            return self.read(branches[other], at) if bits == other else (Missing(len(at)), at)
+        rows = np.flatnonzero(chosen == other)
+        found, after = self.read(branches[other], at[rows])
         at = at.copy()
         at[rows] = after
         return _spread(found, rows, len(at)), at

@@ -1,8 +1,9 @@
 """Manifests and manifest lists decoded from Avro."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import fastavro
@@ -14,8 +15,12 @@ from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
 from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, opened, plain_schema
 from sandur.iceberg.scan.decoding import decoded_columns
+from sandur.iceberg.scan.gathering import together
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
+
+RECORDS_AT_ONCE: Final = 1_000
+"""As records, entries take a hundred times the room that they take as columns."""
 
 _FIELD_ID_START: Final = 1000
 _KEPT_AS: Final[Mapping[str, pa.DataType]] = {
@@ -56,7 +61,7 @@ def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
             columns = decoded_columns(container, fields)
             return checked(ManifestColumns(columns, header_of(container), len(columns["file_path"])))
         except Unreadable:
-            return checked(columns_of(_records(container), fields, header_of(container)))
+            return checked(_read_one_by_one(container, fields))
     except _BROKEN as error:
         raise _unreadable("manifest", location, error) from error
 
@@ -107,17 +112,26 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
     return _KEPT_AS[plain["type"] if isinstance(plain, dict) else plain]
 
 
-def _records(container: Container) -> list[dict[str, Any]]:
+def _read_one_by_one(container: Container, fields: Sequence[PartitionField]) -> ManifestColumns:
+    header, records = header_of(container), _records(container)
+    pieces = [columns_of(islice(records, RECORDS_AT_ONCE), fields, header)]
+    while piece := list(islice(records, RECORDS_AT_ONCE)):
+        pieces.append(columns_of(piece, fields, header))
+    counts = [piece.count for piece in pieces]
+    return ManifestColumns(together([piece.columns for piece in pieces], counts), header, sum(counts))
+
+
+def _records(container: Container) -> Iterator[dict[str, Any]]:
     """What is compared are the numbers and bytes themselves: the schema says nothing of dates and decimals."""
     written = container.metadata["avro.schema"]
     schema = _remembered(written) if len(written) <= REMEMBERED_BYTES_MAX else _parsed(written)
-    records: list[Any] = []
     for count, raw in container.inflated():
         block = io.BytesIO(raw)
-        records += [fastavro.schemaless_reader(block, schema) for _ in range(count)]
-    if not all(isinstance(record, dict) for record in records):
-        raise TypeError("an entry is no record")
-    return records
+        for _ in range(count):
+            record = fastavro.schemaless_reader(block, schema)
+            if not isinstance(record, dict):
+                raise TypeError("an entry is no record")
+            yield record
 
 
 def _parsed(written: bytes) -> Any:  # noqa: ANN401 - whatever fastavro makes of a schema
