@@ -3,13 +3,23 @@
 import json
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
+from sandur.clock import SystemClock
 from sandur.operations.metrics import report_metrics
 from sandur.pipeline.jobs.metrics import METRICS
 from sandur.storage.object_store import ABSENT
+from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.test_report_rows import counter, timer
 from tests.pipeline.world import World, called
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """A world whose day does not end in the midst of a test: statistics are those of a day."""
+    world.workspace.clock = FixedClock(SystemClock().now_ms())
+    return world
 
 
 def _scan(world: World, name: str, files: int) -> None:
