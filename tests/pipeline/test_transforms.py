@@ -297,6 +297,21 @@ def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: 
     assert {row["table_uuid"]: row["name"] for row in rows_of(everyone.toArrow())} == {"new": "orders", "old": "orders"}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_table_that_two_others_were_registered_over_is_told_under_the_first_name(
+    spark: SparkSession, order: int
+) -> None:
+    old, one, two = chain("old", 2), chain("one", 1), chain("two", 1)
+    for number, new in enumerate((one, two)):
+        new[0] |= {"operation": "register", "previous_commit_key": old[number]["commit_key"]}
+    owners = frame(spark, OWNERS, [owner("one", "orders"), owner("two", "customers")][::order])
+    events = frame(spark, EVENTS, [*old, *one, *two][::order])
+
+    everyone = of_commits.with_replaced(owners, events, frame(spark, COMMITS, []))
+
+    assert [row["name"] for row in rows_of(everyone.toArrow()) if row["table_uuid"] == "old"] == ["customers"]
+
+
 def committed(key: str, day: int, kind: str) -> dict[str, Any]:
     return {**chain("t", 1)[0], "commit_key": key, "committed_at_ms": day * DAY_MS, "format": kind}
 
