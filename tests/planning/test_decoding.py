@@ -3,10 +3,12 @@
 import contextlib
 import io
 import random  # noqa: TID251 - seeded
+import tracemalloc
 from pathlib import Path
 
 import fastavro
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from sandur.errors import Invalid
@@ -121,6 +123,24 @@ def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, cod
         with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
             found = decoded_manifest(damaged, location="m")
             looked_through(found)
+
+
+def test_a_manifest_takes_about_as_much_memory_as_it_says(tmp_path: Path) -> None:
+    rows = [{"id": number, "name": f"n{number:06}", "ts": number, "x": 1.5, "amount": 5} for number in range(2)]
+    files = [MadeFile(f"file:///t/{number}.parquet", (), rows) for number in range(1_000)]
+    table = MadeTable(tmp_path, [Spec(0)])
+    table.add_snapshot([MadeManifest(Spec(0), files)])
+    data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
+    looked_through(decoded_manifest(data, location="m"))  # What is remembered of all manifests is not counted.
+    by_arrow = pa.total_allocated_bytes()
+
+    tracemalloc.start()
+    found = decoded_manifest(data, location="m")
+    looked_through(found)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found.size_bytes / 2 < taken + pa.total_allocated_bytes() - by_arrow < 1.1 * found.size_bytes
 
 
 def looked_through(found: ManifestColumns) -> None:

@@ -208,6 +208,6 @@ def _columns(lanes: Lanes, entry: Fields, partition: Partition) -> Mapping[str, 
             later[which] = partial(columns_by_key, buffer, which, read, live)
         elif isinstance(read, Items):
             found |= {name: make() for name, make in columns_by_key(buffer, which, read, live).items()}
-    # What statistics are made of is kept, and may become as much again.
-    size_bytes = 2 * len(buffer) + sum(column.nbytes for column in found.values())
+    # What statistics are made of is kept, and may become twice as much again.
+    size_bytes = 3 * len(buffer) + sum(column.nbytes for column in found.values())
     return LaterColumns(found, later, size_bytes) if later else found

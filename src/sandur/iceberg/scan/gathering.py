@@ -16,6 +16,9 @@ from sandur.iceberg.scan.lanes import Fields, Items, Later, Missing, Numbers, Re
 Live = Mask | None
 """Which records count; None means all of them, as nearly always."""
 
+Part = tuple[Array, Numbers | Spans]
+"""Some records, in order, and what each of them has."""
+
 _FIXED_WIDTH_MAX: Final = 16
 _LENGTHS_MAX: Final = 48
 """Up to so many different lengths, values are copied length by length; beyond that, byte by byte."""
@@ -156,7 +159,7 @@ def check_map(which: str, elements: Later) -> None:
 
 def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[str, Callable[[], pa.Array]]:
     """A map from column ids, kept as an array of pairs: what makes one column per id that has a value."""
-    by_key: dict[int, Numbers | Spans] = {}
+    by_key: dict[int, list[Part]] = {}
     for rows, read in items.steps:
         if not isinstance(read, Fields) or not isinstance(keys := read.fields.get("key"), Numbers):
             raise Unreadable("a map without keys")
@@ -168,23 +171,38 @@ def columns_by_key(buffer: Array, which: str, items: Items, live: Live) -> dict[
         # Nearly always the same column stands at the same place of all maps.
         first = int(keys.values[0])
         if bool((keys.values == first).all()):
-            by_key[first] = _placed(by_key.get(first), rows, value, items.records)
+            by_key.setdefault(first, []).append((rows, value))
             continue
-        for key in np.unique(keys.values).tolist():
-            chosen = np.flatnonzero(keys.values == key)
-            by_key[key] = _placed(by_key.get(key), rows[chosen], _some(value, chosen), items.records)
+        for chosen in _by_value(keys.values):
+            by_key.setdefault(int(keys.values[chosen[0]]), []).append((rows[chosen], _some(value, chosen)))
     return {
-        f"{which}.{key}": partial(_by_key, buffer, by_key[key], live)
+        f"{which}.{key}": partial(_by_key, buffer, by_key[key], items.records, live)
         for key in sorted(by_key)
-        if _has_any(_kept_mask(by_key[key].valid, live))
+        if _has_any(by_key[key], live)
     }
 
 
-def _has_any(valid: Mask | None) -> bool:
-    return valid is None or bool(valid.any())
+def _by_value(values: Array) -> list[Array]:
+    """The places of each value, in order."""
+    order = values.argsort(kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
-def _by_key(buffer: Array, read: Numbers | Spans, live: Live) -> pa.Array:
+def _has_any(parts: Sequence[Part], live: Live) -> bool:
+    """Whether a live record has a value."""
+    for rows, read in parts:
+        if live is None and read.valid is None:
+            return True
+        has_value = np.True_ if read.valid is None else read.valid
+        if bool((has_value if live is None else live[rows] & has_value).any()):
+            return True
+    return False
+
+
+def _by_key(buffer: Array, parts: Sequence[Part], records: int, live: Live) -> pa.Array:
+    read = _placed(None, *parts[0], records)
+    for part in parts[1:]:
+        read = _placed(read, *part, records)
     match read:
         case Numbers(values=values, valid=valid):
             return small_numbers(_kept(values, live), _kept_mask(valid, live))
