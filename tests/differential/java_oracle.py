@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
@@ -175,7 +177,10 @@ class JavaOracle:
     @staticmethod
     def _attempt(action: Any) -> Outcome:
         try:
-            outcome: Outcome = action()
+            # A Spark session that this process had earlier leaves its own way of telling exceptions in place of py4j's,
+            # and looks for it in every JVM.
+            with mock.patch.object(java_gateway, "get_return_value", protocol.get_return_value):
+                outcome: Outcome = action()
         except Py4JJavaError as error:
             return _failed(error.java_exception)
         return outcome
