@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def made_table(server: ServerProcess) -> str:
     """The id of a table that exists, made again if the last operation dropped it."""
-    with httpx.Client(base_url=server.url + UNITY) as client:
+    with httpx.Client(base_url=server.url + UNITY, timeout=60) as client:
         client.post("/schemas", json={"catalog_name": "main", "name": "s"})
         found = client.get(f"{SCHEMA}/tables/t")
         if found.status_code == httpx.codes.NOT_FOUND:
@@ -68,7 +68,7 @@ def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
         def explore(case: Any, is_aimed: bool) -> None:  # noqa: FBT001 - given by Hypothesis
             if is_aimed:
                 aim(case, operation.path, uuid)
-            answer = case.call(base_url=server.url + UNITY, session=session, timeout=30)
+            answer = case.call(base_url=server.url + UNITY, session=session, timeout=60)
             assert answer.status_code < 500 or answer.status_code == 501, (case.as_curl_command(), answer.text)
             if answer.status_code == 200 and not operation.path.endswith(WITH_COLUMNS):
                 case.validate_response(answer, checks=[response_schema_conformance])

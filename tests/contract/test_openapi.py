@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def make_what_exists(server: ServerProcess) -> None:
     """Bring back what the last operation may have dropped."""
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         for path, body in (
             ("/v1/namespaces", {"namespace": ["ns"]}),
             ("/v1/namespaces/ns/tables", create_table("t")),
@@ -64,7 +64,7 @@ def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
         def explore(case: Any, is_aimed: bool) -> None:  # noqa: FBT001 - given by Hypothesis
             if is_aimed:
                 case.path_parameters = {**(case.path_parameters or {}), **aimed(operation.path)}
-            answer = case.call(base_url=server.url, session=session, timeout=30)
+            answer = case.call(base_url=server.url, session=session, timeout=60)
             assert answer.status_code < 500, (case.as_curl_command(), answer.text)
             if answer.status_code == 200:
                 case.validate_response(answer, checks=[response_schema_conformance])

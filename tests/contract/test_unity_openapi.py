@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def make_what_exists(server: ServerProcess) -> None:
     """Bring back what the last operation may have dropped."""
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         for path, body in (
             ("/catalogs", {"name": "c"}),
             ("/schemas", {"catalog_name": "main", "name": "s"}),
@@ -93,7 +93,7 @@ def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
         def explore(case: Any, is_aimed: bool) -> None:  # noqa: FBT001 - given by Hypothesis
             if is_aimed:
                 aim(case, operation.path)
-            answer = case.call(base_url=server.url + base, session=session, timeout=30)
+            answer = case.call(base_url=server.url + base, session=session, timeout=60)
             assert answer.status_code < 500 or answer.status_code == 501, (case.as_curl_command(), answer.text)
             if answer.status_code == 200 and is_described(operation.path):
                 case.validate_response(answer, checks=[response_schema_conformance])

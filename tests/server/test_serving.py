@@ -1,6 +1,7 @@
 """`sandur serve` as a process: what it prints, serves over two workers, and finishes when it is told to end."""
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -20,6 +21,10 @@ LOOKS_MAX = 1_200
 """How often something is looked for that a server does by itself: a minute at least, on a machine that is busy."""
 
 
+# The five seconds that it would give a server are short on a machine that is busy.
+get = functools.partial(httpx.get, timeout=60)
+
+
 def sandur(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "serve", *arguments]
     environment = {**os.environ, **{f"SANDUR_{name.upper()}": value for name, value in settings.items()}}
@@ -28,7 +33,7 @@ def sandur(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def table(server: ServerProcess) -> str:
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         client.post("/v1/namespaces", json={"namespace": ["wire"]})
         made = client.post("/v1/namespaces/wire/tables", json=create_table("t"))
         assert made.status_code == 200, made.text
@@ -44,8 +49,8 @@ def test_the_banner_tells_how_to_connect_each_engine_that_reads_folders(server: 
 
 
 def test_health_and_readiness(server: ServerProcess) -> None:
-    assert httpx.get(f"{server.url}/healthz").json() == {"status": "alive"}
-    assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+    assert get(f"{server.url}/healthz").json() == {"status": "alive"}
+    assert get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 
 async def test_a_load_on_the_wire(server: ServerProcess, table: str) -> None:
@@ -62,7 +67,7 @@ async def test_a_load_on_the_wire(server: ServerProcess, table: str) -> None:
 
 
 async def test_head_204_and_304_have_no_body_on_the_wire(server: ServerProcess, table: str) -> None:
-    etag = (await asyncio.to_thread(httpx.get, server.url + table)).headers["etag"]
+    etag = (await asyncio.to_thread(get, server.url + table)).headers["etag"]
     exists = f"HEAD {table} HTTP/1.1\r\nHost: x\r\n\r\n"
     missing = f"HEAD {table}x HTTP/1.1\r\nHost: x\r\n\r\n"
     unchanged = f"GET {table} HTTP/1.1\r\nHost: x\r\nIf-None-Match: {etag}\r\nConnection: close\r\n\r\n"
@@ -92,11 +97,11 @@ def test_a_client_that_sends_too_much_hears_why(server: ServerProcess) -> None:
 
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == 413
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert get(f"{server.url}/healthz").status_code == 200
 
 
 def test_a_connection_serves_many_requests(server: ServerProcess, table: str) -> None:
-    with httpx.Client(base_url=server.url, limits=httpx.Limits(max_connections=1)) as client:
+    with httpx.Client(base_url=server.url, timeout=60, limits=httpx.Limits(max_connections=1)) as client:
         for path in (table, "/v1/nowhere", f"{table}x", "/healthz", table):
             client.get(path)
         (connection,) = client._transport._pool.connections  # type: ignore[attr-defined] # Where httpx keeps them.
@@ -106,13 +111,13 @@ def test_a_connection_serves_many_requests(server: ServerProcess, table: str) ->
 
 def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
     for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
-        assert httpx.get(server.url + table).status_code == 200
+        assert get(server.url + table).status_code == 200
     give_up = time.monotonic() + 60
     told: list[str] = []
     counted: set[float] = set()
     # What the other worker counted is a few seconds old.
     while (len(counted) != 1 or min(counted) < 60) and time.monotonic() < give_up:
-        told = [httpx.get(f"{server.url}/metrics").text for _ in range(6)]
+        told = [get(f"{server.url}/metrics").text for _ in range(6)]
         counted = {loads_counted(text) for text in told}
 
     assert len(counted) == 1, "every worker tells the sum of both"
@@ -133,8 +138,8 @@ def loads_counted(text: str) -> float:
 
 def test_every_request_is_one_line_of_the_log(tmp_path: Path) -> None:
     with server_process(tmp_path, log_format="json") as running:
-        httpx.get(f"{running.url}/v1/namespaces", headers={"X-Request-Id": "abc-1", "X-Sandur-Tenant": "acme"})
-        httpx.get(f"{running.url}/v1/namespaces/nope/tables/t", headers={"X-Request-Id": 'bad "id'})
+        get(f"{running.url}/v1/namespaces", headers={"X-Request-Id": "abc-1", "X-Sandur-Tenant": "acme"})
+        get(f"{running.url}/v1/namespaces/nope/tables/t", headers={"X-Request-Id": 'bad "id'})
     lines = [json.loads(line) for line in running.log.splitlines()]
 
     first, second = [line for line in lines if line["event"] == "request"]
@@ -156,7 +161,7 @@ async def test_a_server_that_is_told_to_end_finishes_what_it_began(tmp_path: Pat
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(head + body[:5])
         await writer.drain()
-        assert (await asyncio.to_thread(httpx.get, f"{running.url}/healthz")).status_code == 200
+        assert (await asyncio.to_thread(get, f"{running.url}/healthz")).status_code == 200
 
         running.process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
@@ -168,7 +173,7 @@ async def test_a_server_that_is_told_to_end_finishes_what_it_began(tmp_path: Pat
     assert answer.startswith(b"HTTP/1.1 200 OK"), answer
     assert code == 0
     with server_process(tmp_path) as again:
-        listed = await asyncio.to_thread(httpx.get, f"{again.url}/v1/namespaces")
+        listed = await asyncio.to_thread(get, f"{again.url}/v1/namespaces")
     assert listed.json()["namespaces"] == [["late"]]
 
 
@@ -209,7 +214,7 @@ def test_a_worker_that_dies_is_replaced_and_all_end_together(tmp_path: Path) -> 
             _pause()
         assert len(now) == 2
         for _ in range(20):
-            assert httpx.get(f"{running.url}/healthz").status_code == 200
+            assert get(f"{running.url}/healthz").status_code == 200
         assert running.end() == 0
         assert not any(is_alive(pid) for pid in now)
 
