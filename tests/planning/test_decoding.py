@@ -68,7 +68,7 @@ def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, 
     at_once = decoded_columns(found, fields)
 
     one_by_one = columns_of(_records(found), fields, header_of(found)).columns
-    assert len(found.blocks()) > 1
+    assert len(found.blocks) > 1
     assert set(at_once) == set(one_by_one)
     for name, column in one_by_one.items():
         assert at_once[name].cast(column.type).equals(column), name

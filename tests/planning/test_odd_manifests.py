@@ -1,8 +1,10 @@
 """Manifests that are unusual, and none the less right, or that are not what they seem: read in both ways."""
 
+import asyncio
 import random  # noqa: TID251 - seeded
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,11 @@ from sandur.iceberg.scan.columns import ManifestColumns, columns_of
 from sandur.iceberg.scan.container import opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
-from sandur.operations.planning import avro
+from sandur.operations.planning import avro, reading
 from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
+from sandur.operations.planning.reading import Manifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
+from tests.planning.planners import workspace_of
 
 
 def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
@@ -164,3 +168,25 @@ def test_bytes_that_are_no_text_where_one_should_be_are_refused(count: int) -> N
 
     with pytest.raises(Invalid, match="UTF8"):
         decoded_manifest(manifest(count, file, PATH + FORMAT + COUNTED + text(b"\xff")), location="m")
+
+
+@pytest.mark.parametrize(("count", "is_beside"), [(100, False), (6_000, True)])
+async def test_many_entries_in_few_bytes_are_decoded_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, *, is_beside: bool
+) -> None:
+    file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
+    file |= {"record_count": "long", "file_size_in_bytes": "long"}
+    (tmp_path / "m.avro").write_bytes(manifest(count, file, bytes(4)))
+    beside: list[object] = []
+    in_thread = asyncio.to_thread
+
+    async def noted(work: Callable[..., Any], *given: Any) -> Any:
+        beside.append(getattr(work, "func", None))
+        return await in_thread(work, *given)
+
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+
+    found = await Manifests(workspace_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
+
+    assert found.count == count
+    assert (reading._decoded in beside) is is_beside

@@ -96,7 +96,7 @@ def test_a_manifest_decoded_in_pieces_is_the_same(tmp_path: Path, monkeypatch: p
 
     pieces = decoded_columns(container, fields)
 
-    assert len(container.blocks()) > 3
+    assert len(container.blocks) > 3
     assert set(pieces) == set(whole)
     for name, column in whole.items():
         assert (

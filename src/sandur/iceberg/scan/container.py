@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from sandur.iceberg.scan.codecs import inflated
@@ -46,13 +46,19 @@ class Container:
     def inflated(self) -> Iterator[tuple[int, bytes]]:
         """Every block without compression, and how many records it holds; ValueError when they are too large."""
         left = INFLATED_MAX
-        for block in self.blocks():
+        for block in self.blocks:
             raw = inflated(self.codec, self.data[block.start : block.stop], left)
             if block.records > len(raw):
                 raise ValueError("a block has more records than bytes")
             left -= len(raw)
             yield block.records, raw
 
+    @property
+    def records(self) -> int:
+        """How many records it says that it holds."""
+        return sum(block.records for block in self.blocks)
+
+    @cached_property
     def blocks(self) -> list[Block]:
         """Every block in order; ValueError when the file does not end with one."""
         found: list[Block] = []

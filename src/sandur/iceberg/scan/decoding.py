@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
 def decoded_columns(container: Container, partition: Partition) -> Mapping[str, pa.Array]:
     """The live entries as columns; Unreadable when they have to be read in another way."""
-    if sum(block.records for block in container.blocks()) < RECORDS_MIN:
+    if container.records < RECORDS_MIN:
         raise Unreadable("too few records to be worth it")
     pieces = [_piece_columns(piece, container.schema["fields"], partition) for piece in _pieces(container)]
     return together(pieces, [len(piece["file_path"]) for piece in pieces])

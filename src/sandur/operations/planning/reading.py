@@ -14,7 +14,7 @@ from sandur.iceberg.scan.packing import Packed, packed, unpacked
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.caches import RecentBytes
-from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list
+from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list, records_said
 from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
 from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
@@ -33,7 +33,11 @@ _LIST_ENTRY_BYTES: Final = 600
 _SMALL_MANIFEST_BYTES: Final = 256 << 10
 """Up to here, decoding takes less than the five milliseconds for which a thread keeps all others waiting anyway."""
 
+_SMALL_MANIFEST_RECORDS: Final = 5_000
+"""The same for those that hold much more than they look like, being nothing but zeros."""
+
 _SMALL_LIST_BYTES: Final = 32 << 10
+_SMALL_LIST_RECORDS: Final = 500
 """The same for lists, which are read record by record."""
 
 
@@ -61,7 +65,8 @@ class Manifests:
             return cached
         data = await self._read(location)
         decode = partial(decoded_manifest_list, data, location=location)
-        found = await aside(decode, is_long=len(data) > _SMALL_LIST_BYTES)
+        is_long = len(data) > _SMALL_LIST_BYTES or records_said(data) > _SMALL_LIST_RECORDS
+        found = await aside(decode, is_long=is_long)
         self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
@@ -102,7 +107,8 @@ class Manifests:
         data = await self._read(location)
         async with workspace.manifests.decoding:
             decode = partial(_decoded, data, location)
-            columns, remembered = await aside(decode, is_long=len(data) > _SMALL_MANIFEST_BYTES)
+            is_long = len(data) > _SMALL_MANIFEST_BYTES or records_said(data) > _SMALL_MANIFEST_RECORDS
+            columns, remembered = await aside(decode, is_long=is_long)
         workspace.manifests.remember(location, remembered)
         if key is not None and isinstance(remembered, Packed):
             keeping = put_in_place(workspace, key, location, remembered, expected=looked.expected)
