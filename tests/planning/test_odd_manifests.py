@@ -83,14 +83,32 @@ def test_records_that_became_columns_are_not_kept() -> None:
     assert peak_bytes < 24 << 20  # As records, all of them take 40 MiB.
 
 
-def manifest(count: int, file: Mapping[str, Any], one: bytes) -> bytes:
-    """So many entries that are all the same, whose files have these fields."""
+@pytest.mark.parametrize(("key", "piece_bytes_max"), [(b"q" * 3_000, 32 << 20), (b"x", 10_000)])
+def test_what_would_take_many_times_its_room_at_once_is_read_record_by_record(
+    monkeypatch: pytest.MonkeyPatch, key: bytes, piece_bytes_max: int
+) -> None:
+    monkeypatch.setattr(decoding, "PIECE_BYTES_MAX", piece_bytes_max)
+    file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
+    file |= {"record_count": "long", "file_size_in_bytes": "long", "key_metadata": "bytes"}
+    # Nothing in the first entry tells that what is rare in it is in all the others.
+    first = varint(1) + text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(bytes(5_000))
+    data = manifest(300, file, text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(key), first=first)
+    found = opened(data)
+
+    with pytest.raises(Unreadable, match=r"rare|too large"):
+        decoded_columns(found, partition_fields(found.schema))
+
+    assert decoded_manifest(data, location="m").column("key_metadata").to_pylist()[1:] == [key] * 300
+
+
+def manifest(count: int, file: Mapping[str, Any], one: bytes, *, first: bytes = b"") -> bytes:
+    """So many entries that are all the same, whose files have these fields; `first` is an entry before them."""
     fields = [{"name": name, "type": kind} for name, kind in file.items()]
     entry: list[dict[str, Any]] = [
         {"name": "status", "type": "int"},
         {"name": "data_file", "type": record("r2", fields)},
     ]
-    return avro_file(record("manifest_entry", entry), [(count, (varint(1) + one) * count)])
+    return avro_file(record("manifest_entry", entry), [(count + bool(first), first + (varint(1) + one) * count)])
 
 
 def record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:

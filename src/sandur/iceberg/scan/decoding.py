@@ -31,9 +31,13 @@ PIECE_RECORDS: Final = 8_000
 PIECE_BYTES: Final = 4 << 20
 """Large manifests are decoded piece by piece, each of some blocks: all of it at once would take many times its room."""
 
+PIECE_BYTES_MAX: Final = 32 << 20
+"""A block that is larger is no writer's, and takes less room record by record."""
+
 _PREFIX_CHARS_MIN: Final = 4
 _FOLDERS_UP_MAX: Final = 8
 _SAMPLE_BYTES: Final = 4096
+_TIMES_THE_DATA_MAX: Final = 8
 
 
 class Piece(NamedTuple):
@@ -76,6 +80,8 @@ def _pieces(container: Container) -> Iterator[Piece]:
         parts.append(raw)
         size += len(raw)
         count += records
+        if size > PIECE_BYTES_MAX:
+            raise Unreadable("a block is too large to be worth it")
         if count >= PIECE_RECORDS or size >= PIECE_BYTES:
             yield _piece(parts, count)
             size = count = 0
@@ -131,6 +137,8 @@ def _places_of(text: bytes, data: bytes) -> Array:
     rarest = min(range(len(text)), key=lambda place: int(seen[text[place]]))
     begins = np.flatnonzero(buffer == text[rarest]) - rarest
     begins = begins[(begins >= 0) & (begins <= len(data) - len(text))]
+    if len(begins) * len(text) > _TIMES_THE_DATA_MAX * len(data):
+        raise Unreadable("what is rare in the first entries is not in the others")
     is_text: Mask = pieces_of(buffer, begins, len(text)) == np.frombuffer(text, dtype=f"V{len(text)}")
     return begins[is_text]
 
