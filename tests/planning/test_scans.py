@@ -496,6 +496,18 @@ def test_an_older_snapshot_is_read_with_the_schema_of_its_time_when_that_is_aske
         plan(tmp_path, str(path), filter=by_name, snapshot_id=1)
 
 
+def test_a_manifest_whose_spec_is_no_number_is_refused(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [PLAIN], format_version=1, codec="null")
+    table.add_snapshot([MadeManifest(PLAIN, [data("a")])])
+    path = tmp_path / "metadata" / "m1-0.avro"
+    path.write_bytes(path.read_bytes().replace(b"partition-spec-id\x020", b"partition-spec-id\x02x"))
+    del table.snapshots[0]["manifest-list"]
+    table.snapshots[0]["manifests"] = [f"file://{path}"]
+
+    with pytest.raises(Invalid, match=r"m1-0\.avro: cannot be read"):
+        plan(tmp_path, table.write())
+
+
 def test_a_snapshot_of_old_that_names_its_manifests_itself_is_read(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN, BY_NAME], format_version=1)
     table.add_snapshot([MadeManifest(BY_NAME, [data("is", ("IS",)), data("dk", ("DK",))])])

@@ -64,7 +64,7 @@ class ManifestColumns:
 
     @cached_property
     def spec_id(self) -> int | None:
-        """From the file's own header, when it says so."""
+        """From the file's own header, when it says so; ValueError when it says something else."""
         found = self.header.get("partition-spec-id")
         return None if found is None else int(found)
 

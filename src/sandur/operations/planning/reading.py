@@ -72,7 +72,11 @@ class Manifests:
 
     async def _described(self, location: str) -> ManifestFile:
         columns = await self.columns(location)
-        return ManifestFile(manifest_path=location, partition_spec_id=columns.spec_id or 0)
+        try:
+            spec_id = columns.spec_id or 0
+        except ValueError as error:
+            raise Invalid(f"manifest {location}: cannot be read: its partition-spec-id is no number") from error
+        return ManifestFile(manifest_path=location, partition_spec_id=spec_id)
 
     async def columns(self, location: str, *, entries: int = 0) -> ManifestColumns:
         """The live entries of a manifest; NotFound when it is gone, Invalid when it is none.
