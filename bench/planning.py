@@ -4,8 +4,8 @@ Every planner gets the same table on the same disk and has to come to all file s
 as their own objects, ours as the JSON that a client gets, in the answer and behind every plan task.
 
 - Cold: a process that has planned a few other tables, so that all code is loaded, but nothing of this one, and for ours
-  also nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own, ours without looking for
-  garbage among what was loaded, as our servers do; Java's process goes on.
+  also nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own, ours without looking
+  for garbage among what was loaded, as our servers do; Java's process goes on.
   Small tables are planned by several processes, one after the other, and the best of each planner counts.
 - Beside: as cold, but another server has planned the scan before and kept what it decoded.
 - Warm: the same scan again in the same process.
