@@ -81,6 +81,20 @@ def test_a_decimal_that_is_none_of_its_type_is_no_bound() -> None:
     assert is_read("decimal(9, 2)", b"\x7f" * 12, None, {"type": "lt", "value": "1.00"})
 
 
+@pytest.mark.parametrize(("kind", "year"), [("timestamp_ns", 9999), ("timestamp", 300_000)])
+def test_a_day_that_is_further_away_than_a_time_can_be_is_no_bound(kind: str, year: int) -> None:
+    """Columns of dates may become columns of times."""
+    first, last = (struct.pack("<i", days) for days in (0, (year - 1970) * 365))
+    field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)
+    after = {"type": "gt", "value": "2020-01-01T00:00:00"}
+    summary = FieldSummary(contains_null=False, lower_bound=first, upper_bound=last)
+    manifest = ManifestFile(manifest_path="m", partitions=(summary,))
+
+    assert is_read(kind, first, last, after)
+    assert manifests_to_open([manifest], bound(kind, after), {0: PartitionSpec(fields=(field,), spec_id=0)})
+    assert not is_read(kind, first, first, after)
+
+
 @pytest.mark.parametrize("test", [{"type": "lt", "value": 5}, {"type": "not-null"}])
 def test_a_manifest_without_bounds_is_left_out_only_if_it_has_nulls(test: dict[str, Any]) -> None:
     field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)

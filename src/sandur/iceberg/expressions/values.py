@@ -29,6 +29,7 @@ INTEGERS: Final = frozenset(
 FLOATS: Final = frozenset({"float", "double"})
 BYTES: Final = frozenset({"uuid", "fixed", "binary"})
 PRECISION_IN_64_BITS: Final = 18
+DATE_BYTES: Final = 4
 COMPARABLE: Final = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
 
 MICROS_PER_DAY: Final = 86_400_000_000
@@ -226,7 +227,7 @@ def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one lin
         case "time":
             return _time_text(int(value))
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
-            days = int(value) // (MICROS_PER_DAY * (1000 if column.name.endswith("_ns") else 1))
+            days = int(value) // units_per_day(column.name)
             return _iso_timestamp(column, int(value)) if is_near(days) else int(value)
         case "uuid" if isinstance(value, bytes):
             text = value.hex()
@@ -286,17 +287,24 @@ def from_bytes(column: Primitive, data: bytes) -> Value | None:  # noqa: PLR0911
         return data
     if name == "decimal":
         number = int.from_bytes(data, signed=True)
-        is_kept = column.precision > PRECISION_IN_64_BITS or -1 << 63 <= number < 1 << 63
-        return number if data and is_kept else None
+        return number if data and (column.precision > PRECISION_IN_64_BITS or _is_of_64_bits(number)) else None
     if name == "boolean":
         return data != b"\x00" if data else None
     if name in FLOATS:
         return _float_from(data)
     if name in INTEGERS and len(data) in {4, 8}:
-        number = int.from_bytes(data, "little", signed=True)
-        is_promoted_date = len(data) == 4 and name.startswith("timestamp")  # noqa: PLR2004 - the width of a date
-        return number * MICROS_PER_DAY * (1000 if name.endswith("_ns") else 1) if is_promoted_date else number
+        number = int.from_bytes(data, "little", signed=True) * (units_per_day(name) if len(data) == DATE_BYTES else 1)
+        return number if _is_of_64_bits(number) else None
     return None
+
+
+def units_per_day(name: str) -> int:
+    """How much a day is in a timestamp's unit; 1 for all other types."""
+    return MICROS_PER_DAY * (1000 if name.endswith("_ns") else 1) if name.startswith("timestamp") else 1
+
+
+def _is_of_64_bits(number: int) -> bool:
+    return -1 << 63 <= number < 1 << 63
 
 
 def _float_from(data: bytes) -> float | None:

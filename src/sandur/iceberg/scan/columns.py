@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask, Values, kind_of, no_values
-from sandur.iceberg.expressions.values import BYTES, FLOATS, INTEGERS, from_bytes
+from sandur.iceberg.expressions.values import BYTES, DATE_BYTES, FLOATS, INTEGERS, from_bytes, units_per_day
 from sandur.iceberg.scan.arrow import array_of
 from sandur.iceberg.types import Primitive
 
@@ -46,9 +46,8 @@ _REQUIRED: Final = ("status", "file_path", "file_format", "record_count", "file_
 _CONTENT_MAX: Final = 2
 _ABSENT_MEANS: Final[Mapping[str, int]] = {"content": 0}
 PARTITION: Final = "partition."
-_MICROS_PER_DAY: Final = 86_400_000_000
+_HIGHEST: Final = 2**63 - 1
 _WIDTHS: Final = (4, 8)
-_DATE_WIDTH: Final = 4
 _COLUMN_BYTES: Final = 600
 
 Record = Mapping[str, Any]
@@ -215,8 +214,8 @@ def _fixed_width(column: pa.Array, kind: Primitive) -> Values:
     """Numbers in their binary form, each of four or eight bytes; NaN is no number."""
     found = no_values(kind, len(column))
     if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width in _WIDTHS:
-        found.values[:] = _of_width(_fixed_bytes(column), kind, column.type.byte_width)
-        found.valid[:] = validity(column)
+        made = _of_width(_fixed_bytes(column), kind, column.type.byte_width)
+        found.values[:], found.valid[:] = made.values, made.valid & validity(column)
     else:
         flexible = column.cast(pa.binary())
         offsets, data = binary_parts(flexible)
@@ -225,19 +224,19 @@ def _fixed_width(column: pa.Array, kind: Primitive) -> Values:
             rows = np.flatnonzero(valid & (lengths == width))
             if len(rows):
                 gathered = np.ascontiguousarray(data[offsets[rows][:, None] + np.arange(width)])
-                found.values[rows] = _of_width(gathered, kind, width)
-                found.valid[rows] = True
+                found.values[rows], found.valid[rows] = _of_width(gathered, kind, width)
     if kind.name in FLOATS:
         found.valid[np.isnan(found.values)] = False
     return found
 
 
-def _of_width(content: Array, kind: Primitive, width: int) -> Array:
+def _of_width(content: Array, kind: Primitive, width: int) -> Values:
     form = f"<f{width}" if kind.name in FLOATS else f"<i{width}"
     numbers = content.reshape(-1).view(form).astype(kind_of(kind), copy=False)
-    if width == _DATE_WIDTH and kind.name.startswith("timestamp"):  # A date that was promoted.
-        return numbers * (_MICROS_PER_DAY * (1000 if kind.name.endswith("_ns") else 1))
-    return numbers
+    if width != DATE_BYTES or (units := units_per_day(kind.name)) == 1:
+        return Values(numbers, np.ones(len(numbers), dtype=np.bool_))
+    # Days of a column that was promoted; some are further away than a time can be.
+    return Values(numbers * units, np.abs(numbers) <= _HIGHEST // units)
 
 
 def _fixed_bytes(column: pa.Array) -> Array:
