@@ -14,7 +14,13 @@ from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed
 from sandur.operations.planning.remembering import SELECTED_BYTES_MAX
 from sandur.operations.planning.selecting import ANSWER_BYTES_MAX
-from sandur.operations.planning.tokens import TOKEN_CHARS_MAX, encoded_task, entries_per_task, grouped_runs
+from sandur.operations.planning.tokens import (
+    PLAN_TASKS_MAX,
+    TOKEN_CHARS_MAX,
+    encoded_task,
+    entries_per_task,
+    grouped_runs,
+)
 from sandur.operations.workspace import Workspace
 from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
@@ -48,6 +54,17 @@ async def test_a_manifest_with_another_number_of_files_than_its_list_says_is_tol
     assert isinstance(result, Completed)
     assert result.answered.plan_tasks
     assert sorted(await everything(server, result)) == sorted(paths(0, 12))
+
+
+def test_no_number_of_files_that_a_list_may_tell_makes_more_tasks_than_can_be_told() -> None:
+    counts = [(2**31 - 1, 2**31 - 1), (-(2**31), 0), (-(2**31), 5), (-(2**31), -7), (5, -5)]
+    manifests = [ManifestFile(manifest_path="m", added_files_count=a, existing_files_count=b) for a, b in counts]
+    size = entries_per_task(sum(manifest.live_files or 0 for manifest in manifests), 128)
+
+    groups = grouped_runs(enumerate(manifests), entries_per_task=size, matched={})
+
+    assert len(groups) <= PLAN_TASKS_MAX + len(manifests)
+    assert {run.place for group in groups for run in group} == set(range(len(manifests)))
 
 
 def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:

@@ -52,10 +52,9 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_files(self) -> int | None:
-        """How many files are in it that are not deleted; None when that is not known."""
-        if self.added_files_count is None or self.existing_files_count is None:
-            return None
-        return self.added_files_count + self.existing_files_count
+        """How many files are in it that are not deleted; None when that is not known, or told as less than none."""
+        added, existing = self.added_files_count, self.existing_files_count
+        return None if added is None or existing is None or min(added, existing) < 0 else added + existing
 
 
 _RENAMED: Final = {
