@@ -3,6 +3,7 @@
 import pytest
 
 from sandur.errors import Busy, NotFound
+from sandur.operations.delta.tables import NewTable, create_external, drop_table
 from sandur.operations.register import register_table
 from sandur.storage.object_store import ABSENT
 from tests.operations.asking import (
@@ -61,6 +62,33 @@ async def test_files_of_a_table_that_lies_within_another_stay() -> None:
     assert (await purged(shore, inner))["purge_blocked"] == 1
     assert await server.locations.exists(inner.files[0])
     assert (await load(server, outer.identifier)).table_uuid == outer.uuid
+
+
+@pytest.mark.parametrize("folder", ["lake/shared", "lake/shared/below", "lake"])
+async def test_files_that_a_delta_table_may_need_as_well_stay(folder: str) -> None:
+    """Some writers keep the metadata of both formats over the same files."""
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server, location=f"{server.area}/main/lake/shared")
+    asked = NewTable(identifier=called("d"), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
+    await create_external(server, asked, request=request("delta"))
+    before = await files_below(server, table)
+
+    assert (await purged(shore, table))["purge_blocked"] == 1
+    assert await files_below(server, table) == before
+
+
+async def test_a_delta_table_beside_it_or_dropped_is_no_reason_to_keep_files() -> None:
+    shore = await Shore.furnished()
+    server = shore.server()
+    table = await filled(server, location=f"{server.area}/main/lake/shared")
+    for name, folder in (("beside", "lake/shared2"), ("gone", "lake/shared")):
+        asked = NewTable(identifier=called(name), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
+        await create_external(server, asked, request=request(name))
+    await drop_table(server, called("gone"), request=request("drop"))
+
+    assert (await purged(shore, table))["purge_removed"] == 1
+    assert await files_below(server, table) == []
 
 
 async def test_a_neighbour_whose_name_merely_begins_alike_is_no_reason() -> None:

@@ -180,8 +180,8 @@ async def _delete_files(purge: Purge, pointer: Pointer) -> None:
 async def _with_neighbours(workspace: Workspace, targets: Sequence[Target]) -> list[tuple[Target, Pointer | None]]:
     """Each target with another table, if there is one, that may need its files.
 
-    This reads every pointer, once for all targets and only when there are any. Tables that begin to need the files
-    later do not slip through: `check_not_purged` turns them away.
+    This reads the record of every table of either format, once for all targets and only when there are any. Tables
+    that begin to need the files later do not slip through: `check_not_purged` turns them away.
     """
     if not targets:
         return []
@@ -194,22 +194,25 @@ async def _with_neighbours(workspace: Workspace, targets: Sequence[Target]) -> l
 
 
 async def _living(workspace: Workspace) -> AsyncIterator[Pointer]:
-    after: str | None = None
-    while True:
-        page = await workspace.store.list(workspace.layout.pointers_folder(), after=after)
-        for listed, stored in zip(page, await get_many(workspace.store, [entry.key for entry in page]), strict=True):
-            if stored and (pointer := _decoded(listed.key, stored.data)).state not in {"dropped", "killed"}:
-                yield pointer
-        if len(page) < LIST_LIMIT_MAX:
-            return
-        after = page[-1].key
+    layout = workspace.layout
+    for folder, kind in ((layout.pointers_folder(), Pointer), (layout.delta_tables_folder(), DeltaTable)):
+        after: str | None = None
+        while True:
+            page = await workspace.store.list(folder, after=after)
+            stored = await get_many(workspace.store, [entry.key for entry in page])
+            for listed, found in zip(page, stored, strict=True):
+                if found and (pointer := _decoded(listed.key, found.data, kind)).state not in {"dropped", "killed"}:
+                    yield pointer
+            if len(page) < LIST_LIMIT_MAX:
+                break
+            after = page[-1].key
 
 
-def _decoded(key: str, data: bytes) -> Pointer:
+def _decoded(key: str, data: bytes, kind: type[Pointer]) -> Pointer:
     try:
-        return msgspec.json.decode(data, type=Pointer)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"object {key}: is not a Pointer: {error}") from error
+        raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
 
 
 def may_share(target: Target, other: Pointer) -> bool:
@@ -218,10 +221,15 @@ def may_share(target: Target, other: Pointer) -> bool:
         return False
     if other.table_uuid == target.pointer.table_uuid:
         return True
-    heads = [other.head, other.pending.head if other.pending else None]
-    files = [normalized(head.metadata_location) for head in heads if head]
     return any(
-        is_within(file, home) or is_within(home, file.rpartition("/")[0].removesuffix("/metadata"))
-        for file in files
-        for home in target.homes
+        is_within(file, home) or is_within(home, folder) for file, folder in _places(other) for home in target.homes
     )
+
+
+def _places(table: Pointer) -> Sequence[tuple[str, str]]:
+    """Files or folders of a table, and what surely holds all of its files, as far as its record tells."""
+    if isinstance(table, DeltaTable):
+        return [(normalized(table.location),) * 2] if table.location else []
+    heads = [table.head, table.pending.head if table.pending else None]
+    files = [normalized(head.metadata_location) for head in heads if head]
+    return [(file, file.rpartition("/")[0].removesuffix("/metadata")) for file in files]
