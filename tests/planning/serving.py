@@ -1,5 +1,6 @@
 """Servers on one store with a table of made manifests: what each of them answers."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,7 @@ PLAIN: Final = Spec(0)
 LAYOUT: Final = Layout()
 SMALL: Final[Mapping[str, Any]] = {"plan_inline_files_max": 5, "plan_task_files": 4}
 """Settings with which even small plans have tasks."""
+LOOKS_MAX: Final = 5
 
 
 class Fleet:
@@ -110,11 +112,12 @@ async def fetched(server: Workspace, token: str, principal: str = "ann", *, tabl
 
 
 async def finished(server: Workspace, result: Result) -> Result:
-    """The result when it is no longer merely submitted: asked for until then, a bounded number of times."""
-    for _ in range(1_000):
+    """The result when it is no longer merely submitted: asked for whenever the work on it at this server has ended."""
+    for _ in range(LOOKS_MAX):
         if not isinstance(result, Submitted):
             return result
-        await server.clock.sleep(0.01)
+        if under_way := tuple(server.plans._tasks.values()):
+            await asyncio.wait(under_way)
         result = await polled(server, result.plan_id)
     raise AssertionError("the plan is never finished")
 
