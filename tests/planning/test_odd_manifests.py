@@ -17,7 +17,13 @@ from sandur.iceberg.scan.container import opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.operations.planning import avro, reading
-from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
+from sandur.operations.planning.avro import (
+    _records,
+    decoded_manifest,
+    decoded_manifest_list,
+    header_of,
+    partition_fields,
+)
 from sandur.operations.planning.reading import Manifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 from tests.planning.planners import workspace_of
@@ -186,6 +192,43 @@ def test_bytes_that_are_no_text_where_one_should_be_are_refused(count: int) -> N
 
     with pytest.raises(Invalid, match="UTF8"):
         decoded_manifest(manifest(count, file, PATH + FORMAT + COUNTED + text(b"\xff")), location="m")
+
+
+SELF = record("r", [{"name": "next", "type": ["null", "r"]}])
+NOTHING = record("r", [{"name": "a", "type": {"type": "fixed", "name": "f", "size": 0}}])
+MANY = varint(1 << 40)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("kinds", "block", "told"),
+    [
+        ([SELF], varint(1) * 1_000_000, "holds itself"),
+        ([record("a.r", [{"name": "next", "type": {"type": "array", "items": "b.r"}}])], b"", "holds itself"),
+        ([NOTHING, {"type": "array", "items": "r"}], MANY, "array of nothing"),
+        ([NOTHING, {"type": "array", "items": {"type": "f"}}], MANY, "array of nothing"),
+        ([{"type": "array", "items": {"type": "record", "name": "r"}}], MANY, "fields"),
+        ([{"type": "array", "items": {"type": "error", "name": "r", "fields": []}}], MANY, "error"),
+        ([{"__fastavro_parsed__": True, "__named_schemas": {"r": SELF}, "type": "r"}], varint(1) * 1_000_000, "r"),
+    ],
+)
+def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, told: str) -> None:
+    schema = record("manifest_file", [{"name": f"f{place}", "type": kind} for place, kind in enumerate(kinds)])
+
+    with pytest.raises(Invalid, match=told):
+        decoded_manifest_list(avro_file(schema, [(1, block)]), location="l")
+
+
+@pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
+def test_a_type_may_be_named_again(count: int) -> None:
+    file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
+    file |= {"record_count": "long", "file_size_in_bytes": "long", "column_sizes": pairs("int", "long")}
+    file |= {"value_counts": {"type": "array", "items": "pair"}}
+    one_pair = varint(1) + varint(5) + varint(70) + b"\x00"
+
+    found = decoded_manifest(manifest(count, file, PATH + FORMAT + COUNTED + one_pair * 2), location="m")
+
+    assert found.column("value_counts.5").to_pylist() == [70] * count
 
 
 @pytest.mark.parametrize(("count", "is_beside"), [(100, False), (6_000, True)])

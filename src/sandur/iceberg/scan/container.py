@@ -1,11 +1,11 @@
 """Avro's container: a header that says how to read the rest, and blocks of records."""
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from sandur.iceberg.scan.codecs import inflated
+from sandur.iceberg.scan.schemas import plain_schema
 
 INFLATED_MAX: Final = 1 << 30
 
@@ -98,14 +98,6 @@ def opened(data: bytes) -> Container:
     return Container(data, metadata, place + _SYNC_BYTES)
 
 
-def plain_schema(written: bytes) -> dict[str, Any]:
-    """The schema without logical types; ValueError or TypeError when it is none that is read."""
-    found = _plain(json.loads(written))
-    if not isinstance(found, dict):
-        raise TypeError("the schema is no record")
-    return found
-
-
 # Nearly all manifests of a table have the same one, and reading it takes as long as reading a few hundred entries.
 _remembered_schema: Final = lru_cache(maxsize=REMEMBERED_MAX)(plain_schema)
 
@@ -141,28 +133,3 @@ def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
     if size < 0 or place + size > len(data):
         raise ValueError("a text is cut off")
     return data[place : place + size], place + size
-
-
-def _plain(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
-    """The schema without logical types; ValueError for arrays of what takes no bytes, which never end."""
-    match schema:
-        case {"type": "array", "items": items} if _takes_no_bytes(items):
-            raise ValueError("an array of nothing")
-        case dict():
-            return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
-        case list():
-            return [_plain(one) for one in schema]
-        case _:
-            return schema
-
-
-def _takes_no_bytes(schema: Any) -> bool:  # noqa: ANN401 - a schema is any JSON
-    match schema:
-        case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
-            return True
-        case {"type": "record", "fields": list(fields)}:
-            return all(isinstance(field, dict) and _takes_no_bytes(field.get("type")) for field in fields)
-        case {"type": dict() as inner}:
-            return _takes_no_bytes(inner)
-        case _:
-            return False

@@ -19,7 +19,8 @@ from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
 from sandur.iceberg.scan.gathering import check_map, column, columns_by_key, together
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Schema, Unreadable
+from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
+from sandur.iceberg.scan.schemas import Schema
 
 Partition = Sequence[tuple[int, str, pa.DataType]]
 """The id, the name in the file and the kept type of every partition field."""

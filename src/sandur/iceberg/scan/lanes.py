@@ -9,13 +9,14 @@ the end may be read on the way, as if nothing but zeros came there.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
 from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
 from sandur.iceberg.scan.container import varint
+from sandur.iceberg.scan.schemas import Schema
 from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
 
 _CONTINUES: Final = 0x80
@@ -32,9 +33,6 @@ _ALIKE_SHARE: Final = 4
 """A pattern that fewer than one in so many arrays have is not worth it."""
 
 PADDING: Final = bytes(16)
-
-Schema = Any
-"""A schema as Avro writes it: JSON of any form."""
 
 
 class Numbers(NamedTuple):

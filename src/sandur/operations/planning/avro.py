@@ -13,11 +13,12 @@ from fastavro.schema import SchemaParseException
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
-from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, opened, plain_schema
+from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, opened
 from sandur.iceberg.scan.decoding import decoded_columns
 from sandur.iceberg.scan.gathering import together
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
+from sandur.iceberg.scan.schemas import plain_schema
 
 RECORDS_AT_ONCE: Final = 1_000
 """As records, entries take a hundred times the room that they take as columns."""
