@@ -209,7 +209,6 @@ MANY = varint(1 << 40)
         ([NOTHING, {"type": "array", "items": {"type": "f"}}], MANY, "array of nothing"),
         ([{"type": "array", "items": {"type": "record", "name": "r"}}], MANY, "fields"),
         ([{"type": "array", "items": {"type": "error", "name": "r", "fields": []}}], MANY, "error"),
-        ([{"__fastavro_parsed__": True, "__named_schemas": {"r": SELF}, "type": "r"}], varint(1) * 1_000_000, "r"),
     ],
 )
 def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, told: str) -> None:
@@ -217,6 +216,14 @@ def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, told: 
 
     with pytest.raises(Invalid, match=told):
         decoded_manifest_list(avro_file(schema, [(1, block)]), location="l")
+
+
+def test_a_schema_does_not_bring_types_past_those_that_are_looked_at() -> None:
+    brought = {"__fastavro_parsed": True, "__named_schemas": {"r": SELF}}
+    schema = {**brought, **record("manifest_file", [{"name": "f", "type": "r"}])}
+
+    with pytest.raises(Invalid, match="UnknownType: r"):
+        decoded_manifest_list(avro_file(schema, [(1, varint(1) * 1_000_000)]), location="l")
 
 
 @pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])

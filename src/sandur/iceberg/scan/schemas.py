@@ -6,7 +6,7 @@ A record that holds itself may be as deep as its file has bytes, and an array of
 import json
 from typing import Any, Final
 
-_DROPPED: Final = frozenset({"logicalType", "__fastavro_parsed__", "__named_schemas"})
+_DROPPED: Final = frozenset({"logicalType", "__fastavro_parsed", "__named_schemas"})
 """What would be read differently: dates and decimals as such, and names that were not seen here."""
 
 Schema = Any
