@@ -36,6 +36,7 @@ from tests.operations.filled import (
     set_properties,
 )
 from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+from tests.planning.odd_manifests import avro_file
 
 DELAY_MS = 600_000
 
@@ -272,12 +273,19 @@ async def test_files_at_an_earlier_location_of_the_table_stay() -> None:
     assert await orders(shore) == []
 
 
+# Without an end, as deep as it has bytes: readers that take its word for it go down.
+ENDLESS = avro_file(
+    {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}, [(1, b"\x02" * 1_000_000)]
+)
+
+
+@pytest.mark.parametrize("content", [b"Obj\x01 and no more", ENDLESS], ids=["no Avro", "endless"])
 @pytest.mark.parametrize("which", ["list", "manifest"])
-async def test_a_manifest_that_cannot_be_read_blocks_the_purge(which: str) -> None:
+async def test_a_manifest_that_cannot_be_read_blocks_the_purge(which: str, content: bytes) -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, snapshots=1)
-    broken = await table.write(server, table.at("metadata/broken.avro"), b"Obj\x01 and no more")
+    broken = await table.write(server, table.at("metadata/broken.avro"), content)
     listed = broken
     if which == "manifest":
         listed = await table.write(server, table.at("metadata/snap-2.avro"), manifest_list(broken))

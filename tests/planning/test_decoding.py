@@ -17,7 +17,8 @@ from sandur.iceberg.scan.columns import ManifestColumns, columns_of
 from sandur.iceberg.scan.container import encoded_varint, opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import PADDING, Lanes, Unreadable
-from sandur.operations.planning.avro import _records, decoded_manifest, header_of, partition_fields
+from sandur.operations.planning.avro import decoded_manifest, header_of, partition_fields
+from sandur.operations.planning.records import records_in
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SPEC = Spec(1, (("name", "identity", 1000), ("amount", "identity", 1001), ("ts", "day", 1002), ("x", "identity", 1003)))
@@ -67,7 +68,7 @@ def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, 
 
     at_once = decoded_columns(found, fields)
 
-    one_by_one = columns_of(_records(found), fields, header_of(found)).columns
+    one_by_one = columns_of(records_in(found), fields, header_of(found)).columns
     assert len(found.blocks) > 1
     assert set(at_once) == set(one_by_one)
     for name, column in one_by_one.items():

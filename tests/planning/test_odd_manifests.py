@@ -17,14 +17,9 @@ from sandur.iceberg.scan.container import opened
 from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.operations.planning import avro, reading
-from sandur.operations.planning.avro import (
-    _records,
-    decoded_manifest,
-    decoded_manifest_list,
-    header_of,
-    partition_fields,
-)
+from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list, header_of, partition_fields
 from sandur.operations.planning.reading import Manifests
+from sandur.operations.planning.records import records_in
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 from tests.planning.planners import workspace_of
 
@@ -44,7 +39,7 @@ def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monk
         monkeypatch.setattr(decoding, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
         found = opened(OddManifest(seed).data)
         fields = partition_fields(found.schema)
-        one_by_one = without_nothing(columns_of(_records(found), fields, header_of(found)).columns)
+        one_by_one = without_nothing(columns_of(records_in(found), fields, header_of(found)).columns)
         try:
             columns = decoded_columns(found, fields)
         except Unreadable:
@@ -64,7 +59,7 @@ def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monk
 def test_what_is_read_record_by_record_is_the_same_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = OddManifest(seed).data
     found = opened(data)
-    whole = columns_of(_records(found), partition_fields(found.schema), header_of(found))
+    whole = columns_of(records_in(found), partition_fields(found.schema), header_of(found))
     monkeypatch.setattr(decoding, "RECORDS_MIN", 1_000)
     monkeypatch.setattr(avro, "RECORDS_AT_ONCE", 7)
 

@@ -1,14 +1,13 @@
 """The file paths in manifest lists and manifests, read from their Avro in batches and beside the event loop."""
 
 import asyncio
-import io
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import Final
 
-import fastavro
-
 from sandur.errors import Invalid
+from sandur.iceberg.scan.container import opened
+from sandur.operations.planning.records import records_in
 
 BATCH: Final = 500
 
@@ -38,7 +37,7 @@ async def _batches(data: bytes, read: Callable[[object], str | None], *, locatio
 
 def _paths(data: bytes, read: Callable[[object], str | None], location: str) -> Iterator[str]:
     try:
-        for record in fastavro.reader(io.BytesIO(data)):
+        for record in records_in(opened(data)):
             if path := read(record):
                 yield path
     except Exception as error:  # The library raises anything at all over bytes that are not Avro.

@@ -1,24 +1,21 @@
 """Manifests and manifest lists decoded from Avro."""
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import fastavro
 import msgspec
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
-from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, opened
+from sandur.iceberg.scan.container import Container, opened
 from sandur.iceberg.scan.decoding import decoded_columns
 from sandur.iceberg.scan.gathering import together
 from sandur.iceberg.scan.lanes import Unreadable
 from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
-from sandur.iceberg.scan.schemas import plain_schema
+from sandur.operations.planning.records import records_in
 
 RECORDS_AT_ONCE: Final = 1_000
 """As records, entries take a hundred times the room that they take as columns."""
@@ -48,7 +45,7 @@ class PartitionField(NamedTuple):
 def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
     """The manifests that a manifest list names; Invalid when it is none."""
     try:
-        return tuple(manifest_file(record) for record in _records(opened(data)))
+        return tuple(manifest_file(record) for record in records_in(opened(data)))
     except (msgspec.ValidationError, *_BROKEN) as error:
         raise _unreadable("manifest list", location, error) from error
 
@@ -122,33 +119,12 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
 
 
 def _read_one_by_one(container: Container, fields: Sequence[PartitionField]) -> ManifestColumns:
-    header, records = header_of(container), _records(container)
+    header, records = header_of(container), records_in(container)
     pieces = [columns_of(islice(records, RECORDS_AT_ONCE), fields, header)]
     while piece := list(islice(records, RECORDS_AT_ONCE)):
         pieces.append(columns_of(piece, fields, header))
     counts = [piece.count for piece in pieces]
     return ManifestColumns(together([piece.columns for piece in pieces], counts), header, sum(counts))
-
-
-def _records(container: Container) -> Iterator[dict[str, Any]]:
-    """What is compared are the numbers and bytes themselves: the schema says nothing of dates and decimals."""
-    written = container.metadata["avro.schema"]
-    schema = _remembered(written) if len(written) <= REMEMBERED_BYTES_MAX else _parsed(written)
-    for count, raw in container.inflated():
-        block = io.BytesIO(raw)
-        for _ in range(count):
-            record = fastavro.schemaless_reader(block, schema)
-            if not isinstance(record, dict):
-                raise TypeError("an entry is no record")
-            yield record
-
-
-def _parsed(written: bytes) -> Any:  # noqa: ANN401 - whatever fastavro makes of a schema
-    return fastavro.parse_schema(plain_schema(written))
-
-
-# Taking a schema apart takes as long as reading a hundred entries.
-_remembered: Final = lru_cache(maxsize=REMEMBERED_MAX)(_parsed)
 
 
 def _unreadable(what: str, location: str, error: Exception) -> Invalid:
