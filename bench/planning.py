@@ -24,9 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 import msgspec
@@ -58,22 +58,21 @@ GOALS: Final = {"cold, times PyIceberg": 10.0, "warm, times Java": 3.0}
 TABLES_TO_WARM_UP: Final = 4
 FILES_TO_WARM_UP: Final = 2_000
 SELECTIVITIES: Final = 3
-CACHE_BYTES: Final = Settings().plan_cache_bytes_max
-COLD_ROUNDS: Final = 3
-FILES_FOR_ROUNDS_MAX: Final = 10_000
+SMALL_TABLES: Final = 8
+SMALL_FILES_MAX: Final = 10_000
 MARK: Final = b'"data-file"'
 
 
 class Ours:
     """A server, as far as planning goes."""
 
-    def __init__(self, catalog: Path, folder: Path, path: str, *, cache_bytes_max: int = CACHE_BYTES) -> None:
+    def __init__(self, catalog: Path, folder: Path, path: str) -> None:
         store, tables = LocalStore(catalog, fsync="never"), LocalStore(folder, fsync="never")
         self.workspace = Workspace(
             store=store,
             layout=Layout(),
             clock=SystemClock(),
-            settings=Settings(plan_cache_bytes_max=cache_bytes_max),
+            settings=Settings(),
             locations=Locations(f"file://{folder}", tables, open_store=lambda _: tables),
         )
         self._metadata = decode_table_metadata(Path(path).read_bytes())
@@ -102,6 +101,19 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begin, found
 
 
+class Taken(NamedTuple):
+    """What some work took."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+async def taken(work: Awaitable[Any]) -> Taken:
+    cpu, begin = time.process_time(), time.perf_counter()
+    await work
+    return Taken(time.perf_counter() - begin, time.process_time() - cpu)
+
+
 def peak_mb() -> int:
     """The most memory that this process ever held. The resource module also counts what its parent held before."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -122,40 +134,35 @@ def other_tables(aside: Path) -> list[tuple[Path, str]]:
 
 def measure_ours(
     catalog: Path,
-    path: str,
+    paths: Sequence[str],
     wanted: Any,  # noqa: ANN401 - a filter is any JSON
     *,
     rounds: int,
-    cache_bytes_max: int = CACHE_BYTES,
 ) -> dict[str, Any]:
-    """The first plan, then the same again. Run in a process of its own."""
+    """The first plan of every table, then the last one again. Run in a process of its own."""
 
     async def run() -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as aside:
             for folder, other in other_tables(Path(aside)):
                 await Ours(folder / "catalog", folder, other).plan(wanted=True)
-        server = Ours(catalog, Path(path).parent.parent, path, cache_bytes_max=cache_bytes_max)
         settle()
         before = peak_mb()
-        cpu, begin = time.process_time(), time.perf_counter()
-        await server.plan(wanted)
-        first, first_cpu = time.perf_counter() - begin, time.process_time() - cpu
-        await server.workspace.background.drain()
-        again: list[float] = []
-        cpu = time.process_time()
-        for _ in range(rounds):
-            begin = time.perf_counter()
-            await server.plan(wanted)
-            again.append(time.perf_counter() - begin)
-        again_cpu = (time.process_time() - cpu) / max(1, rounds)
+        first: list[Taken] = []
+        server: Ours | None = None
+        for place, path in enumerate(paths):
+            server = Ours(catalog / str(place), Path(path).parent.parent, path)
+            first.append(await taken(server.plan(wanted)))
+            await server.workspace.background.drain()
+        assert server is not None
+        again = [await taken(server.plan(wanted)) for _ in range(rounds)]
         files, size = await server.plan(wanted, is_counted=True)
         return {
             "files": files,
             "json bytes": size,
-            "first s": first,
-            "first CPU s": first_cpu,
-            "again s": min(again, default=0.0),
-            "again CPU s": again_cpu,
+            "first s": min(one.seconds for one in first),
+            "first CPU s": min(one.cpu_seconds for one in first),
+            "again s": min((one.seconds for one in again), default=0.0),
+            "again CPU s": min((one.cpu_seconds for one in again), default=0.0),
             "before MB": before,
             "peak MB": peak_mb(),
         }
@@ -163,16 +170,25 @@ def measure_ours(
     return asyncio.run(run())
 
 
-def measure_pyiceberg(path: str, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    """The first plan. Run in a process of its own."""
+def measure_pyiceberg(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+    """The first plan of every table. Run in a process of its own."""
     with tempfile.TemporaryDirectory() as aside:
         for _, other in other_tables(Path(aside)):
             list(StaticTable.from_metadata(other).scan().plan_files())
-    table = StaticTable.from_metadata(path)
-    scan = table.scan() if wanted is True else table.scan(row_filter=BooleanExpression.model_validate(wanted))
-    cpu = time.process_time()
-    seconds, files = timed(lambda: sum(1 for _ in scan.plan_files()))
-    return {"files": files, "s": seconds, "CPU s": time.process_time() - cpu, "peak MB": peak_mb()}
+    found: list[Taken] = []
+    files = 0
+    for path in paths:
+        table = StaticTable.from_metadata(path)
+        scan = table.scan() if wanted is True else table.scan(row_filter=BooleanExpression.model_validate(wanted))
+        cpu, begin = time.process_time(), time.perf_counter()
+        files = sum(1 for _ in scan.plan_files())
+        found.append(Taken(time.perf_counter() - begin, time.process_time() - cpu))
+    return {
+        "files": files,
+        "s": min(one.seconds for one in found),
+        "CPU s": min(one.cpu_seconds for one in found),
+        "peak MB": peak_mb(),
+    }
 
 
 def apart(*arguments: str) -> dict[str, Any]:
@@ -183,25 +199,16 @@ def apart(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def best(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each number the least: what disturbs the machine only ever makes it larger."""
-    return {name: min(found[name] for found in rounds) for name in rounds[0]}
-
-
-def ours_apart(path: str, wanted: Any, rounds: int) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+def ours_apart(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
     told = json.dumps(wanted)
-    first: list[dict[str, Any]] = []
-    beside: list[dict[str, Any]] = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as catalog:
-            first.append(apart("ours", path, told, catalog, str(WARM_ROUNDS)))
-            beside.append(apart("ours", path, told, catalog, "0"))
-    cold = best(first)
+    with tempfile.TemporaryDirectory() as catalog:
+        cold = apart("ours", told, catalog, str(WARM_ROUNDS), *paths)
+        beside = apart("ours", told, catalog, "0", *paths)
     return {
         "files": cold["files"],
         "json bytes": cold["json bytes"],
         "cold s": cold["first s"],
-        "beside s": best(beside)["first s"],
+        "beside s": beside["first s"],
         "warm s": cold["again s"],
         "cold CPU s": cold["first CPU s"],
         "warm CPU s": cold["again CPU s"],
@@ -250,20 +257,21 @@ def measure_http(served: Served, wanted: Any) -> dict[str, Any]:  # noqa: ANN401
 def measured(
     folder: Path, count: int, per_manifest: int, java: JavaPlanner | None, *, with_pyiceberg: bool
 ) -> Iterator[dict[str, Any]]:
-    path = made_table(folder / f"{count} files, {per_manifest} each", count, per_manifest)
-    rounds = COLD_ROUNDS if count <= FILES_FOR_ROUNDS_MAX else 1
+    tables = SMALL_TABLES if count <= SMALL_FILES_MAX else 1
+    homes = [folder / f"{count} files, {per_manifest} each" / str(place) for place in range(tables)]
+    paths = [made_table(home, count, per_manifest) for home in homes]
     with (
         tempfile.TemporaryDirectory() as catalog,
         server_process(Path(catalog), "--allow-location", f"file://{folder}", fsync="never") as server,
     ):
-        served = Served(server, path)
+        served = Served(server, paths[0])
         for name, wanted in filters(count).items():
-            line: dict[str, Any] = {"files": count, "selectivity": name, "ours": ours_apart(path, wanted, rounds)}
+            line: dict[str, Any] = {"files": count, "selectivity": name, "ours": ours_apart(paths, wanted)}
             line["http"] = measure_http(served, wanted)
             if with_pyiceberg:
-                line["pyiceberg"] = best([apart("pyiceberg", path, json.dumps(wanted)) for _ in range(rounds)])
+                line["pyiceberg"] = apart("pyiceberg", json.dumps(wanted), *paths)
             if java is not None:
-                line["java"] = measure_java(java, path, wanted)
+                line["java"] = measure_java(java, paths[0], wanted)
             yield line | compared(line)
 
 
@@ -282,13 +290,12 @@ def compared(line: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def measure(which: str, path: str, told: str, *rest: str) -> dict[str, Any]:
+def measure(which: str, told: str, *rest: str) -> dict[str, Any]:
     """What a process of its own is asked for."""
     if which == "pyiceberg":
-        return measure_pyiceberg(path, json.loads(told))
-    catalog, rounds, *cache = rest
-    cache_bytes_max = int(cache[0]) if cache else CACHE_BYTES
-    return measure_ours(Path(catalog), path, json.loads(told), rounds=int(rounds), cache_bytes_max=cache_bytes_max)
+        return measure_pyiceberg(rest, json.loads(told))
+    catalog, rounds, *paths = rest
+    return measure_ours(Path(catalog), paths, json.loads(told), rounds=int(rounds))
 
 
 def main() -> None:
