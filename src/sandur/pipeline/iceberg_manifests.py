@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 import fastavro
 
 from sandur.errors import Invalid
+from sandur.iceberg.scan.container import opened
+from sandur.operations.planning.records import records_in
 
 _EXISTING_OR_ADDED: Final = (0, 1)
 _ADDED: Final = 1
@@ -168,8 +170,8 @@ def _fields(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 def _records(data: bytes) -> Sequence[Any]:
     try:
-        return list(fastavro.reader(io.BytesIO(data)))
-    except Exception as error:  # The library raises anything at all over bytes that are not Avro.
+        return list(records_in(opened(data)))
+    except Exception as error:  # Anything at all is raised over bytes that are not Avro.
         raise Invalid(f"manifest: cannot be read: {type(error).__name__}: {error}") from error
 
 
