@@ -32,6 +32,9 @@ _ALIKE_MIN: Final = 16
 _ALIKE_SHARE: Final = 4
 """A pattern that fewer than one in so many arrays have is not worth it."""
 
+_VARYING_MAX: Final = 2_000
+"""Beyond so many arrays, going through them number by number takes no longer."""
+
 PADDING: Final = bytes(16)
 
 
@@ -235,8 +238,8 @@ class Lanes:
 
     def _varying(self, items: Schema, fields: dict[str, str], at: Array) -> Together | None:
         """The arrays that have as many numbers as the first."""
-        is_numbers = all(kind in NUMBER_TYPES for kind in fields.values())
-        row = row_of(self._data, int(at[0]), len(fields)) if is_numbers else None
+        can_be = len(at) <= _VARYING_MAX and all(kind in NUMBER_TYPES for kind in fields.values())
+        row = row_of(self._data, int(at[0]), len(fields)) if can_be else None
         found = None if row is None else widths_of(self.buffer, at, row)
         if row is None or found is None or not _are_many(found[0]):
             return None
