@@ -60,19 +60,20 @@ FILES_TO_WARM_UP: Final = 2_000
 SELECTIVITIES: Final = 3
 SMALL_TABLES: Final = 8
 SMALL_FILES_MAX: Final = 10_000
+CACHE_BYTES: Final = Settings().plan_cache_bytes_max
 MARK: Final = b'"data-file"'
 
 
 class Ours:
     """A server, as far as planning goes."""
 
-    def __init__(self, catalog: Path, folder: Path, path: str) -> None:
+    def __init__(self, catalog: Path, folder: Path, path: str, *, cache_bytes_max: int = CACHE_BYTES) -> None:
         store, tables = LocalStore(catalog, fsync="never"), LocalStore(folder, fsync="never")
         self.workspace = Workspace(
             store=store,
             layout=Layout(),
             clock=SystemClock(),
-            settings=Settings(),
+            settings=Settings(plan_cache_bytes_max=cache_bytes_max),
             locations=Locations(f"file://{folder}", tables, open_store=lambda _: tables),
         )
         self._metadata = decode_table_metadata(Path(path).read_bytes())
@@ -138,6 +139,7 @@ def measure_ours(
     wanted: Any,  # noqa: ANN401 - a filter is any JSON
     *,
     rounds: int,
+    cache_bytes_max: int,
 ) -> dict[str, Any]:
     """The first plan of every table, then the last one again. Run in a process of its own."""
 
@@ -150,7 +152,8 @@ def measure_ours(
         first: list[Taken] = []
         server: Ours | None = None
         for place, path in enumerate(paths):
-            server = Ours(catalog / str(place), Path(path).parent.parent, path)
+            folder = Path(path).parent.parent
+            server = Ours(catalog / str(place), folder, path, cache_bytes_max=cache_bytes_max)
             first.append(await taken(server.plan(wanted)))
             await server.workspace.background.drain()
         assert server is not None
@@ -202,8 +205,8 @@ def apart(*arguments: str) -> dict[str, Any]:
 def ours_apart(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
     told = json.dumps(wanted)
     with tempfile.TemporaryDirectory() as catalog:
-        cold = apart("ours", told, catalog, str(WARM_ROUNDS), *paths)
-        beside = apart("ours", told, catalog, "0", *paths)
+        cold = apart("ours", told, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
+        beside = apart("ours", told, catalog, "0", str(CACHE_BYTES), *paths)
     return {
         "files": cold["files"],
         "json bytes": cold["json bytes"],
@@ -294,8 +297,9 @@ def measure(which: str, told: str, *rest: str) -> dict[str, Any]:
     """What a process of its own is asked for."""
     if which == "pyiceberg":
         return measure_pyiceberg(rest, json.loads(told))
-    catalog, rounds, *paths = rest
-    return measure_ours(Path(catalog), paths, json.loads(told), rounds=int(rounds))
+    catalog, rounds, cache_bytes, *paths = rest
+    sizes = {"rounds": int(rounds), "cache_bytes_max": int(cache_bytes)}
+    return measure_ours(Path(catalog), paths, json.loads(told), **sizes)
 
 
 def main() -> None:

@@ -155,7 +155,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, case: str) -> None:
         if case == "with deletes":
             add_deletes(path)
         told = json.dumps(planning_tables.filters(count).get(case, True))
-        measured = planning.apart("ours", path, told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20))
+        measured = planning.apart("ours", told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20), path)
         assert measured["files"] == (count // 100 if case == "1 %" else count)
         peaks.append(measured["peak MB"] - measured["before MB"])
 
