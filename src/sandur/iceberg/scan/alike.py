@@ -10,16 +10,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.scan.buffers import BITS, NUMBER_BYTES_MAX, TIMES_THE_BUFFER_MAX, rows_at, signed, windows
 from sandur.iceberg.scan.container import varint
 
 _KEY: Final = "key"
 NUMBER_TYPES: Final = ("int", "long")
 BYTES_TYPES: Final = ("string", "bytes")
-_BITS: Final = 0x7F
 _WORD_BYTES: Final = 8
-_VARINT_BYTES_MAX: Final = 10
-_EXACT: Final = b"\xff" * _VARINT_BYTES_MAX
-_GOES_ON: Final = b"\x80" * _VARINT_BYTES_MAX
+_EXACT: Final = b"\xff" * NUMBER_BYTES_MAX
+_GOES_ON: Final = b"\x80" * NUMBER_BYTES_MAX
 _ELEMENTS_MAX: Final = 10_000
 _RECENT_MAX: Final = 64
 _RECENT_BYTES_MAX: Final = 8 << 10
@@ -29,7 +28,6 @@ _NOT_SMALL: Final = 0x81
 """The bits that a number of one byte does not have unless it is negative."""
 
 _WORDS: Final = {1: np.uint8, 2: np.uint16, 3: np.uint32, 4: np.uint32}
-_TIMES_THE_BUFFER_MAX: Final = 4
 
 
 class Place(NamedTuple):
@@ -123,19 +121,13 @@ def alike(buffer: Array, at: Array, pattern: Pattern) -> Mask | None:
     """Which of the arrays that begin at these places have the pattern; None when that is too much to be asked."""
     whole = len(pattern.mask)
     last = len(buffer) - whole
-    if last < 0 or len(at) * whole > _TIMES_THE_BUFFER_MAX * len(buffer):
+    if last < 0 or len(at) * whole > TIMES_THE_BUFFER_MAX * len(buffer):
         return None
     # Laid out flat: rows are too short to be gone through one by one.
-    bits = pieces_of(buffer, np.minimum(at, last), whole).view(np.uint64) & _repeated(pattern.mask, len(at))
+    bits = windows(buffer, whole)[np.minimum(at, last)].view(np.uint64) & _repeated(pattern.mask, len(at))
     if np.array_equal(bits, _repeated(pattern.wanted, len(at))):
         return np.asarray(at <= last)
     return np.asarray((bits.view(f"V{whole}") == pattern.wanted.view(f"V{whole}")[0]) & (at <= last))
-
-
-def pieces_of(buffer: Array, at: Array, width: int) -> Array:
-    """So many bytes from each of the places."""
-    pieces = np.ndarray(shape=(len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
-    return np.asarray(pieces[at])
 
 
 def _repeated(row: Array, times: int) -> Array:
@@ -151,7 +143,7 @@ def numbers_in(buffer: Array, at: Array, pattern: Pattern) -> dict[int, Array]:
                 by_width.setdefault(place.width, []).append(place.start)
     if not by_width:
         return {}
-    rows = pieces_of(buffer, at, len(pattern.mask)).view(np.uint8).reshape(len(at), -1)
+    rows = rows_at(buffer, at, len(pattern.mask))
     found: dict[int, Array] = {}
     for width, starts in by_width.items():
         found |= zip(starts, _numbers(rows, starts, width), strict=True)
@@ -164,8 +156,7 @@ def _numbers(rows: Array, starts: list[int], width: int) -> Array:
     words = np.empty((len(starts), len(rows)), dtype=kind)
     for place, start in enumerate(starts):
         words[place] = np.ndarray(len(rows), dtype=kind, buffer=rows, offset=start, strides=(rows.shape[1],))
-    values = words & kind(_BITS)
+    values = words & kind(BITS)
     for byte in range(1, width):
-        values |= (words >> kind(byte)) & kind(_BITS << 7 * byte)
-    signed: Array = (values >> kind(1)).view(f"i{values.itemsize}") ^ -(values & kind(1)).view(f"i{values.itemsize}")
-    return signed
+        values |= (words >> kind(byte)) & kind(BITS << 7 * byte)
+    return signed(values)

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import NUMBER_TYPES, pieces_of
+from sandur.iceberg.scan.alike import NUMBER_TYPES
 from sandur.iceberg.scan.arrow import numbers
+from sandur.iceberg.scan.buffers import CONTINUES, windows
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
 from sandur.iceberg.scan.container import Container, varint
 from sandur.iceberg.scan.gathering import check_map, column, columns_by_key, together
@@ -140,7 +141,7 @@ def _places_of(text: bytes, data: bytes) -> Array:
     begins = begins[(begins >= 0) & (begins <= len(data) - len(text))]
     if len(begins) * len(text) > _TIMES_THE_DATA_MAX * len(data):
         raise Unreadable("what is rare in the first entries is not in the others")
-    is_text: Mask = pieces_of(buffer, begins, len(text)) == np.frombuffer(text, dtype=f"V{len(text)}")
+    is_text: Mask = windows(buffer, len(text))[begins] == np.frombuffer(text, dtype=f"V{len(text)}")
     return begins[is_text]
 
 
@@ -168,7 +169,7 @@ def _lengths_before(lanes: Lanes, paths: Array) -> Array:
     """The number right before each place: what comes before it is a number as well, so that its begin is certain."""
     at = paths - 1
     for _ in range(4):
-        continues = (at > 0) & (lanes.buffer[np.maximum(at - 1, 0)] >= 0x80)  # noqa: PLR2004 - more follows
+        continues = (at > 0) & (lanes.buffer[np.maximum(at - 1, 0)] >= CONTINUES)
         if not continues.any():
             break
         at = np.where(continues, at - 1, at)

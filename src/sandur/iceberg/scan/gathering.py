@@ -10,6 +10,7 @@ import pyarrow as pa
 from sandur.iceberg.expressions.arrays import Array, Mask
 from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES
 from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
+from sandur.iceberg.scan.buffers import windows
 from sandur.iceberg.scan.columns import COUNTS
 from sandur.iceberg.scan.lanes import Fields, Items, Later, Missing, Numbers, Read, Spans, Unreadable
 
@@ -75,7 +76,7 @@ def small_texts(buffer: Array, spans: Spans) -> pa.Array:
     if not 0 < width <= _FIXED_WIDTH_MAX or not bool((known == width).all()):
         return texts(buffer, spans, pa.binary())
     starts = spans.starts if spans.valid is None else np.where(spans.valid, spans.starts, 0)
-    content = _pieces(buffer, width)[starts]
+    content = windows(buffer, width)[starts]
     return pa.Array.from_buffers(pa.binary(width), len(starts), [validity_bits(spans.valid), pa.py_buffer(content)])
 
 
@@ -86,7 +87,7 @@ def _lengths(spans: Spans) -> Array:
 def _gathered(buffer: Array, starts: Array, lengths: Array, offsets: Array) -> Array:
     shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
     if shortest == longest:
-        return _pieces(buffer, longest)[starts].view(np.uint8) if longest else np.zeros(0, dtype=np.uint8)
+        return windows(buffer, longest)[starts].view(np.uint8) if longest else np.zeros(0, dtype=np.uint8)
     different = np.flatnonzero(np.bincount(lengths))
     if len(different) > _LENGTHS_MAX:
         places = np.repeat(starts - offsets[:-1], lengths)
@@ -96,13 +97,8 @@ def _gathered(buffer: Array, starts: Array, lengths: Array, offsets: Array) -> A
     for length in different.tolist():
         if length:
             rows = np.flatnonzero(lengths == length)
-            _pieces(content, length)[offsets[rows]] = _pieces(buffer, length)[starts[rows]]
+            windows(content, length)[offsets[rows]] = windows(buffer, length)[starts[rows]]
     return content
-
-
-def _pieces(buffer: Array, length: int) -> Array:
-    """The buffer as pieces of a length, one beginning at every byte."""
-    return np.ndarray(shape=(len(buffer) - length + 1,), dtype=f"V{length}", buffer=buffer, strides=(1,))
 
 
 def _kept(values: Array, live: Live) -> Array:

@@ -15,16 +15,14 @@ import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
 from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
+from sandur.iceberg.scan.buffers import BITS, CONTINUES, NUMBER_BYTES_MAX, signed
 from sandur.iceberg.scan.container import varint
 from sandur.iceberg.scan.schemas import Schema
 from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
 
-_CONTINUES: Final = 0x80
-_BITS: Final = 0x7F
-_SMALL: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(_CONTINUES)], dtype=np.int8)
+_SMALL: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(CONTINUES)], dtype=np.int8)
 """The numbers that take one byte."""
 
-_BYTES_MAX: Final = 10
 _ITEMS_MAX: Final = 10_000
 _PLAIN: Final = (*NUMBER_TYPES, *BYTES_TYPES)
 _PATTERNS_MAX: Final = 4
@@ -161,18 +159,18 @@ class Lanes:
         """Numbers of varying length; in bytes when all of them are that small, as most are."""
         first = self._bytes(at)
         after = at + 1
-        if not len(first) or np.maximum.reduce(first) < _CONTINUES:
+        if not len(first) or np.maximum.reduce(first) < CONTINUES:
             return _SMALL.take(first), after
-        found = (first & _BITS).astype(np.uint64)
+        found = (first & BITS).astype(np.uint64)
         # Not only of those that go on: choosing them takes longer than reading all.
         goes_on = first >> 7
-        for shift in range(7, 7 * _BYTES_MAX, 7):
+        for shift in range(7, 7 * NUMBER_BYTES_MAX, 7):
             following = self._bytes(after)
-            found |= ((following & _BITS) * goes_on).astype(np.uint64) << np.uint64(shift)
+            found |= ((following & BITS) * goes_on).astype(np.uint64) << np.uint64(shift)
             after += goes_on
             goes_on &= following >> 7
             if not goes_on.any():
-                return (found >> np.uint64(1)).view(np.int64) ^ -(found & np.uint64(1)).view(np.int64), after
+                return signed(found), after
         raise Unreadable("a number has too many bytes")
 
     def _bytes(self, at: Array) -> Array:

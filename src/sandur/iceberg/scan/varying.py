@@ -9,14 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import pieces_of
+from sandur.iceberg.scan.buffers import BITS, CONTINUES, NUMBER_BYTES_MAX, TIMES_THE_BUFFER_MAX, rows_at, signed
 from sandur.iceberg.scan.container import varint
 
-_CONTINUES: Final = 0x80
-_BITS: Final = 0x7F
-_BYTES_MAX: Final = 10
 _COUNT_MAX: Final = 10_000
-_TIMES_THE_BUFFER_MAX: Final = 4
 _MORE_BYTES: Final = 16
 """Arrays may be longer than the first by half of it and this; those that are longer still are read in another way."""
 
@@ -49,16 +45,16 @@ def widths_of(buffer: Array, at: Array, row: Row) -> tuple[Mask, Array] | None:
 
     None when that is too much to be asked.
     """
-    if len(buffer) < row.width or len(at) * row.width > _TIMES_THE_BUFFER_MAX * len(buffer):
+    if len(buffer) < row.width or len(at) * row.width > TIMES_THE_BUFFER_MAX * len(buffer):
         return None
     is_inside = at <= len(buffer) - row.width
-    pieces = _rows(buffer, np.minimum(at, len(buffer) - row.width), row.width)
+    pieces = rows_at(buffer, np.minimum(at, len(buffer) - row.width), row.width)
     is_last, of_row = _last_bytes(pieces)
     count_bytes = np.frombuffer(row.written_count, dtype=np.uint8)
     enough = np.diff(of_row) > row.numbers + 1
     fits = is_inside & enough & (pieces[:, : len(count_bytes)] == count_bytes).all(axis=1)
-    if int(np.diff(is_last).max(initial=0)) > _BYTES_MAX:  # Perhaps of what lies behind the numbers.
-        fits[fits] = _widths(is_last, of_row[:-1][fits], row.numbers).max(axis=0) <= _BYTES_MAX
+    if int(np.diff(is_last).max(initial=0)) > NUMBER_BYTES_MAX:  # Perhaps of what lies behind the numbers.
+        fits[fits] = _widths(is_last, of_row[:-1][fits], row.numbers).max(axis=0) <= NUMBER_BYTES_MAX
     ends = is_last[of_row[:-1][fits] + row.numbers] - np.flatnonzero(fits) * row.width
     # No more elements follow.
     is_over = pieces[fits, ends + 1] == 0
@@ -68,17 +64,16 @@ def widths_of(buffer: Array, at: Array, row: Row) -> tuple[Mask, Array] | None:
 
 def numbers_of(buffer: Array, at: Array, row: Row) -> Array:
     """The numbers of such arrays behind their count, for each number one row of those of all arrays."""
-    pieces = _rows(buffer, at, row.width)
+    pieces = rows_at(buffer, at, row.width)
     is_last, of_row = _last_bytes(pieces)
     starts = is_last[of_row[:-1] + np.arange(row.numbers)[:, None]] + 1
     widths = _widths(is_last, of_row[:-1], row.numbers)
     content = pieces.reshape(-1)
-    found = (content.take(starts) & _BITS).astype(np.uint64)
+    found = (content.take(starts) & BITS).astype(np.uint64)
     for byte in range(1, int(widths.max(initial=0))):
-        more = (content.take(starts + byte, mode="clip") & _BITS) * (widths > byte)
+        more = (content.take(starts + byte, mode="clip") & BITS) * (widths > byte)
         found |= more.astype(np.uint64) << np.uint64(7 * byte)
-    signed: Array = (found >> np.uint64(1)).view(np.int64) ^ -(found & np.uint64(1)).view(np.int64)
-    return signed
+    return signed(found)
 
 
 def _widths(is_last: Array, first: Array, numbers: int) -> Array:
@@ -86,11 +81,7 @@ def _widths(is_last: Array, first: Array, numbers: int) -> Array:
     return np.diff(is_last[first + np.arange(numbers + 1)[:, None]], axis=0)
 
 
-def _rows(buffer: Array, at: Array, width: int) -> Array:
-    return pieces_of(buffer, at, width).view(np.uint8).reshape(len(at), width)
-
-
 def _last_bytes(pieces: Array) -> tuple[Array, Array]:
     """Where numbers end, all rows one after the other, and from where on which of these are a row's."""
-    is_last = np.flatnonzero(pieces < _CONTINUES)
+    is_last = np.flatnonzero(pieces < CONTINUES)
     return is_last, is_last.searchsorted(np.arange(0, pieces.size + 1, pieces.shape[1]))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from sandur.errors import Invalid
 from sandur.iceberg.scan.container import opened
@@ -29,28 +29,28 @@ async def content_paths(data: bytes, *, location: str) -> AsyncIterator[list[str
         yield batch
 
 
-async def _batches(data: bytes, read: Callable[[object], str | None], *, location: str) -> AsyncIterator[list[str]]:
+async def _batches(
+    data: bytes, read: Callable[[dict[str, Any]], str | None], *, location: str
+) -> AsyncIterator[list[str]]:
     paths = _paths(data, read, location)
     while batch := await asyncio.to_thread(lambda: list(islice(paths, BATCH))):
         yield batch
 
 
-def _paths(data: bytes, read: Callable[[object], str | None], location: str) -> Iterator[str]:
+def _paths(data: bytes, read: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
     try:
         for record in records_in(opened(data)):
             if path := read(record):
                 yield path
-    except Exception as error:  # The library raises anything at all over bytes that are not Avro.
+    except Exception as error:  # Anything at all is raised over bytes that are not Avro.
         raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
 
 
-def _manifest_path(record: object) -> str | None:
+def _manifest_path(record: dict[str, Any]) -> str | None:
     return _text(record, "manifest_path")
 
 
-def _content_path(record: object) -> str | None:
-    if not isinstance(record, dict):
-        raise TypeError("an entry is no record")
+def _content_path(record: dict[str, Any]) -> str | None:
     return None if record["status"] == _DELETED else _text(record["data_file"], "file_path")
 
 
