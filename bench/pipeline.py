@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from bench.generated import Made
 from bench.measuring import save, show
 from bench.processes import family_cpu_seconds, forget_largest, largest_mib
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.job import Job, job_context
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.project import PROJECT
@@ -224,7 +224,7 @@ async def _all_tables(open_store: OpenStore) -> dict[str, list[dict[str, Any]]]:
         page = await open_store.store.list(open_store.layout.all_names_folder(), after=after, limit=LISTED_AT_ONCE)
         for start in range(0, len(page), LOOKS_AT_ONCE):
             keys = [listed.key for listed in page[start : start + LOOKS_AT_ONCE]]
-            for rows in await asyncio.gather(*(_table(open_store.workspace, key) for key in keys)):
+            for rows in await asyncio.gather(*(_table(open_store.lake, key) for key in keys)):
                 for part, some in rows.items():
                     parts.setdefault(part, []).extend(dict(row) for row in some)
         if len(page) < LISTED_AT_ONCE:
@@ -232,12 +232,12 @@ async def _all_tables(open_store: OpenStore) -> dict[str, list[dict[str, Any]]]:
         after = page[-1].key
 
 
-async def _table(workspace: Workspace, key: str) -> Rows:
-    found = await look(workspace, workspace.layout.read_name(key))
+async def _table(lake: Lake, key: str) -> Rows:
+    found = await look(lake, lake.layout.read_name(key))
     if found is None or found.pointer.value.head is None:
         return {}
     told = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}
-    return await rows_of_table(workspace, told | {"metadata_location": found.pointer.value.head.metadata_location})
+    return await rows_of_table(lake, told | {"metadata_location": found.pointer.value.head.metadata_location})
 
 
 def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -39,11 +39,11 @@ from bench.planning_tables import FILES_PER_MANIFEST, filters, made_table
 from sandur.clock import SystemClock
 from sandur.iceberg.scan.requests import decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.operations.lake import Lake
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
 from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import decoded_task
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -69,7 +69,7 @@ class Ours:
 
     def __init__(self, catalog: Path, folder: Path, path: str, *, cache_bytes_max: int = CACHE_BYTES) -> None:
         store, tables = LocalStore(catalog, fsync="never"), LocalStore(folder, fsync="never")
-        self.workspace = Workspace(
+        self.lake = Lake(
             store=store,
             layout=Layout(),
             clock=SystemClock(),
@@ -77,14 +77,14 @@ class Ours:
             locations=Locations(f"file://{folder}", tables, open_store=lambda _: tables),
         )
         self._metadata = decode_table_metadata(Path(path).read_bytes())
-        self._manifests = Manifests(self.workspace, [f"file://{folder}"])
+        self._manifests = Manifests(self.lake, [f"file://{folder}"])
 
     async def plan(self, wanted: Any, *, is_counted: bool = False) -> tuple[int, int]:  # noqa: ANN401 - any JSON
         """How many files are planned, if they are to be counted, and how many bytes of JSON tell of them."""
-        settings = self.workspace.settings
+        settings = self.lake.settings
         request = decode_scan_request(msgspec.json.encode({"filter": wanted}))
         limits = Limits(settings.plan_inline_files_max, settings.plan_task_files, looking_seconds_max=600)
-        plan_id = self.workspace.clock.new_id()
+        plan_id = self.lake.clock.new_id()
         scan = scan_of(request, self._metadata)
         selecting = Selecting(scan, self._metadata, self._manifests, plan_id=plan_id)
         answered = await run_plan(plan_id, selecting, limits)
@@ -155,7 +155,7 @@ def measure_ours(
             folder = Path(path).parent.parent
             server = Ours(catalog / str(place), folder, path, cache_bytes_max=cache_bytes_max)
             first.append(await taken(server.plan(wanted)))
-            await server.workspace.background.drain()
+            await server.lake.background.drain()
         assert server is not None
         again = [await taken(server.plan(wanted)) for _ in range(rounds)]
         files, size = await server.plan(wanted, is_counted=True)

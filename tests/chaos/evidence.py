@@ -14,8 +14,8 @@ from sandur.operations import transactions_met
 from sandur.operations.documents import request_hash_of
 from sandur.operations.index_truth import keys_below, truth_about, written_names
 from sandur.operations.indexing import put_right
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from tests.chaos.asking import PAIR
 from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
@@ -70,35 +70,35 @@ class Evidence:
     wrong: Sequence[str]
 
 
-async def gather_evidence(workspace: Workspace, namespaces: Sequence[Namespace]) -> Evidence:
-    receipts = await _receipts(workspace)
+async def gather_evidence(lake: Lake, namespaces: Sequence[Namespace]) -> Evidence:
+    receipts = await _receipts(lake)
     wrong: list[str] = []
     histories = []
-    async for pointer in _pointers(workspace):
+    async for pointer in _pointers(lake):
         known = receipts.pop(pointer.value.table_uuid, {})
         if pointer.value.state in {"live", "dropped"}:
-            histories.append(await _history(workspace, pointer.value, known, wrong))
+            histories.append(await _history(lake, pointer.value, known, wrong))
         elif known:
             wrong.append(f"{pointer.value.uuid}: {pointer.value.state}, and has {len(known)} receipts")
     wrong += [f"{uuid}: receipts without a pointer" for uuid in receipts]
-    return Evidence(histories, await shown_names(workspace, namespaces), wrong)
+    return Evidence(histories, await shown_names(lake, namespaces), wrong)
 
 
-async def work_off_marks(workspace: Workspace) -> None:
+async def work_off_marks(lake: Lake) -> None:
     """What the janitor does with the marks of operations that died (I1), without waiting until they are old."""
-    keys = [key async for key in keys_below(workspace, workspace.layout.marks_folder())]
+    keys = [key async for key in keys_below(lake, lake.layout.marks_folder())]
     for key in keys:
-        stored = await workspace.store.get(key)
+        stored = await lake.store.get(key)
         assert stored is not None
-        await put_right(workspace, msgspec.json.decode(stored.data, type=Mark).place)
+        await put_right(lake, msgspec.json.decode(stored.data, type=Mark).place)
 
 
-async def _receipts(workspace: Workspace) -> dict[str, dict[str, Receipt]]:
+async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
     """All receipts, by table and metadata file. A second one of a file would have to lie under another date."""
     found: dict[str, dict[str, Receipt]] = {}
-    keys = [key async for key in keys_below(workspace, workspace.layout.events_folder())]
+    keys = [key async for key in keys_below(lake, lake.layout.events_folder())]
     for some in _batches(keys):
-        for stored in await together(map(workspace.store.get, some)):
+        for stored in await together(map(lake.store.get, some)):
             assert stored is not None
             receipt = msgspec.json.decode(stored.data, type=Receipt)
             of_table = found.setdefault(receipt.table_uuid, {})
@@ -107,15 +107,15 @@ async def _receipts(workspace: Workspace) -> dict[str, dict[str, Receipt]]:
     return found
 
 
-async def _pointers(workspace: Workspace) -> AsyncIterator[Held[Pointer]]:
-    keys = [key async for key in keys_below(workspace, workspace.layout.pointers_folder())]
+async def _pointers(lake: Lake) -> AsyncIterator[Held[Pointer]]:
+    keys = [key async for key in keys_below(lake, lake.layout.pointers_folder())]
     for key in keys:
-        pointer = await workspace.pointer(workspace.layout.read_pointer(key)).read()
+        pointer = await lake.pointer(lake.layout.read_pointer(key)).read()
         assert pointer is not None
-        yield await transactions_met.effective(workspace, pointer)
+        yield await transactions_met.effective(lake, pointer)
 
 
-async def _history(workspace: Workspace, pointer: Pointer, receipts: dict[str, Receipt], wrong: list[str]) -> History:
+async def _history(lake: Lake, pointer: Pointer, receipts: dict[str, Receipt], wrong: list[str]) -> History:
     """C5: from the head back, receipt by receipt; what is left over was never the head, or stands beside the chain."""
     head = pointer.head
     assert head is not None, pointer
@@ -131,7 +131,7 @@ async def _history(workspace: Workspace, pointer: Pointer, receipts: dict[str, R
             break
         before = receipt.previous_metadata_location
     wrong += [f"{pointer.uuid}: {location} has a receipt and is not in the chain" for location in receipts]
-    steps, made_by = await _steps(workspace, locations[::-1], wrong)
+    steps, made_by = await _steps(lake, locations[::-1], wrong)
     return History(
         uuid=pointer.uuid,
         is_live=pointer.state == "live",
@@ -142,12 +142,12 @@ async def _history(workspace: Workspace, pointer: Pointer, receipts: dict[str, R
     )
 
 
-async def _steps(workspace: Workspace, locations: Sequence[str], wrong: list[str]) -> tuple[Sequence[Step], str]:
+async def _steps(lake: Lake, locations: Sequence[str], wrong: list[str]) -> tuple[Sequence[Step], str]:
     steps: list[Step] = []
     before = _Metadata(table_uuid="")
     made_by = ""
     for some in _batches(locations):
-        for location, data in zip(some, await together(map(workspace.locations.read, some)), strict=True):
+        for location, data in zip(some, await together(map(lake.locations.read, some)), strict=True):
             if data is None:
                 wrong.append(f"{location} was the head, and the file is gone")
                 continue
@@ -173,11 +173,11 @@ def _new_in(metadata: _Metadata, before: _Metadata) -> frozenset[str]:
     return frozenset(added | written | {name.removeprefix(OWN) for name in changed if name.startswith(OWN)})
 
 
-async def shown_names(workspace: Workspace, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
+async def shown_names(lake: Lake, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
     """The names that show something, each looked up by itself, and the uuid of what they show."""
     shown: dict[Identifier, str] = {}
     for namespace in namespaces:
         scope = names_of(namespace)
-        truth = await truth_about(workspace, scope, await written_names(workspace, scope))
+        truth = await truth_about(lake, scope, await written_names(lake, scope))
         shown |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
     return shown

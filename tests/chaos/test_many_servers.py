@@ -14,7 +14,7 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.clock import SystemClock
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.settings import Settings, load_settings
 from sandur.storage.opening import connect
 from tests.chaos.asking import Client, Diary, http_client
@@ -159,15 +159,15 @@ class Chaos:
 
     async def _work_off_marks(self) -> None:
         async with _Opened(self._settings) as opened:
-            await work_off_marks(opened.workspace("default", "default"))
+            await work_off_marks(opened.lake("default", "default"))
 
     async def _names(self) -> Mapping[Identifier, str]:
         async with _Opened(self._settings) as opened:
-            return await shown_names(opened.workspace("default", "default"), SHOWN)
+            return await shown_names(opened.lake("default", "default"), SHOWN)
 
     async def _evidence(self) -> Evidence:
         async with _Opened(self._settings) as opened:
-            return await gather_evidence(opened.workspace("default", "default"), SHOWN)
+            return await gather_evidence(opened.lake("default", "default"), SHOWN)
 
 
 class _Opened:
@@ -177,13 +177,13 @@ class _Opened:
         environment = {f"SANDUR_{name.upper()}": value for name, value in settings.items()}
         read = load_settings(environment=environment)
         clock = SystemClock()
-        self._sandur = Sandur(read, clock, connect(read, clock))
+        self._lakes = Lakes(read, clock, connect(read, clock))
 
-    async def __aenter__(self) -> Sandur:
-        return self._sandur
+    async def __aenter__(self) -> Lakes:
+        return self._lakes
 
     async def __aexit__(self, *_: object) -> None:
-        await self._sandur.close()
+        await self._lakes.close()
 
 
 async def _live(client: Client, enough: asyncio.Event) -> None:

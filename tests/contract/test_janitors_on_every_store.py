@@ -2,8 +2,8 @@
 
 from sandur.clock import SystemClock
 from sandur.operations.drop_table import drop_name
-from sandur.operations.janitors.schedule import run_janitors, workspaces
-from sandur.operations.workspace import Workspace
+from sandur.operations.janitors.schedule import lakes, run_janitors
+from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
@@ -14,9 +14,9 @@ from tests.operations.filled import files_below, filled
 from tests.operations.janitoring import LONG_MS, Trouble
 
 
-def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Workspace:
+def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:
     """A server whose clock is so far ahead of the store's, and then stands."""
-    return Workspace(
+    return Lake(
         store=store,
         layout=Layout(),
         clock=FixedClock(SystemClock().now_ms() + ahead_ms),
@@ -47,13 +47,13 @@ async def test_what_is_over_is_swept_and_what_lives_stays(store: ObjectStore) ->
 
 
 async def test_every_workspace_is_found(store: ObjectStore) -> None:
-    layouts = [Layout(tenant, workspace) for tenant in ("a", "a-b", "a0") for workspace in ("w", "w-1", "w0")]
+    layouts = [Layout(tenant, lake) for tenant in ("a", "a-b", "a0") for lake in ("w", "w-1", "w0")]
     for layout in layouts:
         for name in ("x", "y"):
             await store.put(layout.catalog(name), b"{}", expected=ABSENT)
     for key in ("_probe/x", "tables/a/b/c", "zzz"):
         await store.put(key, b"x", expected=ABSENT)
 
-    found = [layout async for layout in workspaces(store, Settings())]
+    found = [layout async for layout in lakes(store, Settings())]
 
     assert sorted(found) == sorted(layouts)

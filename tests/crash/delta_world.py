@@ -6,14 +6,14 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
 from sandur.operations.delta.staging import stage_table
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import called, copied, furnish
 from tests.operations.delta_asking import D, add, create_managed, publish
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 NEW, TARGET = called("new"), called("target")
 NAMES = (D, NEW, TARGET)
@@ -28,9 +28,9 @@ class DeltaWorld:
     uuids: dict[str, str] = field(default_factory=dict)
     staged_at: str = ""
 
-    def server(self, store: ObjectStore | None = None) -> Workspace:
+    def server(self, store: ObjectStore | None = None) -> Lake:
         """A server that has just started: it remembers nothing."""
-        return make_workspace(store or self.store, self.clock)
+        return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "DeltaWorld":
         return DeltaWorld(*copied(self.store, self.clock), self.uuids, self.staged_at)

@@ -8,11 +8,11 @@ from sandur.catalog.sources import Request
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.register import register_table
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
@@ -33,7 +33,7 @@ from tests.operations.asking import (
     view_replaced,
 )
 from tests.operations.judging import all_pointers, all_shown, judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
 OTHER_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000002"
@@ -50,9 +50,9 @@ class World:
     uuids: dict[str, str] = field(default_factory=dict)
     registrable: str = ""
 
-    def server(self, store: ObjectStore | None = None) -> Workspace:
+    def server(self, store: ObjectStore | None = None) -> Lake:
         """A server that has just started: it remembers nothing."""
-        return make_workspace(store or self.store, self.clock)
+        return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":
         return World(*copied(self.store, self.clock), self.uuids, self.registrable)
@@ -77,7 +77,7 @@ async def make_world() -> World:
     return world
 
 
-Send = Callable[[World, Workspace, Request], Awaitable[object]]
+Send = Callable[[World, Lake, Request], Awaitable[object]]
 Times = Callable[[World, Request], Awaitable[int]]
 
 
@@ -91,7 +91,7 @@ class Mutation:
     request: Request
     is_recognised: bool
 
-    async def ask(self, world: World, server: Workspace) -> object:
+    async def ask(self, world: World, server: Lake) -> object:
         return await self.send(world, server, self.request)
 
     async def applied(self, world: World) -> int:
@@ -151,66 +151,66 @@ async def _times_registered_over(world: World, sent: Request) -> int:
     return sum(chain.locations.count(world.registrable) for chain in whole.values()) - 1
 
 
-async def _create(world: World, server: Workspace, sent: Request) -> object:
+async def _create(world: World, server: Lake, sent: Request) -> object:
     del world
     return await create_table(server, NAMESPACE, table("new", properties=SHORT_LOG), sent)
 
 
-async def _stage(world: World, server: Workspace, sent: Request) -> object:
+async def _stage(world: World, server: Lake, sent: Request) -> object:
     del world
     return await create_table(server, NAMESPACE, table("new", stage_create=True), sent)
 
 
-async def _create_by_commit(world: World, server: Workspace, sent: Request) -> object:
+async def _create_by_commit(world: World, server: Lake, sent: Request) -> object:
     del world
     asked = created_by_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
     return await commit_table(server, NEW, asked, sent)
 
 
-async def _append(world: World, server: Workspace, sent: Request) -> object:
+async def _append(world: World, server: Lake, sent: Request) -> object:
     return await commit_table(server, TABLE, append(2, 1, uuid=world.uuids["t"]), sent)
 
 
-async def _set_property(world: World, server: Workspace, sent: Request) -> object:
+async def _set_property(world: World, server: Lake, sent: Request) -> object:
     """Nothing is required: only the key tells a retry from another request."""
     del world
     return await commit_table(server, TABLE, commit(set_property("ours", "1")), sent)
 
 
-async def _drop(world: World, server: Workspace, sent: Request) -> None:
+async def _drop(world: World, server: Lake, sent: Request) -> None:
     del world
     await drop_name(server, TABLE, kind="table", purge=True, request=sent)
 
 
-async def _rename(world: World, server: Workspace, sent: Request) -> None:
+async def _rename(world: World, server: Lake, sent: Request) -> None:
     del world
     await rename(server, TABLE, TARGET, kind="table", request=sent)
 
 
-async def _register(world: World, server: Workspace, sent: Request) -> object:
+async def _register(world: World, server: Lake, sent: Request) -> object:
     return await register_table(server, NAMESPACE, "new", world.registrable, request=sent)
 
 
-async def _register_over(world: World, server: Workspace, sent: Request) -> object:
+async def _register_over(world: World, server: Lake, sent: Request) -> object:
     return await register_table(server, NAMESPACE, "t", world.registrable, overwrite=True, request=sent)
 
 
-async def _transact(world: World, server: Workspace, sent: Request) -> None:
+async def _transact(world: World, server: Lake, sent: Request) -> None:
     commits = [(one, append(2, 1, uuid=world.uuids[one.name])) for one in (TABLE, NEIGHBOUR)]
     await commit_transaction(server, "main", commits, sent)
 
 
-async def _transact_creating(world: World, server: Workspace, sent: Request) -> None:
+async def _transact_creating(world: World, server: Lake, sent: Request) -> None:
     commits = [(TABLE, append(2, 1, uuid=world.uuids["t"])), (NEW, created_by_commit(OTHER_UUID))]
     await commit_transaction(server, "main", commits, sent)
 
 
-async def _create_view(world: World, server: Workspace, sent: Request) -> object:
+async def _create_view(world: World, server: Lake, sent: Request) -> object:
     del world
     return await create_view(server, NAMESPACE, view("new"), sent)
 
 
-async def _commit_view(world: World, server: Workspace, sent: Request) -> object:
+async def _commit_view(world: World, server: Lake, sent: Request) -> object:
     return await commit_view(server, VIEW, view_replaced("select 2", uuid=world.uuids["v"]), sent)
 
 

@@ -12,7 +12,7 @@ from sandur.catalog.sources import Request
 from sandur.delta.requests import Change, Comment
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import create_from_staging, drop_table, rename_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.object_store import ObjectStore
 from tests.crash.aftermaths import OK, answer
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
@@ -32,42 +32,42 @@ class Mutation:
     """A request. `is_recognised`: sent again after it was applied, it is answered as if for the first time."""
 
     name: str
-    send: Callable[[DeltaWorld, Workspace, Request], Awaitable[object]]
+    send: Callable[[DeltaWorld, Lake, Request], Awaitable[object]]
     applied: Callable[[DeltaWorld], Awaitable[bool]]
     is_recognised: bool
 
-    async def ask(self, world: DeltaWorld, server: Workspace) -> object:
+    async def ask(self, world: DeltaWorld, server: Lake) -> object:
         return await self.send(world, server, request(self.name))
 
 
-async def _finalize(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+async def _finalize(world: DeltaWorld, server: Lake, sent: Request) -> object:
     return await create_from_staging(server, wanted(world.staged_at, world.uuids["new"], NEW), request=sent)
 
 
-async def _commit(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+async def _commit(world: DeltaWorld, server: Lake, sent: Request) -> object:
     change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), published=3)
     return await update_table(server, D, change, sent)
 
 
-async def _commit_metadata(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+async def _commit_metadata(world: DeltaWorld, server: Lake, sent: Request) -> object:
     change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), comment=Comment("ours"))
     return await update_table(server, D, change, sent)
 
 
-async def _comment(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+async def _comment(world: DeltaWorld, server: Lake, sent: Request) -> object:
     return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], comment=Comment("ours")), sent)
 
 
-async def _report(world: DeltaWorld, server: Workspace, sent: Request) -> object:
+async def _report(world: DeltaWorld, server: Lake, sent: Request) -> object:
     return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], published=3), sent)
 
 
-async def _drop(world: DeltaWorld, server: Workspace, sent: Request) -> None:
+async def _drop(world: DeltaWorld, server: Lake, sent: Request) -> None:
     del world
     await drop_table(server, D, request=sent)
 
 
-async def _rename(world: DeltaWorld, server: Workspace, sent: Request) -> None:
+async def _rename(world: DeltaWorld, server: Lake, sent: Request) -> None:
     del world
     await rename_table(server, D, TARGET.name, request=sent)
 

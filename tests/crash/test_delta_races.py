@@ -11,7 +11,7 @@ from sandur.errors import Busy, Exhausted, NotFound, SandurError, SwapLost, Vers
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, shown_commits, staged_location
 from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
 from tests.operations.asking import called, request
 from tests.operations.delta_asking import D, commit_file, wanted, write_staged
@@ -47,7 +47,7 @@ async def write(world: DeltaWorld, writer: int, *, publishes: bool = False) -> l
     return made
 
 
-async def publish_all(server: Workspace, table: DeltaTable) -> None:
+async def publish_all(server: Lake, table: DeltaTable) -> None:
     """Copy what is staged to where it is published, as clients do; whoever comes second finds it done."""
     for row in table.commits:
         content = await server.locations.read(staged_location(table, row.file_name)) or b"{}"

@@ -11,9 +11,9 @@ from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
 from tests.operations.asking import (
@@ -58,7 +58,7 @@ async def _rubble() -> Shore:
 
 
 async def _dead_create(shore: Shore) -> None:
-    async def is_orphan(server: Workspace) -> bool:
+    async def is_orphan(server: Lake) -> bool:
         pointers = await server.store.list(server.layout.pointers_folder())
         return len(pointers) > before
 
@@ -67,7 +67,7 @@ async def _dead_create(shore: Shore) -> None:
 
 
 async def _dead_rename(shore: Shore) -> None:
-    async def is_moved(server: Workspace) -> bool:
+    async def is_moved(server: Lake) -> bool:
         old = await server.name(called("old")).read()
         return old is not None and old.value.state == "moved"
 
@@ -78,7 +78,7 @@ async def _dead_rename(shore: Shore) -> None:
 
 
 async def _dead_transaction(shore: Shore) -> None:
-    async def is_committed(server: Workspace) -> bool:
+    async def is_committed(server: Lake) -> bool:
         record = await server.transaction(keyed("both").key_hash or "").read()
         return record is not None and record.value.state == "committed"
 
@@ -87,7 +87,7 @@ async def _dead_transaction(shore: Shore) -> None:
 
 
 async def _dead_drop(shore: Shore) -> None:
-    async def is_dropped(server: Workspace) -> bool:
+    async def is_dropped(server: Lake) -> bool:
         name = await server.name(called("dropped")).read()
         return name is not None and name.value.state == "dropped"
 

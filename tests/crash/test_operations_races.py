@@ -9,10 +9,10 @@ import pytest
 from sandur.errors import SandurError
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import load_table, table_exists
 from sandur.operations.namespaces import drop_namespace
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retrying import RetryingStore
 from tests.crash.aftermaths import OK, answer
@@ -34,7 +34,7 @@ from tests.operations.asking import (
     table,
 )
 from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 from tests.statemachine.stalling_store import StallingStore
 
 SEEDS: Final = range(25)
@@ -50,11 +50,11 @@ class Room:
         self.kept = MemoryStore(clock=self.clock)
         self.store = StallingStore(self.kept, seed=seed)
 
-    def server(self) -> Workspace:
-        return make_workspace(self.store, self.clock, commit_attempts_max=40)
+    def server(self) -> Lake:
+        return make_lake(self.store, self.clock, commit_attempts_max=40)
 
-    async def open(self, *names: str) -> Workspace:
-        quick = make_workspace(self.kept, self.clock)
+    async def open(self, *names: str) -> Lake:
+        quick = make_lake(self.kept, self.clock)
         await furnish(quick)
         for name in names:
             await create(quick, name)
@@ -65,7 +65,7 @@ async def _all(*asked: Awaitable[object]) -> list[str]:
     return list(await asyncio.gather(*(answer(one) for one in asked)))
 
 
-async def _drained(*servers: Workspace) -> None:
+async def _drained(*servers: Lake) -> None:
     for server in servers:
         await server.background.drain()
 
@@ -87,7 +87,7 @@ async def test_eight_committers_on_a_hot_table_lose_none_and_double_none(seed: i
     await _drained(*servers)
 
     assert {one for some in said for one in some} == {OK}
-    fresh = make_workspace(room.kept, room.clock)
+    fresh = make_lake(room.kept, room.clock)
     properties = content(await load(fresh, T))["properties"]
     assert {f"p{n}" for n in range(24)} <= properties.keys()
     whole = await judge(fresh)
@@ -104,7 +104,7 @@ async def test_of_two_appends_to_the_same_snapshot_one_is_refused(seed: int) -> 
     await _drained(one, two)
 
     assert sorted(said) == ["Conflict", OK]
-    current = content(await load(make_workspace(room.kept, room.clock), T))["current-snapshot-id"]
+    current = content(await load(make_lake(room.kept, room.clock), T))["current-snapshot-id"]
     assert current == (1 if said[0] == OK else 2)
 
 
@@ -123,7 +123,7 @@ async def test_of_two_finalizers_of_one_stage_one_wins_and_its_file_stays(seed: 
     )
     await _drained(*servers)
 
-    fresh = make_workspace(room.kept, room.clock)
+    fresh = make_lake(room.kept, room.clock)
     loaded = await load(fresh, T)
     is_one = content(loaded)["properties"]["by"] == "one"
     assert said == ([OK, "Conflict", OK] if is_one else ["Conflict", OK, "Conflict"])
@@ -145,7 +145,7 @@ async def test_either_the_child_or_the_drop_of_its_namespace_wins_and_never_both
     )
     await _drained(creator, dropper, reader)
 
-    is_there = await table_exists(make_workspace(room.kept, room.clock), child)
+    is_there = await table_exists(make_lake(room.kept, room.clock), child)
     assert (created, dropped) in {(OK, "NotEmpty"), ("NotFound", OK)}
     assert is_there == (created == OK)
 
@@ -164,7 +164,7 @@ async def test_a_transaction_that_creates_meets_the_drop_of_the_namespace(seed: 
     )
     await _drained(writer, dropper)
 
-    fresh = make_workspace(room.kept, room.clock)
+    fresh = make_lake(room.kept, room.clock)
     has_snapshot = content(await load(fresh, T))["current-snapshot-id"] == 1
     assert await table_exists(fresh, child) == has_snapshot == (said == OK)
     assert (said == OK) != (dropped == OK) or "Busy" in {said, dropped}
@@ -175,9 +175,9 @@ async def test_a_takeover_and_a_slow_original_apply_once_and_answer_alike(seed: 
     """The original stalls at any call; its claim grows stale, and another server takes the same request over."""
     room = Room(seed)
     await room.open("t")
-    servers = [make_workspace(room.store, room.clock, claim_timeout_ms=1) for _ in range(3)]
+    servers = [make_lake(room.store, room.clock, claim_timeout_ms=1) for _ in range(3)]
 
-    async def attempt(server: Workspace) -> str:
+    async def attempt(server: Lake) -> str:
         said = "Busy"
         for _ in range(8):
             room.clock.advance(2)
@@ -189,7 +189,7 @@ async def test_a_takeover_and_a_slow_original_apply_once_and_answer_alike(seed: 
     said = await asyncio.gather(*(attempt(server) for server in servers))
     await _drained(*servers)
 
-    whole = await judge(make_workspace(room.kept, room.clock))
+    whole = await judge(make_lake(room.kept, room.clock))
     assert set(said) <= {OK, "Busy"}
     assert times_applied(whole, keyed("commit").key_hash or "") == 1
 
@@ -236,7 +236,7 @@ async def test_transactions_in_opposite_order_are_all_served(seed: int) -> None:
     said = await asyncio.gather(*(served(number) for number in range(6)))
     await _drained(*servers)
 
-    fresh = make_workspace(room.kept, room.clock)
+    fresh = make_lake(room.kept, room.clock)
     assert set(said) == {OK}
     for one in (T, U):
         assert {f"x{number}" for number in range(6)} <= content(await load(fresh, one))["properties"].keys()
@@ -248,10 +248,10 @@ async def test_a_server_that_dies_under_others_leaves_them_going() -> None:
     for dies_at in range(1, 12):
         room = Room(dies_at)
         await room.open("t")
-        dying = make_workspace(DyingStore(room.store, dies_at=dies_at, after=bool(dies_at % 2)), room.clock)
-        living = make_workspace(RetryingStore(room.store, room.clock), room.clock)
+        dying = make_lake(DyingStore(room.store, dies_at=dies_at, after=bool(dies_at % 2)), room.clock)
+        living = make_lake(RetryingStore(room.store, room.clock), room.clock)
 
-        async def die(server: Workspace) -> None:
+        async def die(server: Lake) -> None:
             try:
                 await commit_table(server, T, commit(set_property("dying", "1")), keyed("dying"))
             except (Died, SandurError):
@@ -263,4 +263,4 @@ async def test_a_server_that_dies_under_others_leaves_them_going() -> None:
         await _drained(dying, living)
 
         assert said == OK
-        await judge(make_workspace(room.kept, room.clock))
+        await judge(make_lake(room.kept, room.clock))

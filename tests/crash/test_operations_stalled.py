@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.crash.aftermaths import OK, answer
 from tests.crash.gated_store import GatedStore, writes_to
@@ -30,7 +30,7 @@ from tests.operations.asking import (
     table,
 )
 from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
@@ -43,7 +43,7 @@ class Stalled:
         self.clock = FixedClock()
         self.store = MemoryStore(clock=self.clock)
         self.gated = GatedStore(self.store, holds=holds)
-        self.slow = make_workspace(self.gated, self.clock)
+        self.slow = make_lake(self.gated, self.clock)
         self._task: asyncio.Task[str] | None = None
 
     async def open(self, *names: str) -> None:
@@ -51,8 +51,8 @@ class Stalled:
         for name in names:
             await create(self.server(), name, properties=SHORT_LOG)
 
-    def server(self) -> Workspace:
-        return make_workspace(self.store, self.clock)
+    def server(self) -> Lake:
+        return make_lake(self.store, self.clock)
 
     async def begin(self, asked: Awaitable[object]) -> None:
         self._task = asyncio.create_task(answer(asked))

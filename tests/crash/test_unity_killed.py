@@ -10,7 +10,7 @@ from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
 from sandur.catalog.sources import Request
 from sandur.operations.index_pages import entries_page
 from sandur.operations.index_truth import truth_about, written_names
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
@@ -84,12 +84,12 @@ async def _lists_agree(world: World, where: str) -> None:
         assert await _listed(fresh, scope) == await _true(fresh, scope), (where, scope)
 
 
-async def _listed(server: Workspace, scope: Scope) -> dict[str, str]:
+async def _listed(server: Lake, scope: Scope) -> dict[str, str]:
     page = await entries_page(server, scope, last=None, wanted=None)
     return {entry.name: entry.uuid for entry in page.entries}
 
 
-async def _true(server: Workspace, scope: Scope) -> dict[str, str]:
+async def _true(server: Lake, scope: Scope) -> dict[str, str]:
     truth = await truth_about(server, scope, await written_names(server, scope))
     return {name: entry.uuid for name, entry in truth.items() if entry}
 

@@ -15,14 +15,14 @@ from sandur.errors import NotFound
 from sandur.operations.catalogs import create_catalog, load_catalog, update_catalog
 from sandur.operations.delta.tables import NewTable
 from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.lake import Lake
 from sandur.operations.unity import grants, model_versions, registry, schemas, securables, tables, users
 from sandur.operations.unity.lists import ListAsked
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import copied, request
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 SCHEMA: Final = Namespace("main", ("s",))
 NEW: Final = Namespace("main", ("new",))
@@ -53,9 +53,9 @@ class World:
     store: MemoryStore
     clock: FixedClock
 
-    def server(self, store: ObjectStore | None = None) -> Workspace:
+    def server(self, store: ObjectStore | None = None) -> Lake:
         """A server that has just started: it remembers nothing."""
-        return make_workspace(store or self.store, self.clock)
+        return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":
         return World(*copied(self.store, self.clock))
@@ -84,8 +84,8 @@ async def make_world() -> World:
     return world
 
 
-Send = Callable[[Workspace, Request], Awaitable[object]]
-Seen = Callable[[Workspace], Awaitable[object]]
+Send = Callable[[Lake, Request], Awaitable[object]]
+Seen = Callable[[Lake], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -104,29 +104,29 @@ class Mutation:
         return self.name
 
 
-async def _create_schema(server: Workspace, namespace: Namespace, asked: Request) -> object:
+async def _create_schema(server: Lake, namespace: Namespace, asked: Request) -> object:
     return await schemas.create_schema(server, namespace, comment="c", properties={}, storage_root=None, request=asked)
 
 
-async def _create_volume(server: Workspace, identifier: Identifier, asked: Request) -> object:
+async def _create_volume(server: Lake, identifier: Identifier, asked: Request) -> object:
     return await securables.create_volume(
         server, identifier, volume_type="MANAGED", location=None, comment=None, request=asked
     )
 
 
-async def _create_version(server: Workspace, asked: Request) -> object:
+async def _create_version(server: Lake, asked: Request) -> object:
     return await model_versions.create_version(
         server, called("m"), model_versions.NewVersion("source", None, None), asked
     )
 
 
-async def _create_table(server: Workspace, identifier: Identifier, asked: Request) -> object:
+async def _create_table(server: Lake, identifier: Identifier, asked: Request) -> object:
     location = f"{server.area}/main/{identifier.name}"
     wanted = NewTable(identifier=identifier, table_type="EXTERNAL", data_source_format="CSV", location=location)
     return await tables.create_table(server, wanted, asked)
 
 
-async def _create_location(server: Workspace, name: str, asked: Request) -> object:
+async def _create_location(server: Lake, name: str, asked: Request) -> object:
     return await registry.create_location(
         server, name, url=f"s3://b/{name}", credential_name="k", comment=None, request=asked
     )
@@ -140,17 +140,17 @@ async def _found(work: Awaitable[object]) -> bool:
     return True
 
 
-async def _versions(server: Workspace) -> list[int]:
+async def _versions(server: Lake) -> list[int]:
     found = await model_versions.list_versions(server, called("m"), ListAsked(None, None))
     return [version.version for version in found.versions]
 
 
-async def _catalog_comment(server: Workspace) -> str | None:
+async def _catalog_comment(server: Lake) -> str | None:
     found: Catalog = await load_catalog(server, "empty")
     return found.comment
 
 
-async def _volume_names(server: Workspace) -> dict[str, str | None]:
+async def _volume_names(server: Lake) -> dict[str, str | None]:
     names: dict[str, str | None] = {}
     for name in ("v", "w"):
         if await _found(securables.load_securable(server, called(name), "volume")):
@@ -158,12 +158,12 @@ async def _volume_names(server: Workspace) -> dict[str, str | None]:
     return names
 
 
-async def _grants(server: Workspace) -> object:
+async def _grants(server: Lake) -> object:
     found = await grants.load_grants(server, "catalog", "main")
     return found.assignments if found else {}
 
 
-async def _schema_comment(server: Workspace) -> str | None:
+async def _schema_comment(server: Lake) -> str | None:
     return (await schemas.load_schema(server, SCHEMA)).comment
 
 
@@ -310,5 +310,5 @@ MUTATIONS: Final = (
 )
 
 
-async def _located(server: Workspace, name: str) -> bool:
+async def _located(server: Lake, name: str) -> bool:
     return name in (await registry.load_registry(server)).locations

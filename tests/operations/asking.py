@@ -11,9 +11,9 @@ from sandur.catalog.sources import Request
 from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_table, decode_table_commit
 from sandur.iceberg.view_requests import CreateView, ViewCommit, decode_create_view, decode_view_commit
 from sandur.operations.create_table import create_table
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import load_table
 from sandur.operations.results import LoadedTable
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 
@@ -36,12 +36,12 @@ def keyed(label: str) -> Request:
     return request(label, key=f"key of {label}")
 
 
-async def furnish(workspace: Workspace) -> None:
+async def furnish(lake: Lake) -> None:
     """A catalog `main` with the namespaces `a` and `b`."""
-    await workspace.catalog("main").create(Catalog(name="main", id="catalog", root=f"{workspace.area}/main"))
+    await lake.catalog("main").create(Catalog(name="main", id="catalog", root=f"{lake.area}/main"))
     for namespace in (NAMESPACE, ELSEWHERE):
         record = NamespaceRecord(state="active", id=f"id of {namespace}")
-        await workspace.namespace(namespace).create(record)
+        await lake.namespace(namespace).create(record)
 
 
 def table(name: str, **fields: object) -> CreateTable:
@@ -136,15 +136,15 @@ def view_replaced(sql: str, *, uuid: str | None = None) -> ViewCommit:
     return decode_view_commit(json.dumps(body).encode())
 
 
-async def create(workspace: Workspace, name: str, namespace: Namespace = NAMESPACE, **fields: object) -> LoadedTable:
+async def create(lake: Lake, name: str, namespace: Namespace = NAMESPACE, **fields: object) -> LoadedTable:
     """A new table, with everything behind the answer done."""
-    made = await create_table(workspace, namespace, table(name, **fields), request(f"create {namespace} {name}"))
-    await workspace.background.drain()
+    made = await create_table(lake, namespace, table(name, **fields), request(f"create {namespace} {name}"))
+    await lake.background.drain()
     return made
 
 
-async def load(workspace: Workspace, identifier: Identifier) -> LoadedTable:
-    loaded = await load_table(workspace, identifier)
+async def load(lake: Lake, identifier: Identifier) -> LoadedTable:
+    loaded = await load_table(lake, identifier)
     assert isinstance(loaded, LoadedTable)
     return loaded
 

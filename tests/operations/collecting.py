@@ -5,50 +5,50 @@ from collections.abc import Mapping
 from sandur.catalog.garbage import Folder, folders_in_use
 from sandur.errors import SandurError
 from sandur.operations.janitors import metadata
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.object_store import list_all
 from tests.operations.asking import called
 
 
-async def folders(workspace: Workspace) -> Mapping[str, Folder]:
-    layout = workspace.layout
-    uuids = [layout.read_pointer(listed.key) for listed in await list_all(workspace.store, layout.pointers_folder())]
-    pointers = [await workspace.pointer(uuid).read() for uuid in uuids]
-    return folders_in_use([pointer.value for pointer in pointers if pointer], roots=(workspace.area,))
+async def folders(lake: Lake) -> Mapping[str, Folder]:
+    layout = lake.layout
+    uuids = [layout.read_pointer(listed.key) for listed in await list_all(lake.store, layout.pointers_folder())]
+    pointers = [await lake.pointer(uuid).read() for uuid in uuids]
+    return folders_in_use([pointer.value for pointer in pointers if pointer], roots=(lake.area,))
 
 
-async def collect(workspace: Workspace) -> list[str]:
+async def collect(lake: Lake) -> list[str]:
     """The names of the files that went, in the folders of all tables."""
     gone: list[str] = []
-    looked_at = await folders(workspace)
-    garbage = {plain: await metadata.in_folder(workspace, *folder) for plain, folder in looked_at.items()}
-    again = await folders(workspace)
+    looked_at = await folders(lake)
+    garbage = {plain: await metadata.in_folder(lake, *folder) for plain, folder in looked_at.items()}
+    again = await folders(lake)
     for plain, found in garbage.items():
         if found.files and again.get(plain) == looked_at[plain]:
-            await metadata.remove(workspace, found)
+            await metadata.remove(lake, found)
             gone += [file.location.rpartition("/")[2] for file in found.files]
     return gone
 
 
-async def collect_what_can_be(workspace: Workspace) -> None:
+async def collect_what_can_be(lake: Lake) -> None:
     """As `collect`, with every folder by itself: one that changes meanwhile does not keep the others from it."""
-    looked_at = await folders(workspace)
+    looked_at = await folders(lake)
     for folder in looked_at.values():
         try:
-            garbage = await metadata.in_folder(workspace, *folder)
-            if garbage.files and folder in (await folders(workspace)).values():
-                await metadata.remove(workspace, garbage)
+            garbage = await metadata.in_folder(lake, *folder)
+            if garbage.files and folder in (await folders(lake)).values():
+                await metadata.remove(lake, garbage)
         except SandurError:
             continue
 
 
-async def metadata_files(workspace: Workspace, name: str) -> list[str]:
+async def metadata_files(lake: Lake, name: str) -> list[str]:
     """The names of the metadata files of a table, whoever wrote them."""
-    found = await workspace.name(called(name)).read()
+    found = await lake.name(called(name)).read()
     assert found is not None
-    pointer = await workspace.pointer(found.value.uuid).read()
+    pointer = await lake.pointer(found.value.uuid).read()
     assert pointer is not None
     assert pointer.value.head is not None
     folder = pointer.value.head.metadata_location.rpartition("/")[0]
-    prefix = folder.removeprefix(f"{workspace.locations.own}/") + "/"
-    return [listed.key.removeprefix(prefix) for listed in await workspace.store.list(prefix)]
+    prefix = folder.removeprefix(f"{lake.locations.own}/") + "/"
+    return [listed.key.removeprefix(prefix) for listed in await lake.store.list(prefix)]

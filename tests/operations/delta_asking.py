@@ -12,7 +12,7 @@ from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.delta.staging import stage_table
 from sandur.operations.delta.tables import NewTable, create_from_staging
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.operations.asking import TIMESTAMP_MS, called, request
 
 D = called("d")
@@ -40,10 +40,10 @@ def wanted(location: str, uuid: str, identifier: Identifier = D) -> NewTable:
     )
 
 
-async def create_managed(workspace: Workspace, identifier: Identifier = D) -> DeltaTable:
-    stage = await stage_table(workspace, identifier)
+async def create_managed(lake: Lake, identifier: Identifier = D) -> DeltaTable:
+    stage = await stage_table(lake, identifier)
     label = request(f"finalize {stage.uuid}")
-    return await create_from_staging(workspace, wanted(stage.location, stage.uuid, identifier), request=label)
+    return await create_from_staging(lake, wanted(stage.location, stage.uuid, identifier), request=label)
 
 
 def commit_file(version: int, name: str = "") -> CommitFile:
@@ -61,7 +61,7 @@ def adds(table: DeltaTable, version: int, name: str = "", *, published: int | No
 
 
 async def add(
-    workspace: Workspace,
+    lake: Lake,
     table: DeltaTable,
     version: int,
     name: str = "",
@@ -69,15 +69,15 @@ async def add(
     published: int | None = None,
     identifier: Identifier = D,
 ) -> DeltaTable:
-    return await update_table(workspace, identifier, adds(table, version, name, published=published), request("commit"))
+    return await update_table(lake, identifier, adds(table, version, name, published=published), request("commit"))
 
 
-async def publish(workspace: Workspace, table: DeltaTable, version: int, content: bytes = b"{}") -> None:
-    await workspace.locations.create(published_location(table, version), content)
+async def publish(lake: Lake, table: DeltaTable, version: int, content: bytes = b"{}") -> None:
+    await lake.locations.create(published_location(table, version), content)
 
 
-async def write_staged(workspace: Workspace, table: DeltaTable, name: str, content: bytes = b"{}") -> None:
-    await workspace.locations.create(staged_location(table, name), content)
+async def write_staged(lake: Lake, table: DeltaTable, name: str, content: bytes = b"{}") -> None:
+    await lake.locations.create(staged_location(table, name), content)
 
 
 def names_in(raw: msgspec.Raw) -> list[str]:

@@ -9,7 +9,7 @@ import fastavro
 
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.commit_table import commit_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.operations.asking import (
     NAMESPACE,
     at_snapshot,
@@ -68,30 +68,30 @@ class Filled:
     def at(self, path: str) -> str:
         return f"{self.location}/{path}"
 
-    async def write(self, workspace: Workspace, location: str, data: bytes = b"x") -> str:
-        await workspace.locations.create(location, data)
+    async def write(self, lake: Lake, location: str, data: bytes = b"x") -> str:
+        await lake.locations.create(location, data)
         self.files.append(location)
         return location
 
 
-async def filled(workspace: Workspace, name: str = "t", *, snapshots: int = 2, **fields: object) -> Filled:
+async def filled(lake: Lake, name: str = "t", *, snapshots: int = 2, **fields: object) -> Filled:
     """Each snapshot has a manifest of two files of its own, keeps the manifests before it, and has statistics."""
-    made = await create(workspace, name, NAMESPACE, **fields)
+    made = await create(lake, name, NAMESPACE, **fields)
     table = Filled(called(name), made.table_uuid, content(made)["location"])
     manifests: list[str] = []
     for number in range(1, snapshots + 1):
         data = [table.at(f"data/{number}-{part}.parquet") for part in "ab"]
         for path in data:
-            await table.write(workspace, path)
-        manifests.append(await table.write(workspace, table.at(f"metadata/m{number}.avro"), manifest(*data)))
+            await table.write(lake, path)
+        manifests.append(await table.write(lake, table.at(f"metadata/m{number}.avro"), manifest(*data)))
         listed = table.at(f"metadata/snap-{number}.avro")
-        await table.write(workspace, listed, manifest_list(*manifests))
-        await add_snapshot(workspace, table, number, listed)
-        await add_statistics(workspace, table, number)
+        await table.write(lake, listed, manifest_list(*manifests))
+        await add_snapshot(lake, table, number, listed)
+        await add_statistics(lake, table, number)
     return table
 
 
-async def add_snapshot(workspace: Workspace, table: Filled, number: int, listed: str) -> None:
+async def add_snapshot(lake: Lake, table: Filled, number: int, listed: str) -> None:
     parent = number - 1 or None
     fields = {**snapshot(number, parent), "manifest-list": listed}
     change = commit(
@@ -99,13 +99,13 @@ async def add_snapshot(workspace: Workspace, table: Filled, number: int, listed:
         {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number},
         require=(at_snapshot(parent),),
     )
-    await commit_table(workspace, table.identifier, change, request(f"snapshot {table.identifier} {number}"))
-    await workspace.background.drain()
+    await commit_table(lake, table.identifier, change, request(f"snapshot {table.identifier} {number}"))
+    await lake.background.drain()
 
 
-async def add_statistics(workspace: Workspace, table: Filled, number: int) -> None:
-    puffin = await table.write(workspace, table.at(f"metadata/stats-{number}.puffin"))
-    partitions = await table.write(workspace, table.at(f"metadata/partition-stats-{number}.parquet"))
+async def add_statistics(lake: Lake, table: Filled, number: int) -> None:
+    puffin = await table.write(lake, table.at(f"metadata/stats-{number}.puffin"))
+    partitions = await table.write(lake, table.at(f"metadata/partition-stats-{number}.parquet"))
     change = commit(
         {
             "action": "set-statistics",
@@ -126,22 +126,22 @@ async def add_statistics(workspace: Workspace, table: Filled, number: int) -> No
             },
         },
     )
-    await commit_table(workspace, table.identifier, change, request(f"statistics {table.identifier} {number}"))
-    await workspace.background.drain()
+    await commit_table(lake, table.identifier, change, request(f"statistics {table.identifier} {number}"))
+    await lake.background.drain()
 
 
-async def set_properties(workspace: Workspace, table: Filled, **properties: str) -> None:
+async def set_properties(lake: Lake, table: Filled, **properties: str) -> None:
     for key, value in properties.items():
         change = commit(set_property(key, value))
-        await commit_table(workspace, table.identifier, change, request(f"{table.identifier} {key} {value}"))
-    await workspace.background.drain()
+        await commit_table(lake, table.identifier, change, request(f"{table.identifier} {key} {value}"))
+    await lake.background.drain()
 
 
-async def files_below(workspace: Workspace, table: Filled) -> list[str]:
+async def files_below(lake: Lake, table: Filled) -> list[str]:
     """What is still there of a table, relative to its location."""
-    folder = table.location.removeprefix(f"{workspace.locations.own}/") + "/"
-    return [listed.key.removeprefix(folder) for listed in await workspace.store.list(folder)]
+    folder = table.location.removeprefix(f"{lake.locations.own}/") + "/"
+    return [listed.key.removeprefix(folder) for listed in await lake.store.list(folder)]
 
 
-async def current_location(workspace: Workspace, table: Filled) -> str:
-    return (await load(workspace, table.identifier)).metadata_location or ""
+async def current_location(lake: Lake, table: Filled) -> str:
+    return (await load(lake, table.identifier)).metadata_location or ""

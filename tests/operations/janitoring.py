@@ -9,13 +9,13 @@ import pytest
 from sandur.errors import SandurError
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.janitors.sweeping import DAY_MS
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import copied, furnish
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 HOUR_MS: Final = 3_600_000
 LONG_MS: Final = 2 * DAY_MS
@@ -46,9 +46,9 @@ class Shore:
         await furnish(shore.server())
         return shore
 
-    def server(self, store: ObjectStore | None = None) -> Workspace:
+    def server(self, store: ObjectStore | None = None) -> Lake:
         """A server that remembers nothing."""
-        return make_workspace(store or self.store, self.clock, **self.settings)
+        return make_lake(store or self.store, self.clock, **self.settings)
 
     async def sweep(self, store: ObjectStore | None = None) -> Mapping[str, int]:
         """One run of all janitors; what was done, without what was merely looked at."""
@@ -62,7 +62,7 @@ class Shore:
         }
 
     async def dies_when(
-        self, work: Callable[[Workspace], Awaitable[object]], is_so: Callable[[Workspace], Awaitable[bool]]
+        self, work: Callable[[Lake], Awaitable[object]], is_so: Callable[[Lake], Awaitable[bool]]
     ) -> None:
         """Let a server do its work and die behind the first call after which it is so."""
         origin = self.store, self.clock

@@ -11,8 +11,8 @@ from sandur.catalog.records import Head, Pointer
 from sandur.events.receipts import Receipt, receipt_of
 from sandur.operations import transactions_met
 from sandur.operations.documents import HASH_LENGTH, request_hash_of
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 
@@ -27,48 +27,48 @@ class Chain(NamedTuple):
         return sum(request_hash_of(location) == request_hash[:HASH_LENGTH] for location in self.locations)
 
 
-async def all_pointers(workspace: Workspace) -> Mapping[str, Held[Pointer]]:
+async def all_pointers(lake: Lake) -> Mapping[str, Held[Pointer]]:
     found = {}
-    for listed in await workspace.store.list(workspace.layout.pointers_folder()):
-        uuid = workspace.layout.read_pointer(listed.key)
-        pointer = await workspace.pointer(uuid).read()
+    for listed in await lake.store.list(lake.layout.pointers_folder()):
+        uuid = lake.layout.read_pointer(listed.key)
+        pointer = await lake.pointer(uuid).read()
         assert pointer is not None
-        found[uuid] = await transactions_met.effective(workspace, pointer)
+        found[uuid] = await transactions_met.effective(lake, pointer)
     return found
 
 
-async def all_receipts(workspace: Workspace) -> Mapping[str, Receipt]:
+async def all_receipts(lake: Lake) -> Mapping[str, Receipt]:
     """Every receipt by its commit key."""
     receipts: dict[str, Receipt] = {}
-    for listed in await workspace.store.list(workspace.layout.events_folder()):
-        found = await workspace.store.get(listed.key)
+    for listed in await lake.store.list(lake.layout.events_folder()):
+        found = await lake.store.get(listed.key)
         assert found is not None
         receipt = msgspec.json.decode(found.data, type=Receipt)
         receipts[receipt.commit_key] = receipt
     return receipts
 
 
-async def all_shown(workspace: Workspace) -> Mapping[Identifier, str]:
+async def all_shown(lake: Lake) -> Mapping[Identifier, str]:
     """What readers see: every name that exists, with the uuid it refers to."""
     shown = {}
-    for listed in await workspace.store.list(f"{workspace.layout.root}names/"):
-        identifier = workspace.layout.read_name(listed.key)
-        if found := await look(workspace, identifier):
+    for listed in await lake.store.list(f"{lake.layout.root}names/"):
+        identifier = lake.layout.read_name(listed.key)
+        if found := await look(lake, identifier):
             shown[identifier] = found.uuid
     return shown
 
 
-async def chains(workspace: Workspace, *, pointers_may_be_gone: bool = False) -> Mapping[str, Chain]:
+async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[str, Chain]:
     """The chain of every table that happened, by the uuid its name refers to; asserts that each is whole.
 
     One unbroken chain per table: only the head may still lack its receipt, each receipt names its predecessor, and no
     receipt of a table lies beside its chain. Janitors take the pointers of dropped tables away in the end.
     """
-    receipts = dict(await all_receipts(workspace))
+    receipts = dict(await all_receipts(lake))
     found: dict[str, Chain] = {}
     used: Counter[str] = Counter()
-    shown = await all_shown(workspace)
-    for uuid, pointer in (await all_pointers(workspace)).items():
+    shown = await all_shown(lake)
+    for uuid, pointer in (await all_pointers(lake)).items():
         has_happened = pointer.value.state in {"live", "dropped"} or uuid in shown.values()
         if not has_happened or pointer.value.head is None:
             continue
@@ -93,15 +93,15 @@ def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
 
 
 async def judge(
-    workspace: Workspace, *, files_may_be_gone: bool = False, pointers_may_be_gone: bool = False
+    lake: Lake, *, files_may_be_gone: bool = False, pointers_may_be_gone: bool = False
 ) -> Mapping[str, Chain]:
     """Everything that must be true at rest; the chains, for whoever wants to know more."""
-    whole = await chains(workspace, pointers_may_be_gone=pointers_may_be_gone)
+    whole = await chains(lake, pointers_may_be_gone=pointers_may_be_gone)
     for uuid, chain in whole.items():
         kept = chain.locations[:1] if files_may_be_gone else chain.locations
         for location in kept if chain.pointer.state == "live" else ():
-            assert await workspace.locations.exists(location), f"table {uuid}: {location} was deleted"
-    doubled = [uuid for uuid, times in Counter((await all_shown(workspace)).values()).items() if times > 1]
+            assert await lake.locations.exists(location), f"table {uuid}: {location} was deleted"
+    doubled = [uuid for uuid, times in Counter((await all_shown(lake)).values()).items() if times > 1]
     assert not doubled, f"tables under two names: {doubled}"
     return whole
 

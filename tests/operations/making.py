@@ -11,7 +11,7 @@ from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.clock import Clock
 from sandur.operations.janitors import marks
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
@@ -23,7 +23,7 @@ from tests.fakes.patient_background import PatientBackground
 OWN_ADDRESS = "memory://store"
 
 
-def make_workspace(store: ObjectStore | None = None, clock: Clock | None = None, **settings: Any) -> Workspace:
+def make_lake(store: ObjectStore | None = None, clock: Clock | None = None, **settings: Any) -> Lake:
     """A workspace of its own: nothing is remembered from another one over the same store, as after a restart."""
     acting = clock or FixedClock()
     held = store or MemoryStore(clock=acting)
@@ -32,7 +32,7 @@ def make_workspace(store: ObjectStore | None = None, clock: Clock | None = None,
     def no_other_store(url: str) -> ObjectStore:
         return held if url in told.allowed_locations else MemoryStore()
 
-    return Workspace(
+    return Lake(
         store=held,
         layout=Layout(),
         clock=acting,
@@ -47,25 +47,25 @@ def make_request(text: str, key: str | None = None) -> Request:
     return Request(hash=hashlib.sha256(ascii(text).encode()).hexdigest(), key=key)
 
 
-async def put_name(workspace: Workspace, identifier: Identifier, *, kind: Kind = "table") -> NameRecord:
+async def put_name(lake: Lake, identifier: Identifier, *, kind: Kind = "table") -> NameRecord:
     """A name that exists, without all that a table needs: enough for what only looks at names."""
-    uuid = workspace.clock.new_uuid()
-    await workspace.pointer(uuid).create(Pointer(uuid=uuid, table_uuid=uuid, state="live", kind=kind))
-    cell = workspace.name(identifier)
+    uuid = lake.clock.new_uuid()
+    await lake.pointer(uuid).create(Pointer(uuid=uuid, table_uuid=uuid, state="live", kind=kind))
+    cell = lake.name(identifier)
     before = await cell.read()
-    name = NameRecord(state="active", uuid=uuid, kind=kind, updated_ms=workspace.clock.now_ms())
+    name = NameRecord(state="active", uuid=uuid, kind=kind, updated_ms=lake.clock.now_ms())
     return (await cell.swap(name, expected=before.version if before else ABSENT)).value
 
 
-async def take_name_away(workspace: Workspace, identifier: Identifier) -> None:
+async def take_name_away(lake: Lake, identifier: Identifier) -> None:
     """The end of a name that `put_name` made."""
-    cell = workspace.name(identifier)
+    cell = lake.name(identifier)
     before = await cell.read()
     if before:
         await cell.swap(replace(before.value, state="dropped"), expected=before.version)
 
 
-async def work_off_marks(workspace: Workspace) -> None:
+async def work_off_marks(lake: Lake) -> None:
     """What the janitor does for every mark, whatever its age; who is young is left for its operation to take away."""
-    for listed in await list_all(workspace.store, workspace.layout.marks_folder()):
-        await marks.visit(workspace, listed)
+    for listed in await list_all(lake.store, lake.layout.marks_folder()):
+        await marks.visit(lake, listed)

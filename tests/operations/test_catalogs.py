@@ -7,55 +7,55 @@ import pytest
 from sandur.clock import SystemClock
 from sandur.errors import AlreadyExists, Busy, Invalid, KeyReused, NotFound, Unfit
 from sandur.operations.catalogs import create_catalog, list_catalogs, load_catalog
-from sandur.operations.catalogs_of import Sandur
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
 from sandur.settings import Settings
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT, Expected, Version
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_request, make_workspace
+from tests.operations.making import make_lake, make_request
 
 ROOT = "memory://store/tables/default/default"
 
 
-async def create(workspace: Workspace, name: str, key: str | None = None, root: str | None = None) -> str:
+async def create(lake: Lake, name: str, key: str | None = None, root: str | None = None) -> str:
     request = make_request(f"{name} {root}", key)
-    catalog = await create_catalog(workspace, name, root=root, properties={"owner": "a"}, request=request)
+    catalog = await create_catalog(lake, name, root=root, properties={"owner": "a"}, request=request)
     return catalog.id
 
 
 async def test_a_catalog_is_found_as_it_was_made() -> None:
-    workspace = make_workspace()
+    lake = make_lake()
 
-    made = await create(workspace, "sales/eu")
+    made = await create(lake, "sales/eu")
 
-    found = await load_catalog(workspace, "sales/eu")
+    found = await load_catalog(lake, "sales/eu")
     assert (found.id, found.root, found.properties) == (made, f"{ROOT}/sales_eu", {"owner": "a"})
 
 
 async def test_a_catalog_is_made_once() -> None:
-    workspace = make_workspace()
-    await create(workspace, "sales")
+    lake = make_lake()
+    await create(lake, "sales")
 
     with pytest.raises(AlreadyExists, match="Catalog already exists: sales") as refused:
-        await create(workspace, "sales")
+        await create(lake, "sales")
 
     assert refused.value.subject == "catalog"
 
 
 async def test_a_missing_catalog_is_not_found() -> None:
     with pytest.raises(NotFound, match="Catalog does not exist: nobody") as refused:
-        await load_catalog(make_workspace(), "nobody")
+        await load_catalog(make_lake(), "nobody")
 
     assert refused.value.subject == "catalog"
 
 
 async def test_the_default_catalog_makes_itself_in_every_workspace() -> None:
-    workspace = make_workspace(default_catalog="home")
+    lake = make_lake(default_catalog="home")
 
-    first, second = await asyncio.gather(load_catalog(workspace, "home"), load_catalog(workspace, "home"))
+    first, second = await asyncio.gather(load_catalog(lake, "home"), load_catalog(lake, "home"))
 
     assert first == second
     assert first.root == f"{ROOT}/home"
@@ -64,12 +64,12 @@ async def test_the_default_catalog_makes_itself_in_every_workspace() -> None:
 @pytest.mark.parametrize("name", ["", "a\x1fb", "a\x00b", "x" * 256, "\ud800"])
 async def test_what_no_catalog_may_be_called_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="Invalid catalog name"):
-        await create(make_workspace(), name)
+        await create(make_lake(), name)
 
 
 async def test_properties_of_the_catalog_itself_cannot_be_set() -> None:
     with pytest.raises(Invalid, match=r"Sandur\.X"):
-        await create_catalog(make_workspace(), "a", root=None, properties={"Sandur.X": "1"}, request=make_request("a"))
+        await create_catalog(make_lake(), "a", root=None, properties={"Sandur.X": "1"}, request=make_request("a"))
 
 
 @pytest.mark.parametrize(
@@ -77,49 +77,49 @@ async def test_properties_of_the_catalog_itself_cannot_be_set() -> None:
 )
 async def test_a_root_outside_of_the_workspace_and_of_what_is_allowed_is_refused(root: str) -> None:
     with pytest.raises(Invalid, match="Invalid location"):
-        await create(make_workspace(), "a", root=root)
+        await create(make_lake(), "a", root=root)
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/house", "s3a://bucket/house/", "s3://bucket/house/inner", f"{ROOT}/x"])
 async def test_a_root_may_lie_where_the_settings_allow(root: str) -> None:
-    workspace = make_workspace(allowed_locations=["s3://bucket/house"])
+    lake = make_lake(allowed_locations=["s3://bucket/house"])
 
-    await create(workspace, "a", root=root)
+    await create(lake, "a", root=root)
 
-    assert (await load_catalog(workspace, "a")).root == root.rstrip("/")
+    assert (await load_catalog(lake, "a")).root == root.rstrip("/")
 
 
 async def test_catalogs_are_listed_in_order_without_listing_the_store() -> None:
     store = SpyStore(MemoryStore())
-    workspace = make_workspace(store)
+    lake = make_lake(store)
     for name in ("b", "a", "c"):
-        await create(workspace, name)
-    await workspace.background.drain()
+        await create(lake, name)
+    await lake.background.drain()
     store.reset()
 
-    catalogs = await list_catalogs(workspace)
+    catalogs = await list_catalogs(lake)
 
     assert [catalog.name for catalog in catalogs] == ["a", "b", "c"]
     assert store.keys("list") == []
 
 
 async def test_a_repeated_key_gives_the_same_catalog_and_another_request_under_it_is_refused() -> None:
-    workspace = make_workspace()
-    made = await create(workspace, "a", key="k")
-    await workspace.background.drain()
+    lake = make_lake()
+    made = await create(lake, "a", key="k")
+    await lake.background.drain()
 
-    assert await create(workspace, "a", key="k") == made
+    assert await create(lake, "a", key="k") == made
     with pytest.raises(KeyReused):
-        await create(workspace, "b", key="k")
+        await create(lake, "b", key="k")
 
 
 async def test_a_refusal_is_repeated_under_its_key() -> None:
-    workspace = make_workspace()
-    await create(workspace, "a")
+    lake = make_lake()
+    await create(lake, "a")
 
     for _ in range(2):
         with pytest.raises(AlreadyExists):
-            await create(workspace, "a", key="k")
+            await create(lake, "a", key="k")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -127,27 +127,25 @@ async def test_a_refusal_is_repeated_under_its_key() -> None:
 async def test_a_catalog_whose_maker_died_is_made_by_the_retry(dies_at: int, *, after: bool) -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
-    dying = make_workspace(DyingStore(inner, dies_at=dies_at, after=after), clock)
+    dying = make_lake(DyingStore(inner, dies_at=dies_at, after=after), clock)
     try:
         await create(dying, "a", key="k")
     except Died:
         await dying.background.drain()
     clock.advance(dying.settings.claim_timeout_ms + 1)
-    retried = make_workspace(inner, clock)
+    retried = make_lake(inner, clock)
 
     made = await create(retried, "a", key="k")
     await retried.background.drain()
 
-    assert [catalog.id for catalog in await list_catalogs(make_workspace(inner, clock))] == [made]
+    assert [catalog.id for catalog in await list_catalogs(make_lake(inner, clock))] == [made]
 
 
 async def test_of_many_makers_one_makes_the_catalog() -> None:
     clock = FixedClock()
     store = MemoryStore(seed=3, clock=clock)
 
-    outcomes = await asyncio.gather(
-        *(create(make_workspace(store, clock), "a") for _ in range(5)), return_exceptions=True
-    )
+    outcomes = await asyncio.gather(*(create(make_lake(store, clock), "a") for _ in range(5)), return_exceptions=True)
 
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyExists"] * 4 + ["str"]
 
@@ -157,7 +155,7 @@ async def test_a_key_under_way_is_busy() -> None:
     store = MemoryStore(seed=1, clock=clock)
 
     outcomes = await asyncio.gather(
-        *(create(make_workspace(store, clock), "a", key="k") for _ in range(4)), return_exceptions=True
+        *(create(make_lake(store, clock), "a", key="k") for _ in range(4)), return_exceptions=True
     )
 
     assert {type(outcome) for outcome in outcomes} <= {str, Busy}
@@ -166,26 +164,26 @@ async def test_a_key_under_way_is_busy() -> None:
 
 async def test_a_fresh_store_is_made_ready_at_the_start() -> None:
     store = MemoryStore()
-    sandur = Sandur(Settings(store="memory:"), SystemClock(), store)
+    lakes = Lakes(Settings(store="memory:"), SystemClock(), store)
 
-    await sandur.start()
+    await lakes.start()
 
-    workspace = sandur.workspace("default", "default")
-    assert sandur.workspace("default", "default") is workspace
-    assert [catalog.name for catalog in await list_catalogs(workspace)] == ["main"]
-    assert sandur.document_reads() == (0, 0)
-    await sandur.close()
+    lake = lakes.lake("default", "default")
+    assert lakes.lake("default", "default") is lake
+    assert [catalog.name for catalog in await list_catalogs(lake)] == ["main"]
+    assert lakes.document_reads() == (0, 0)
+    await lakes.close()
 
 
 async def test_tenants_and_workspaces_share_nothing() -> None:
-    sandur = Sandur(Settings(store="memory:"), SystemClock(), MemoryStore())
-    await create(sandur.workspace("a", "x"), "mine")
+    lakes = Lakes(Settings(store="memory:"), SystemClock(), MemoryStore())
+    await create(lakes.lake("a", "x"), "mine")
 
-    for other in (sandur.workspace("a", "y"), sandur.workspace("b", "x")):
+    for other in (lakes.lake("a", "y"), lakes.lake("b", "x")):
         with pytest.raises(NotFound):
             await load_catalog(other, "mine")
         assert await list_catalogs(other) == []
-    await sandur.close()
+    await lakes.close()
 
 
 async def test_a_store_that_breaks_a_guarantee_is_refused_at_the_start() -> None:
@@ -194,7 +192,7 @@ async def test_a_store_that_breaks_a_guarantee_is_refused_at_the_start() -> None
             found = await self.get(key)
             return await super().put(key, data, expected=found.version if found else ABSENT)
 
-    sandur = Sandur(Settings(store="memory:"), SystemClock(), Careless())
+    lakes = Lakes(Settings(store="memory:"), SystemClock(), Careless())
 
     with pytest.raises(Unfit):
-        await sandur.start()
+        await lakes.start()

@@ -8,9 +8,9 @@ import pytest
 from sandur.errors import Conflict, Invalid, KeyReused, NotFound
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.results import LoadedTable
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import (
     append,
     at_snapshot,
@@ -26,210 +26,210 @@ from tests.operations.asking import (
     set_property,
 )
 from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = called("t")
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    workspace = make_workspace()
-    await furnish(workspace)
-    return workspace
+async def lake() -> Lake:
+    lake = make_lake()
+    await furnish(lake)
+    return lake
 
 
-def again(workspace: Workspace) -> Workspace:
-    return make_workspace(workspace.store, workspace.clock)
+def again(lake: Lake) -> Lake:
+    return make_lake(lake.store, lake.clock)
 
 
-async def committed(workspace: Workspace, label: str, *updates: dict[str, object]) -> LoadedTable:
-    after = await commit_table(workspace, T, commit(*updates), request(label))
-    await workspace.background.drain()
+async def committed(lake: Lake, label: str, *updates: dict[str, object]) -> LoadedTable:
+    after = await commit_table(lake, T, commit(*updates), request(label))
+    await lake.background.drain()
     return after
 
 
-async def test_a_commit_is_the_tables_next_state_for_every_server(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
+async def test_a_commit_is_the_tables_next_state_for_every_server(lake: Lake) -> None:
+    made = await create(lake, "t")
 
-    after = await commit_table(workspace, T, append(1, uuid=made.table_uuid), request("commit"))
+    after = await commit_table(lake, T, append(1, uuid=made.table_uuid), request("commit"))
 
     assert content(after)["current-snapshot-id"] == 1
     assert [entry["metadata-file"] for entry in content(after)["metadata-log"]] == [made.metadata_location]
     assert "/metadata/00001-" in (after.metadata_location or "")
-    assert await load(again(workspace), T) == after
-    assert await load(workspace, T) == after
+    assert await load(again(lake), T) == after
+    assert await load(lake, T) == after
 
 
-async def test_a_requirement_that_fails_is_a_conflict_and_changes_nothing(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    after = await commit_table(workspace, T, append(1), request("first"))
+async def test_a_requirement_that_fails_is_a_conflict_and_changes_nothing(lake: Lake) -> None:
+    await create(lake, "t")
+    after = await commit_table(lake, T, append(1), request("first"))
 
     with pytest.raises(Conflict, match="branch main"):
-        await commit_table(workspace, T, append(2), request("second"))
+        await commit_table(lake, T, append(2), request("second"))
     with pytest.raises(Conflict, match="UUID"):
-        await commit_table(workspace, T, commit(set_property("p", "1"), require=(same_uuid("x"),)), request("third"))
+        await commit_table(lake, T, commit(set_property("p", "1"), require=(same_uuid("x"),)), request("third"))
 
-    assert await load(again(workspace), T) == after
+    assert await load(again(lake), T) == after
 
 
-async def test_a_refusal_never_rests_on_what_a_server_remembers(workspace: Workspace) -> None:
+async def test_a_refusal_never_rests_on_what_a_server_remembers(lake: Lake) -> None:
     """G4: another server made the requirement true; the one that remembers the old state asks before it refuses."""
-    await create(workspace, "t")
-    await load(workspace, T)
-    other = again(workspace)
+    await create(lake, "t")
+    await load(lake, T)
+    other = again(lake)
     await commit_table(other, T, append(1), request("first"))
     await other.background.drain()
 
-    after = await commit_table(workspace, T, append(2, 1), request("second"))
+    after = await commit_table(lake, T, append(2, 1), request("second"))
 
     assert content(after)["current-snapshot-id"] == 2
 
 
-async def test_a_commit_that_changes_nothing_writes_nothing(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
+async def test_a_commit_that_changes_nothing_writes_nothing(lake: Lake) -> None:
+    made = await create(lake, "t")
 
-    after = await commit_table(workspace, T, commit(require=(at_snapshot(None),)), request("nothing"))
+    after = await commit_table(lake, T, commit(require=(at_snapshot(None),)), request("nothing"))
 
     assert after == made
 
 
-async def test_a_commit_sent_again_without_a_key_is_known_by_its_snapshot(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    await commit_table(workspace, T, append(1), request("commit"))
-    await committed(workspace, "foreign", set_property("p", "1"))
+async def test_a_commit_sent_again_without_a_key_is_known_by_its_snapshot(lake: Lake) -> None:
+    await create(lake, "t")
+    await commit_table(lake, T, append(1), request("commit"))
+    await committed(lake, "foreign", set_property("p", "1"))
 
-    after = await commit_table(again(workspace), T, append(1), request("commit"))
+    after = await commit_table(again(lake), T, append(1), request("commit"))
 
-    assert after == await load(workspace, T)
-    assert times_applied(await judge(again(workspace)), request("commit").hash) == 1
+    assert after == await load(lake, T)
+    assert times_applied(await judge(again(lake)), request("commit").hash) == 1
 
 
 async def test_a_commit_sent_again_without_a_key_is_known_by_its_hash_when_its_requirement_fails(
-    workspace: Workspace,
+    lake: Lake,
 ) -> None:
-    await create(workspace, "t", properties={"p": "0"})
+    await create(lake, "t", properties={"p": "0"})
     schema = {"type": "struct", "fields": [{"id": 1, "name": "y", "type": "long", "required": False}]}
     asked = commit(
         {"action": "add-schema", "schema": schema, "last-column-id": 1},
         {"action": "set-current-schema", "schema-id": -1},
         require=({"type": "assert-current-schema-id", "current-schema-id": 0},),
     )
-    first = await commit_table(workspace, T, asked, request("evolve"))
+    first = await commit_table(lake, T, asked, request("evolve"))
 
-    assert await commit_table(again(workspace), T, asked, request("evolve")) == first
+    assert await commit_table(again(lake), T, asked, request("evolve")) == first
     with pytest.raises(Conflict, match="current schema"):
-        await commit_table(again(workspace), T, asked, request("somebody else"))
+        await commit_table(again(lake), T, asked, request("somebody else"))
 
 
-async def test_the_same_snapshot_id_with_other_content_is_no_replay(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    await commit_table(workspace, T, append(1), request("commit"))
+async def test_the_same_snapshot_id_with_other_content_is_no_replay(lake: Lake) -> None:
+    await create(lake, "t")
+    await commit_table(lake, T, append(1), request("commit"))
 
     with pytest.raises((Conflict, Invalid)):
-        await commit_table(workspace, T, append(1, number=7), request("another"))
+        await commit_table(lake, T, append(1, number=7), request("another"))
 
 
-async def test_a_keyed_commit_is_answered_alike_whatever_came_on_top(workspace: Workspace) -> None:
-    await create(workspace, "t", properties={"write.metadata.previous-versions-max": "1"})
-    first = await commit_table(workspace, T, commit(set_property("p", "1")), keyed("commit"))
-    await workspace.background.drain()
+async def test_a_keyed_commit_is_answered_alike_whatever_came_on_top(lake: Lake) -> None:
+    await create(lake, "t", properties={"write.metadata.previous-versions-max": "1"})
+    first = await commit_table(lake, T, commit(set_property("p", "1")), keyed("commit"))
+    await lake.background.drain()
     for number in range(4):
-        await committed(workspace, f"foreign {number}", set_property("p", "2"))
+        await committed(lake, f"foreign {number}", set_property("p", "2"))
 
-    assert await commit_table(again(workspace), T, commit(set_property("p", "1")), keyed("commit")) == first
-    assert content(await load(workspace, T))["properties"]["p"] == "2"
+    assert await commit_table(again(lake), T, commit(set_property("p", "1")), keyed("commit")) == first
+    assert content(await load(lake, T))["properties"]["p"] == "2"
 
 
-async def test_a_keyed_refusal_is_repeated_in_the_same_words(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    await commit_table(workspace, T, append(1), request("first"))
+async def test_a_keyed_refusal_is_repeated_in_the_same_words(lake: Lake) -> None:
+    await create(lake, "t")
+    await commit_table(lake, T, append(1), request("first"))
     with pytest.raises(Conflict) as first:
-        await commit_table(workspace, T, append(2), keyed("second"))
-    await committed(workspace, "back", {"action": "remove-snapshot-ref", "ref-name": "main"})
+        await commit_table(lake, T, append(2), keyed("second"))
+    await committed(lake, "back", {"action": "remove-snapshot-ref", "ref-name": "main"})
 
     with pytest.raises(Conflict) as replayed:
-        await commit_table(again(workspace), T, append(2), keyed("second"))
+        await commit_table(again(lake), T, append(2), keyed("second"))
 
     assert str(replayed.value) == str(first.value)
     with pytest.raises(KeyReused):
-        await commit_table(workspace, T, append(3), request("third", key=keyed("second").key))
+        await commit_table(lake, T, append(3), request("third", key=keyed("second").key))
 
 
 async def test_a_replay_goes_by_the_uuid_after_a_rename_a_drop_and_another_table_of_that_name(
-    workspace: Workspace,
+    lake: Lake,
 ) -> None:
-    made = await create(workspace, "t")
+    made = await create(lake, "t")
     asked = append(1, uuid=made.table_uuid)
-    first = await commit_table(workspace, T, asked, keyed("commit"))
-    await workspace.background.drain()
+    first = await commit_table(lake, T, asked, keyed("commit"))
+    await lake.background.drain()
     sent = [keyed("commit"), request("unkeyed")]
 
-    await rename(workspace, T, called("u"), kind="table", request=request("rename"))
-    assert [await commit_table(again(workspace), T, asked, one) for one in sent] == [first, first]
-    await drop_name(workspace, called("u"), kind="table", request=request("drop"))
-    assert [await commit_table(again(workspace), T, asked, one) for one in sent] == [first, first]
-    await create(workspace, "t")
-    assert [await commit_table(again(workspace), T, asked, one) for one in sent] == [first, first]
+    await rename(lake, T, called("u"), kind="table", request=request("rename"))
+    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
+    await drop_name(lake, called("u"), kind="table", request=request("drop"))
+    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
+    await create(lake, "t")
+    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
 
     with pytest.raises(Conflict, match="Requirement failed"):
-        await commit_table(workspace, T, append(9, 1, uuid=made.table_uuid), keyed("another"))
+        await commit_table(lake, T, append(9, 1, uuid=made.table_uuid), keyed("another"))
 
 
-async def test_a_commit_to_a_dropped_table_is_missing_and_stays_so_for_its_key(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await drop_name(workspace, T, kind="table", request=request("drop"))
+async def test_a_commit_to_a_dropped_table_is_missing_and_stays_so_for_its_key(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await drop_name(lake, T, kind="table", request=request("drop"))
 
     for _ in range(2):
         with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$"):
-            await commit_table(again(workspace), T, append(1, uuid=made.table_uuid), keyed("commit"))
+            await commit_table(again(lake), T, append(1, uuid=made.table_uuid), keyed("commit"))
 
 
-async def test_a_server_that_remembers_a_name_commits_to_the_table_that_has_it_now(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    await load(workspace, T)
-    other = again(workspace)
+async def test_a_server_that_remembers_a_name_commits_to_the_table_that_has_it_now(lake: Lake) -> None:
+    await create(lake, "t")
+    await load(lake, T)
+    other = again(lake)
     await drop_name(other, T, kind="table", request=request("drop"))
     newer = await create(other, "t", properties={"newer": "1"})
 
     for sent in (request("commit"), keyed("commit")):
-        after = await commit_table(workspace, T, commit(set_property("p", "1")), sent)
-        await workspace.background.drain()
+        after = await commit_table(lake, T, commit(set_property("p", "1")), sent)
+        await lake.background.drain()
         assert after.table_uuid == newer.table_uuid
 
-    assert times_applied(await judge(again(workspace)), keyed("commit").key_hash or "") == 1
+    assert times_applied(await judge(again(lake)), keyed("commit").key_hash or "") == 1
 
 
-async def test_metadata_is_compressed_when_the_table_asks_for_it_and_answered_plain(workspace: Workspace) -> None:
-    made = await create(workspace, "t", properties={"write.metadata.compression-codec": "gzip"})
-    after = await committed(workspace, "commit", set_property("p", "1"))
+async def test_metadata_is_compressed_when_the_table_asks_for_it_and_answered_plain(lake: Lake) -> None:
+    made = await create(lake, "t", properties={"write.metadata.compression-codec": "gzip"})
+    after = await committed(lake, "commit", set_property("p", "1"))
 
     for loaded in (made, after):
         location = loaded.metadata_location or ""
         assert location.endswith(".gz.metadata.json")
-        stored = await workspace.locations.read(location)
+        stored = await lake.locations.read(location)
         assert stored is not None
         assert json.loads(gzip.decompress(stored)) == content(loaded)
-    assert content(await load(again(workspace), T)) == content(after)
+    assert content(await load(again(lake), T)) == content(after)
 
 
-async def test_files_that_fall_out_of_the_log_are_deleted_when_the_table_asks_for_it(workspace: Workspace) -> None:
+async def test_files_that_fall_out_of_the_log_are_deleted_when_the_table_asks_for_it(lake: Lake) -> None:
     properties = {
         "write.metadata.previous-versions-max": "1",
         "write.metadata.delete-after-commit.enabled": "true",
     }
-    made = await create(workspace, "t", properties=properties)
-    first = await commit_table(workspace, T, commit(set_property("p", "1")), keyed("first"))
-    await workspace.background.drain()
-    second = await committed(workspace, "second", set_property("p", "2"))
-    assert [await workspace.locations.exists(one.metadata_location or "") for one in (made, first, second)] == [
+    made = await create(lake, "t", properties=properties)
+    first = await commit_table(lake, T, commit(set_property("p", "1")), keyed("first"))
+    await lake.background.drain()
+    second = await committed(lake, "second", set_property("p", "2"))
+    assert [await lake.locations.exists(one.metadata_location or "") for one in (made, first, second)] == [
         False,
         True,
         True,
     ]
-    third = await committed(workspace, "third", set_property("p", "3"))
+    third = await committed(lake, "third", set_property("p", "3"))
 
-    replayed = await commit_table(again(workspace), T, commit(set_property("p", "1")), keyed("first"))
+    replayed = await commit_table(again(lake), T, commit(set_property("p", "1")), keyed("first"))
 
-    assert not await workspace.locations.exists(first.metadata_location or "")
+    assert not await lake.locations.exists(first.metadata_location or "")
     assert replayed == third, "a commit that was made is never answered with a file that is missing"
-    await judge(again(workspace), files_may_be_gone=True)
+    await judge(again(lake), files_may_be_gone=True)

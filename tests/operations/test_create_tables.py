@@ -8,10 +8,10 @@ from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, Not
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.rename import rename
 from sandur.operations.views import create_view
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (
@@ -33,28 +33,28 @@ from tests.operations.asking import (
     view,
 )
 from tests.operations.judging import judge
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = called("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    workspace = make_workspace()
-    await furnish(workspace)
-    return workspace
+async def lake() -> Lake:
+    lake = make_lake()
+    await furnish(lake)
+    return lake
 
 
-def again(workspace: Workspace) -> Workspace:
+def again(lake: Lake) -> Lake:
     """Another server on the same store."""
-    return make_workspace(workspace.store, workspace.clock)
+    return make_lake(lake.store, lake.clock)
 
 
-async def test_a_created_table_is_answered_as_it_is_loaded(workspace: Workspace) -> None:
-    made = await create(workspace, "t", properties={"owner": "me"})
+async def test_a_created_table_is_answered_as_it_is_loaded(lake: Lake) -> None:
+    made = await create(lake, "t", properties={"owner": "me"})
 
-    loaded = await load(again(workspace), T)
+    loaded = await load(again(lake), T)
 
     assert loaded == made
     assert content(made)["properties"]["owner"] == "me"
@@ -62,95 +62,95 @@ async def test_a_created_table_is_answered_as_it_is_loaded(workspace: Workspace)
     assert (made.metadata_location or "").startswith(content(made)["location"] + "/metadata/00000-")
 
 
-async def test_a_table_of_the_same_name_is_in_the_way(workspace: Workspace) -> None:
-    await create(workspace, "t")
+async def test_a_table_of_the_same_name_is_in_the_way(lake: Lake) -> None:
+    await create(lake, "t")
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$") as refused:
-        await create_table(workspace, NAMESPACE, table("t"), request("again"))
+        await create_table(lake, NAMESPACE, table("t"), request("again"))
 
     assert refused.value.subject == "table"
 
 
-async def test_tables_and_views_share_one_name_space(workspace: Workspace) -> None:
-    await create_view(workspace, NAMESPACE, view("v"), request("create v"))
-    await create(workspace, "t")
+async def test_tables_and_views_share_one_name_space(lake: Lake) -> None:
+    await create_view(lake, NAMESPACE, view("v"), request("create v"))
+    await create(lake, "t")
 
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
-        await create_table(workspace, NAMESPACE, table("v"), request("table v"))
+        await create_table(lake, NAMESPACE, table("v"), request("table v"))
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
-        await commit_table(workspace, called("v"), created_by_commit(UUID), request("commit v"))
+        await commit_table(lake, called("v"), created_by_commit(UUID), request("commit v"))
     with pytest.raises(AlreadyExists, match=r"^Table with same name already exists: a\.t$"):
-        await create_view(workspace, NAMESPACE, view("t"), request("view t"))
+        await create_view(lake, NAMESPACE, view("t"), request("view t"))
     with pytest.raises(AlreadyExists, match=r"^View already exists: a\.v$"):
-        await create_view(workspace, NAMESPACE, view("v"), request("view v"))
+        await create_view(lake, NAMESPACE, view("v"), request("view v"))
 
 
-async def test_a_namespace_that_is_not_there_is_named(workspace: Workspace) -> None:
+async def test_a_namespace_that_is_not_there_is_named(lake: Lake) -> None:
     nowhere = Namespace("main", ("non-existing",))
 
     with pytest.raises(NotFound, match=r"^Namespace does not exist: non-existing$") as refused:
-        await create_table(workspace, nowhere, table("t"), request("create"))
+        await create_table(lake, nowhere, table("t"), request("create"))
 
     assert refused.value.subject == "namespace"
 
 
 @pytest.mark.parametrize("key", ["sandur.owner", "SANDUR.owner", "Sandur.x"])
-async def test_properties_of_the_catalog_cannot_be_set(workspace: Workspace, key: str) -> None:
+async def test_properties_of_the_catalog_cannot_be_set(lake: Lake, key: str) -> None:
     with pytest.raises(Invalid, match=key):
-        await create_table(workspace, NAMESPACE, table("t", properties={key: "1"}), request("create"))
-    await create(workspace, "u")
+        await create_table(lake, NAMESPACE, table("t", properties={key: "1"}), request("create"))
+    await create(lake, "u")
     with pytest.raises(Invalid, match=key):
-        await commit_table(workspace, called("u"), commit(set_property(key, "1")), request("commit"))
+        await commit_table(lake, called("u"), commit(set_property(key, "1")), request("commit"))
     with pytest.raises(Invalid, match=key):
-        await commit_table(workspace, T, created_by_commit(UUID, set_property(key, "1")), request("by commit"))
+        await commit_table(lake, T, created_by_commit(UUID, set_property(key, "1")), request("by commit"))
 
-    assert not await table_exists(workspace, T)
-
-
-async def test_a_keyed_create_is_answered_alike_by_every_server(workspace: Workspace) -> None:
-    made = await create_table(workspace, NAMESPACE, table("t"), keyed("create"))
-    await workspace.background.drain()
-
-    assert await create_table(workspace, NAMESPACE, table("t"), keyed("create")) == made
-    assert await create_table(again(workspace), NAMESPACE, table("t"), keyed("create")) == made
+    assert not await table_exists(lake, T)
 
 
-async def test_a_keyed_refusal_is_repeated_even_when_its_reason_is_gone(workspace: Workspace) -> None:
-    await create(workspace, "t")
+async def test_a_keyed_create_is_answered_alike_by_every_server(lake: Lake) -> None:
+    made = await create_table(lake, NAMESPACE, table("t"), keyed("create"))
+    await lake.background.drain()
+
+    assert await create_table(lake, NAMESPACE, table("t"), keyed("create")) == made
+    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
+
+
+async def test_a_keyed_refusal_is_repeated_even_when_its_reason_is_gone(lake: Lake) -> None:
+    await create(lake, "t")
     with pytest.raises(AlreadyExists):
-        await create_table(workspace, NAMESPACE, table("t"), keyed("create"))
-    await drop_name(workspace, T, kind="table", request=request("drop"))
+        await create_table(lake, NAMESPACE, table("t"), keyed("create"))
+    await drop_name(lake, T, kind="table", request=request("drop"))
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$"):
-        await create_table(again(workspace), NAMESPACE, table("t"), keyed("create"))
+        await create_table(again(lake), NAMESPACE, table("t"), keyed("create"))
 
-    assert not await table_exists(workspace, T)
+    assert not await table_exists(lake, T)
 
 
-async def test_a_key_that_was_used_for_another_request_is_refused(workspace: Workspace) -> None:
-    await create_table(workspace, NAMESPACE, table("t"), request("one", key="k"))
+async def test_a_key_that_was_used_for_another_request_is_refused(lake: Lake) -> None:
+    await create_table(lake, NAMESPACE, table("t"), request("one", key="k"))
 
     with pytest.raises(KeyReused, match="k was used before for another request"):
-        await create_table(workspace, NAMESPACE, table("u"), request("two", key="k"))
+        await create_table(lake, NAMESPACE, table("u"), request("two", key="k"))
 
-    assert not await table_exists(workspace, called("u"))
+    assert not await table_exists(lake, called("u"))
 
 
-async def test_a_replay_finds_the_table_after_it_was_renamed_or_dropped(workspace: Workspace) -> None:
-    made = await create_table(workspace, NAMESPACE, table("t"), keyed("create"))
-    await rename(workspace, T, called("u"), kind="table", request=request("rename"))
-    assert await create_table(again(workspace), NAMESPACE, table("t"), keyed("create")) == made
+async def test_a_replay_finds_the_table_after_it_was_renamed_or_dropped(lake: Lake) -> None:
+    made = await create_table(lake, NAMESPACE, table("t"), keyed("create"))
+    await rename(lake, T, called("u"), kind="table", request=request("rename"))
+    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
 
-    await drop_name(workspace, called("u"), kind="table", request=request("drop"))
+    await drop_name(lake, called("u"), kind="table", request=request("drop"))
 
-    assert await create_table(again(workspace), NAMESPACE, table("t"), keyed("create")) == made
-    assert not await table_exists(workspace, T)
+    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
+    assert not await table_exists(lake, T)
 
 
 async def test_a_young_claim_is_busy_and_a_stale_one_is_taken_over() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
-    first = make_workspace(store, clock)
+    first = make_lake(store, clock)
     await furnish(first)
     claim = Claim(
         state="open",
@@ -164,102 +164,102 @@ async def test_a_young_claim_is_busy_and_a_stale_one_is_taken_over() -> None:
     await first.claim("create-table", keyed("create").key_hash or "").create(claim)
 
     with pytest.raises(Busy) as busy:
-        await create_table(make_workspace(store, clock), NAMESPACE, table("t"), keyed("create"))
+        await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed("create"))
     clock.advance(first.settings.claim_timeout_ms)
-    made = await create_table(make_workspace(store, clock), NAMESPACE, table("t"), keyed("create"))
+    made = await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed("create"))
 
     assert 1 <= busy.value.retry_after_seconds <= 5
     assert made.table_uuid == UUID
 
 
-async def test_a_commit_that_asserts_create_builds_the_table_from_nothing(workspace: Workspace) -> None:
-    made = await commit_table(workspace, T, created_by_commit(UUID, set_property("p", "1")), request("create"))
-    await workspace.background.drain()
+async def test_a_commit_that_asserts_create_builds_the_table_from_nothing(lake: Lake) -> None:
+    made = await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("create"))
+    await lake.background.drain()
 
     assert made.table_uuid == UUID
     assert content(made)["metadata-log"] == []
     assert content(made)["properties"]["p"] == "1"
-    assert await load(again(workspace), T) == made
+    assert await load(again(lake), T) == made
 
 
-async def test_a_commit_that_asserts_create_and_lost_the_race_says_so(workspace: Workspace) -> None:
-    await create(workspace, "t")
+async def test_a_commit_that_asserts_create_and_lost_the_race_says_so(lake: Lake) -> None:
+    await create(lake, "t")
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists$"):
-        await commit_table(workspace, T, created_by_commit(UUID), request("create"))
+        await commit_table(lake, T, created_by_commit(UUID), request("create"))
 
 
-async def test_a_create_by_commit_sent_again_without_a_key_is_recognised(workspace: Workspace) -> None:
-    made = await commit_table(workspace, T, created_by_commit(UUID), request("create"))
-    assert await commit_table(again(workspace), T, created_by_commit(UUID), request("create")) == made
+async def test_a_create_by_commit_sent_again_without_a_key_is_recognised(lake: Lake) -> None:
+    made = await commit_table(lake, T, created_by_commit(UUID), request("create"))
+    assert await commit_table(again(lake), T, created_by_commit(UUID), request("create")) == made
 
-    await workspace.background.drain()
-    await rename(workspace, T, called("u"), kind="table", request=request("rename"))
+    await lake.background.drain()
+    await rename(lake, T, called("u"), kind="table", request=request("rename"))
 
-    assert await commit_table(again(workspace), T, created_by_commit(UUID), request("create")) == made
-    assert not await table_exists(workspace, T)
-    await judge(again(workspace))
+    assert await commit_table(again(lake), T, created_by_commit(UUID), request("create")) == made
+    assert not await table_exists(lake, T)
+    await judge(again(lake))
 
 
-async def test_the_uuid_of_another_request_is_a_conflict_and_not_a_replay(workspace: Workspace) -> None:
-    await commit_table(workspace, T, created_by_commit(UUID), request("create"))
+async def test_the_uuid_of_another_request_is_a_conflict_and_not_a_replay(lake: Lake) -> None:
+    await commit_table(lake, T, created_by_commit(UUID), request("create"))
 
     with pytest.raises(Conflict):
-        await commit_table(workspace, T, created_by_commit(UUID, set_property("p", "1")), request("another"))
+        await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("another"))
 
 
-async def test_a_commit_to_nothing_is_missing_and_never_a_conflict(workspace: Workspace) -> None:
+async def test_a_commit_to_nothing_is_missing_and_never_a_conflict(lake: Lake) -> None:
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$") as refused:
-        await commit_table(workspace, T, append(1), request("commit"))
+        await commit_table(lake, T, append(1), request("commit"))
     assert refused.value.subject == "table"
 
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$"):
-        await commit_table(workspace, T, append(1, uuid=UUID), keyed("commit"))
+        await commit_table(lake, T, append(1, uuid=UUID), keyed("commit"))
 
 
-async def test_assert_create_bears_no_other_requirement(workspace: Workspace) -> None:
+async def test_assert_create_bears_no_other_requirement(lake: Lake) -> None:
     asked = commit(set_property("p", "1"), require=({"type": "assert-create"}, same_uuid(UUID)))
 
     with pytest.raises(Invalid):
-        await commit_table(workspace, T, asked, request("create"))
+        await commit_table(lake, T, asked, request("create"))
 
-    assert not await table_exists(workspace, T)
+    assert not await table_exists(lake, T)
 
 
-async def test_a_stage_is_seen_by_nobody_and_leaves_nothing_at_the_tables_place(workspace: Workspace) -> None:
-    staged = await create_table(workspace, NAMESPACE, table("t", stage_create=True), request("stage"))
+async def test_a_stage_is_seen_by_nobody_and_leaves_nothing_at_the_tables_place(lake: Lake) -> None:
+    staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
 
     assert staged.metadata_location is None
     assert content(staged)["table-uuid"] == staged.table_uuid
-    assert not await table_exists(again(workspace), T)
-    assert not await workspace.store.list("tables/")
-    await create(workspace, "t")
+    assert not await table_exists(again(lake), T)
+    assert not await lake.store.list("tables/")
+    await create(lake, "t")
 
 
-async def test_a_staged_table_is_made_by_its_commit_and_forgotten_as_a_stage(workspace: Workspace) -> None:
-    staged = await create_table(workspace, NAMESPACE, table("t", stage_create=True), request("stage"))
+async def test_a_staged_table_is_made_by_its_commit_and_forgotten_as_a_stage(lake: Lake) -> None:
+    staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
     asked = created_by_commit(staged.table_uuid, set_location(content(staged)["location"]))
 
-    made = await commit_table(again(workspace), T, asked, request("create"))
-    await workspace.background.drain()
+    made = await commit_table(again(lake), T, asked, request("create"))
+    await lake.background.drain()
 
     assert (made.table_uuid, content(made)["location"]) == (staged.table_uuid, content(staged)["location"])
 
 
-async def test_a_stage_is_refused_as_the_create_would_be(workspace: Workspace) -> None:
-    await create(workspace, "t")
+async def test_a_stage_is_refused_as_the_create_would_be(lake: Lake) -> None:
+    await create(lake, "t")
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$"):
-        await create_table(workspace, NAMESPACE, table("t", stage_create=True), request("stage"))
+        await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
     with pytest.raises(NotFound, match=r"^Namespace does not exist: no$"):
-        await create_table(workspace, Namespace("main", ("no",)), table("t", stage_create=True), request("no"))
-    off = make_workspace(workspace.store, workspace.clock, stage_create=False)
+        await create_table(lake, Namespace("main", ("no",)), table("t", stage_create=True), request("no"))
+    off = make_lake(lake.store, lake.clock, stage_create=False)
     with pytest.raises(Unsupported):
         await create_table(off, NAMESPACE, table("u", stage_create=True), request("off"))
 
 
-async def test_a_keyed_stage_is_answered_alike_and_made_once(workspace: Workspace) -> None:
-    staged = await create_table(workspace, NAMESPACE, table("t", stage_create=True), keyed("stage"))
+async def test_a_keyed_stage_is_answered_alike_and_made_once(lake: Lake) -> None:
+    staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), keyed("stage"))
 
-    assert await create_table(again(workspace), NAMESPACE, table("t", stage_create=True), keyed("stage")) == staged
-    assert len(await workspace.store.list(workspace.layout.stages_folder())) == 1
+    assert await create_table(again(lake), NAMESPACE, table("t", stage_create=True), keyed("stage")) == staged
+    assert len(await lake.store.list(lake.layout.stages_folder())) == 1

@@ -10,211 +10,209 @@ from sandur.errors import Conflict, Exhausted, Invalid, NotFound, OutcomeUnknown
 from sandur.operations.delta.commit import commit_by_id, update_table
 from sandur.operations.delta.publishing import shown_commits
 from sandur.operations.delta.tables import drop_table, load_delta_table, rename_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.asking import called, furnish, request
 from tests.operations.delta_asking import D, add, adds, commit_file, create_managed, names_in, publish, write_staged
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    made = make_workspace()
+async def lake() -> Lake:
+    made = make_lake()
     await furnish(made)
     return made
 
 
-async def versions(workspace: Workspace) -> list[int]:
-    return [row.version for row in shown_commits(workspace, await load_delta_table(workspace, D))]
+async def versions(lake: Lake) -> list[int]:
+    return [row.version for row in shown_commits(lake, await load_delta_table(lake, D))]
 
 
-async def test_commits_are_shown_newest_first_up_to_the_latest_version(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_commits_are_shown_newest_first_up_to_the_latest_version(lake: Lake) -> None:
+    table = await create_managed(lake)
 
     for version in (1, 2, 3):
-        after = await add(workspace, table, version)
+        after = await add(lake, table, version)
         assert after.last_version == version
 
-    assert await versions(workspace) == [3, 2, 1]
+    assert await versions(lake) == [3, 2, 1]
 
 
-async def test_the_next_version_and_no_other_is_accepted(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_the_next_version_and_no_other_is_accepted(lake: Lake) -> None:
+    table = await create_managed(lake)
 
     with pytest.raises(Invalid, match="latest version is 0"):
-        await add(workspace, table, 2)
-    await add(workspace, table, 1)
+        await add(lake, table, 2)
+    await add(lake, table, 1)
     with pytest.raises(Invalid, match="latest version is 1"):
-        await add(workspace, table, 3)
-    assert await versions(workspace) == [1]
+        await add(lake, table, 3)
+    assert await versions(lake) == [1]
 
 
-async def test_the_same_file_again_is_a_success_and_changes_nothing(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await add(workspace, table, 2)
+async def test_the_same_file_again_is_a_success_and_changes_nothing(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await add(lake, table, 2)
 
     replay = Change(asserted_uuid=table.uuid, commit=commit_file(1), comment=Comment("not applied"))
-    after = await update_table(workspace, D, replay, request("replay"))
+    after = await update_table(lake, D, replay, request("replay"))
 
     assert (after.last_version, after.comment) == (2, None)
 
 
-async def test_another_file_for_a_version_that_is_taken_is_a_conflict(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1, "a.json")
+async def test_another_file_for_a_version_that_is_taken_is_a_conflict(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1, "a.json")
 
     with pytest.raises(VersionTaken):
-        await add(workspace, table, 1, "b.json")
+        await add(lake, table, 1, "b.json")
 
 
-async def test_what_is_reported_and_there_is_forgotten_but_for_the_newest(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_what_is_reported_and_there_is_forgotten_but_for_the_newest(lake: Lake) -> None:
+    table = await create_managed(lake)
     for version in (1, 2):
-        await add(workspace, table, version)
-        await publish(workspace, table, version)
+        await add(lake, table, version)
+        await publish(lake, table, version)
 
-    await add(workspace, table, 3, published=2)
-    assert await versions(workspace) == [3]
-    await add(workspace, table, 4)
+    await add(lake, table, 3, published=2)
+    assert await versions(lake) == [3]
+    await add(lake, table, 4)
 
-    record = await load_delta_table(make_workspace(workspace.store), D)
+    record = await load_delta_table(make_lake(lake.store), D)
     assert [row.version for row in record.commits] == [3, 4]
     assert record.published == 2
 
 
-async def test_what_is_reported_and_not_there_is_kept(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_what_is_reported_and_not_there_is_kept(lake: Lake) -> None:
+    table = await create_managed(lake)
     for version in (1, 2, 3):
-        await add(workspace, table, version)
-    await publish(workspace, table, 1)
-    await publish(workspace, table, 3)
+        await add(lake, table, version)
+    await publish(lake, table, 1)
+    await publish(lake, table, 3)
 
-    await add(workspace, table, 4, published=3)
-    await add(workspace, table, 5, published=3)
+    await add(lake, table, 4, published=3)
+    await add(lake, table, 5, published=3)
 
-    assert await versions(workspace) == [5, 4, 3, 2]
+    assert await versions(lake) == [5, 4, 3, 2]
 
 
-async def test_a_report_alone_marks_the_newest_version_and_keeps_it(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await publish(workspace, table, 1)
+async def test_a_report_alone_marks_the_newest_version_and_keeps_it(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await publish(lake, table, 1)
 
-    after = await update_table(workspace, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
+    after = await update_table(lake, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
 
-    assert await versions(workspace) == []
+    assert await versions(lake) == []
     assert [row.version for row in after.commits] == [1]
-    assert (await add(workspace, table, 1)).last_version == 1  # A replay is still known.
-    assert (await add(workspace, table, 2)).last_version == 2
+    assert (await add(lake, table, 1)).last_version == 1  # A replay is still known.
+    assert (await add(lake, table, 2)).last_version == 2
 
 
-async def test_a_report_alone_that_is_not_true_changes_nothing(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
+async def test_a_report_alone_that_is_not_true_changes_nothing(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
 
-    await update_table(workspace, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
+    await update_table(lake, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
 
-    assert await versions(workspace) == [1]
+    assert await versions(lake) == [1]
 
 
-async def test_a_report_beyond_the_latest_version_or_before_the_first_commit_is_refused(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_report_beyond_the_latest_version_or_before_the_first_commit_is_refused(lake: Lake) -> None:
+    table = await create_managed(lake)
 
     with pytest.raises(Invalid, match="no commits yet"):
-        await update_table(workspace, D, Change(asserted_uuid=table.uuid, published=0), request("report"))
-    assert (await add(workspace, table, 1, published=0)).last_version == 1
+        await update_table(lake, D, Change(asserted_uuid=table.uuid, published=0), request("report"))
+    assert (await add(lake, table, 1, published=0)).last_version == 1
     with pytest.raises(Invalid, match="latest version is 1"):
-        await add(workspace, table, 2, published=2)
+        await add(lake, table, 2, published=2)
 
 
-async def test_only_so_many_commits_may_wait_to_be_published(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_only_so_many_commits_may_wait_to_be_published(lake: Lake) -> None:
+    table = await create_managed(lake)
     for version in range(1, 11):
-        await add(workspace, table, version)
+        await add(lake, table, version)
 
     with pytest.raises(Exhausted):
-        await add(workspace, table, 11)
+        await add(lake, table, 11)
     with pytest.raises(Exhausted):
-        await add(workspace, table, 11, published=1)  # Reported, and not there.
-    await publish(workspace, table, 1)
-    assert (await add(workspace, table, 11, published=1)).last_version == 11
-    assert await versions(workspace) == list(range(11, 1, -1))
+        await add(lake, table, 11, published=1)  # Reported, and not there.
+    await publish(lake, table, 1)
+    assert (await add(lake, table, 11, published=1)).last_version == 11
+    assert await versions(lake) == list(range(11, 1, -1))
 
 
 async def test_how_many_may_wait_is_a_setting() -> None:
-    workspace = make_workspace(delta_unpublished_max=2)
-    await furnish(workspace)
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await add(workspace, table, 2)
+    lake = make_lake(delta_unpublished_max=2)
+    await furnish(lake)
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await add(lake, table, 2)
 
     with pytest.raises(Exhausted):
-        await add(workspace, table, 3)
+        await add(lake, table, 3)
 
 
-async def test_a_forgotten_commit_is_known_again_by_its_bytes(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_forgotten_commit_is_known_again_by_its_bytes(lake: Lake) -> None:
+    table = await create_managed(lake)
     for version in (1, 2, 3):
-        await add(workspace, table, version)
-        await publish(workspace, table, version, b"version %d" % version)
-    await update_table(workspace, D, Change(asserted_uuid=table.uuid, published=3), request("report"))
-    await write_staged(workspace, table, "same.json", b"version 1")
-    await write_staged(workspace, table, "other.json", b"another 1")
+        await add(lake, table, version)
+        await publish(lake, table, version, b"version %d" % version)
+    await update_table(lake, D, Change(asserted_uuid=table.uuid, published=3), request("report"))
+    await write_staged(lake, table, "same.json", b"version 1")
+    await write_staged(lake, table, "other.json", b"another 1")
 
-    assert (await add(workspace, table, 1, "same.json")).last_version == 3
+    assert (await add(lake, table, 1, "same.json")).last_version == 3
     with pytest.raises(VersionTaken):
-        await add(workspace, table, 1, "other.json")
+        await add(lake, table, 1, "other.json")
     with pytest.raises(OutcomeUnknown):
-        await add(workspace, table, 1, "missing.json")
+        await add(lake, table, 1, "missing.json")
 
 
-async def test_the_asserted_uuid_is_the_tables(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    other = await create_managed(workspace, called("e"))
+async def test_the_asserted_uuid_is_the_tables(lake: Lake) -> None:
+    table = await create_managed(lake)
+    other = await create_managed(lake, called("e"))
 
     with pytest.raises(Conflict, match="assert-table-uuid"):
-        await update_table(workspace, D, adds(other, 1), request("c"))
+        await update_table(lake, D, adds(other, 1), request("c"))
     with pytest.raises(Conflict, match="assert-table-uuid"):
-        await update_table(workspace, D, adds(replace(table, uuid="no such"), 1), request("c"))
+        await update_table(lake, D, adds(replace(table, uuid="no such"), 1), request("c"))
 
 
-async def test_a_data_commit_leaves_the_etag_alone_and_a_change_of_metadata_moves_it(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_data_commit_leaves_the_etag_alone_and_a_change_of_metadata_moves_it(lake: Lake) -> None:
+    table = await create_managed(lake)
 
-    data = await add(workspace, table, 1)
+    data = await add(lake, table, 1)
     tracking = Change(
         asserted_uuid=table.uuid,
         commit=commit_file(2),
         domains=Domains(row_tracking=RowTracking(7)),
     )
     with pytest.raises(Invalid, match="rowTracking"):
-        await update_table(workspace, D, tracking, request("c"))
-    changed = await update_table(
-        workspace, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment")
-    )
+        await update_table(lake, D, tracking, request("c"))
+    changed = await update_table(lake, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
 
     assert (data.etag, data.changed_ms) == (table.etag, table.changed_ms)
     assert changed.etag != data.etag
     assert changed.comment == "c"
 
 
-async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await update_table(workspace, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
+async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await update_table(lake, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
     stale = adds(table, 2)._replace(asserted_etag=table.etag)
 
     with pytest.raises(Conflict, match="assert-etag"):
-        await update_table(workspace, D, stale, request("c"))
+        await update_table(lake, D, stale, request("c"))
     replay = adds(table, 1)._replace(asserted_etag=table.etag)
-    assert (await update_table(workspace, D, replay, request("c"))).last_version == 1
+    assert (await update_table(lake, D, replay, request("c"))).last_version == 1
 
 
-async def test_a_commit_and_its_metadata_are_one(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_commit_and_its_metadata_are_one(lake: Lake) -> None:
+    table = await create_managed(lake)
     fields: list[dict[str, object]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b")
     ]
@@ -226,7 +224,7 @@ async def test_a_commit_and_its_metadata_are_one(workspace: Workspace) -> None:
         set_properties={"k": "v"},
     )
 
-    after = await update_table(workspace, D, change, request("c"))
+    after = await update_table(lake, D, change, request("c"))
 
     assert names_in(after.columns) == ["a", "b"]
     assert after.properties["k"] == "v"
@@ -234,44 +232,42 @@ async def test_a_commit_and_its_metadata_are_one(workspace: Workspace) -> None:
     assert after.last_version == 1
 
 
-async def test_a_managed_table_cannot_lose_what_makes_it_one(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_managed_table_cannot_lose_what_makes_it_one(lake: Lake) -> None:
+    table = await create_managed(lake)
     loses = Change(asserted_uuid=table.uuid, removed_properties=("io.unitycatalog.tableId",))
 
     with pytest.raises(Invalid, match="tableId"):
-        await update_table(workspace, D, loses, request("c"))
+        await update_table(lake, D, loses, request("c"))
 
 
-async def test_a_commit_goes_to_the_table_and_not_to_its_name(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await rename_table(make_workspace(workspace.store), D, "e", request=request("rename"))
+async def test_a_commit_goes_to_the_table_and_not_to_its_name(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await rename_table(make_lake(lake.store), D, "e", request=request("rename"))
 
-    assert (await commit_by_id(workspace, adds(table, 2), request("c"))).last_version == 2
-    assert (await add(workspace, table, 3, identifier=called("e"))).last_version == 3
+    assert (await commit_by_id(lake, adds(table, 2), request("c"))).last_version == 2
+    assert (await add(lake, table, 3, identifier=called("e"))).last_version == 3
 
 
-async def test_no_commit_comes_to_a_table_that_was_dropped(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
-    await add(workspace, table, 1)
-    await drop_table(make_workspace(workspace.store), D, request=request("drop"))
+async def test_no_commit_comes_to_a_table_that_was_dropped(lake: Lake) -> None:
+    table = await create_managed(lake)
+    await add(lake, table, 1)
+    await drop_table(make_lake(lake.store), D, request=request("drop"))
 
     with pytest.raises(NotFound):
-        await add(workspace, table, 2)
+        await add(lake, table, 2)
     with pytest.raises(NotFound):
-        await commit_by_id(workspace, adds(table, 2), request("c"))
+        await commit_by_id(lake, adds(table, 2), request("c"))
 
 
-async def test_receipts_of_commits_form_a_chain(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_receipts_of_commits_form_a_chain(lake: Lake) -> None:
+    table = await create_managed(lake)
     for version in (1, 2):
-        await add(workspace, table, version)
-    await workspace.background.drain()
+        await add(lake, table, version)
+    await lake.background.drain()
 
-    listed = await workspace.store.list(workspace.layout.events_folder())
-    receipts = [
-        msgspec.json.decode(stored.data) for entry in listed if (stored := await workspace.store.get(entry.key))
-    ]
+    listed = await lake.store.list(lake.layout.events_folder())
+    receipts = [msgspec.json.decode(stored.data) for entry in listed if (stored := await lake.store.get(entry.key))]
     by_version = {receipt["version"]: receipt for receipt in receipts}
 
     assert sorted(by_version) == [0, 1, 2]
@@ -287,7 +283,7 @@ class TestRounds:
     async def test_a_commit_is_one_round_warm_and_two_cold(self) -> None:
         clock = FixedClock()
         spy = SpyStore(MemoryStore(clock=clock))
-        warm = make_workspace(spy, clock)
+        warm = make_lake(spy, clock)
         await furnish(warm)
         table = await create_managed(warm)
         await add(warm, table, 1)
@@ -303,13 +299,13 @@ class TestRounds:
         assert spy.rounds == 1
         await warm.background.drain()
         spy.reset()
-        await add(make_workspace(spy, clock), table, 4)
+        await add(make_lake(spy, clock), table, 4)
         assert spy.rounds == 2
 
     async def test_a_load_is_one_round_warm_and_two_cold(self) -> None:
         clock = FixedClock()
         spy = SpyStore(MemoryStore(clock=clock))
-        warm = make_workspace(spy, clock)
+        warm = make_lake(spy, clock)
         await furnish(warm)
         await create_managed(warm)
         await warm.background.drain()
@@ -319,5 +315,5 @@ class TestRounds:
         await load_delta_table(warm, D)
         assert spy.rounds == 1
         spy.reset()
-        await load_delta_table(make_workspace(spy, clock), D)
+        await load_delta_table(make_lake(spy, clock), D)
         assert spy.rounds == 2

@@ -16,138 +16,136 @@ from sandur.operations.delta.tables import (
     rename_table,
 )
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import load_table
 from sandur.operations.names import look
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import called, create, furnish, request
 from tests.operations.delta_asking import D, create_managed, names_in, wanted
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    made = make_workspace()
+async def lake() -> Lake:
+    made = make_lake()
     await furnish(made)
     return made
 
 
-async def test_a_staged_place_is_no_table(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D, principal="ann")
+async def test_a_staged_place_is_no_table(lake: Lake) -> None:
+    stage = await stage_table(lake, D, principal="ann")
 
-    assert await look(workspace, D) is None
+    assert await look(lake, D) is None
     assert stage.location.endswith(f"/__unitystorage/tables/{stage.uuid}")
-    assert (await stage_of(workspace, stage.uuid)).created_by == "ann"
-    assert (await stage_at(workspace, f"{stage.location}/")).uuid == stage.uuid
+    assert (await stage_of(lake, stage.uuid)).created_by == "ann"
+    assert (await stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
 
 
-async def test_a_place_becomes_the_table_of_its_id(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
+async def test_a_place_becomes_the_table_of_its_id(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
 
-    table = await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+    table = await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
 
-    found = await load_delta_table(workspace, D)
+    found = await load_delta_table(lake, D)
     assert table.uuid == stage.uuid == found.uuid
     assert (found.location, found.last_version, found.commits) == (stage.location, 0, ())
     assert names_in(found.columns) == ["id"]
-    assert (await load_by_id(workspace, stage.uuid)).uuid == stage.uuid
+    assert (await load_by_id(lake, stage.uuid)).uuid == stage.uuid
 
 
-async def test_the_same_finalization_again_is_answered_alike(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
+async def test_the_same_finalization_again_is_answered_alike(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
     asked = wanted(stage.location, stage.uuid)
-    first = await create_from_staging(workspace, asked, request=request("r"))
+    first = await create_from_staging(lake, asked, request=request("r"))
 
-    again = await create_from_staging(make_workspace(workspace.store), asked, request=request("r"))
+    again = await create_from_staging(make_lake(lake.store), asked, request=request("r"))
 
     assert again.uuid == first.uuid
     assert again.etag == first.etag
 
 
-async def test_a_place_that_became_a_table_becomes_no_other(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
-    await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
-    await workspace.background.drain()
+async def test_a_place_that_became_a_table_becomes_no_other(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
+    await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
+    await lake.background.drain()
 
     with pytest.raises(Invalid, match="was made a table before"):
-        await create_from_staging(
-            workspace, wanted(stage.location, stage.uuid, called("e")), request=request("another")
-        )
-    assert await look(workspace, called("e")) is None
+        await create_from_staging(lake, wanted(stage.location, stage.uuid, called("e")), request=request("another"))
+    assert await look(lake, called("e")) is None
 
 
-async def test_another_request_waits_while_a_place_is_being_made_a_table(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
-    await workspace.delta_table(stage.uuid).create(
+async def test_another_request_waits_while_a_place_is_being_made_a_table(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
+    await lake.delta_table(stage.uuid).create(
         DeltaTable(uuid=stage.uuid, table_uuid=stage.uuid, state="unbound", made_for=D, made_by="somebody")
     )
 
     with pytest.raises(Busy):
-        await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
+        await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
 
 
-async def test_nothing_is_created_where_nothing_was_staged(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
+async def test_nothing_is_created_where_nothing_was_staged(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
 
     with pytest.raises(NotFound, match="Staging table"):
-        await create_from_staging(workspace, wanted("memory://store/x/y", stage.uuid), request=request("r"))
+        await create_from_staging(lake, wanted("memory://store/x/y", stage.uuid), request=request("r"))
     with pytest.raises(NotFound, match="Staging table"):
-        await create_from_staging(workspace, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
+        await create_from_staging(lake, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
 
 
-async def test_a_place_is_its_makers_until_it_is_a_table(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D, principal="ann")
+async def test_a_place_is_its_makers_until_it_is_a_table(lake: Lake) -> None:
+    stage = await stage_table(lake, D, principal="ann")
     by_ann = Request(hash="a", source=Source(kind="rest", principal="ann"))
 
     with pytest.raises(Forbidden):
-        await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=request("r"))
-    assert (await create_from_staging(workspace, wanted(stage.location, stage.uuid), request=by_ann)).owner == "ann"
+        await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
+    assert (await create_from_staging(lake, wanted(stage.location, stage.uuid), request=by_ann)).owner == "ann"
 
 
-async def test_the_properties_name_the_table_they_belong_to(workspace: Workspace) -> None:
-    stage = await stage_table(workspace, D)
+async def test_the_properties_name_the_table_they_belong_to(lake: Lake) -> None:
+    stage = await stage_table(lake, D)
 
     with pytest.raises(Invalid, match=r"io\.unitycatalog\.tableId"):
-        await create_from_staging(workspace, wanted(stage.location, "another"), request=request("r"))
+        await create_from_staging(lake, wanted(stage.location, "another"), request=request("r"))
 
 
-async def test_names_are_unique_across_formats(workspace: Workspace) -> None:
-    await create(workspace, "t")
-    stage = await stage_table(workspace, D)
+async def test_names_are_unique_across_formats(lake: Lake) -> None:
+    await create(lake, "t")
+    stage = await stage_table(lake, D)
     with pytest.raises(AlreadyExists):
-        await stage_table(workspace, called("t"))
+        await stage_table(lake, called("t"))
     with pytest.raises(AlreadyExists):
-        await create_from_staging(workspace, wanted(stage.location, stage.uuid, called("t")), request=request("r"))
+        await create_from_staging(lake, wanted(stage.location, stage.uuid, called("t")), request=request("r"))
 
-    await create_managed(workspace)
+    await create_managed(lake)
     with pytest.raises(AlreadyExists):
-        await create(workspace, "d")
+        await create(lake, "d")
 
 
-async def test_an_iceberg_client_sees_no_delta_table(workspace: Workspace) -> None:
-    await create_managed(workspace)
+async def test_an_iceberg_client_sees_no_delta_table(lake: Lake) -> None:
+    await create_managed(lake)
 
     with pytest.raises(NotFound):
-        await load_table(workspace, D)
+        await load_table(lake, D)
     with pytest.raises(NotFound):
-        await drop_name(workspace, D, kind="table", request=request("drop"))
+        await drop_name(lake, D, kind="table", request=request("drop"))
     with pytest.raises(NotFound):
-        await rename(workspace, D, called("e"), kind="table", request=request("rename"))
-    assert (await load_delta_table(workspace, D)).state in {"live", "unbound"}
+        await rename(lake, D, called("e"), kind="table", request=request("rename"))
+    assert (await load_delta_table(lake, D)).state in {"live", "unbound"}
 
 
-async def test_an_iceberg_table_is_of_the_wrong_format(workspace: Workspace) -> None:
-    await create(workspace, "t")
+async def test_an_iceberg_table_is_of_the_wrong_format(lake: Lake) -> None:
+    await create(lake, "t")
 
     with pytest.raises(WrongFormat):
-        await load_delta_table(workspace, called("t"))
+        await load_delta_table(lake, called("t"))
 
 
-async def test_an_external_table_lies_where_it_may(workspace: Workspace) -> None:
+async def test_an_external_table_lies_where_it_may(lake: Lake) -> None:
     table = await create_external(
-        workspace,
+        lake,
         NewTable(identifier=D, table_type="EXTERNAL", location=f"{ELSEWHERE}/"),
         request=request("r"),
     )
@@ -156,57 +154,57 @@ async def test_an_external_table_lies_where_it_may(workspace: Workspace) -> None
     for location in ("", "memory://elsewhere/t", f"{ELSEWHERE}/../x", f"{ELSEWHERE}/__unitystorage/x"):
         with pytest.raises(Invalid):
             await create_external(
-                workspace,
+                lake,
                 NewTable(identifier=called("e"), table_type="EXTERNAL", location=location),
                 request=request("r"),
             )
     with pytest.raises(AlreadyExists):
         await create_external(
-            workspace, NewTable(identifier=D, table_type="EXTERNAL", location=ELSEWHERE), request=request("r")
+            lake, NewTable(identifier=D, table_type="EXTERNAL", location=ELSEWHERE), request=request("r")
         )
 
 
-async def test_an_external_root_widens_where_tables_may_lie(workspace: Workspace) -> None:
+async def test_an_external_root_widens_where_tables_may_lie(lake: Lake) -> None:
     asked = NewTable(identifier=D, table_type="EXTERNAL", location="file:/lake/t")
 
-    table = await create_external(workspace, asked, request=request("r"), external_roots=("file:///lake",))
+    table = await create_external(lake, asked, request=request("r"), external_roots=("file:///lake",))
 
     assert table.location == "file:///lake/t"
 
 
-async def test_a_dropped_table_is_gone_and_its_name_is_free(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_dropped_table_is_gone_and_its_name_is_free(lake: Lake) -> None:
+    table = await create_managed(lake)
 
-    await drop_table(workspace, D, request=request("drop"))
+    await drop_table(lake, D, request=request("drop"))
 
     with pytest.raises(NotFound):
-        await load_delta_table(workspace, D)
+        await load_delta_table(lake, D)
     with pytest.raises(NotFound):
-        await load_by_id(workspace, table.uuid)
+        await load_by_id(lake, table.uuid)
     with pytest.raises(NotFound):
-        await drop_table(workspace, D, request=request("drop"))
-    assert (await create_managed(workspace)).uuid != table.uuid
+        await drop_table(lake, D, request=request("drop"))
+    assert (await create_managed(lake)).uuid != table.uuid
 
 
 async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_external_one_does_not(
-    workspace: Workspace,
+    lake: Lake,
 ) -> None:
-    table = await create_managed(workspace)
+    table = await create_managed(lake)
     asked = NewTable(identifier=called("e"), table_type="EXTERNAL", location=ELSEWHERE)
-    await create_external(workspace, asked, request=request("r"))
+    await create_external(lake, asked, request=request("r"))
 
-    await drop_table(workspace, D, request=request("drop"))
-    await drop_table(workspace, called("e"), request=request("drop"))
+    await drop_table(lake, D, request=request("drop"))
+    await drop_table(lake, called("e"), request=request("drop"))
 
-    orders = await workspace.store.list(workspace.layout.purge_orders_folder())
-    assert [workspace.layout.read_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
+    orders = await lake.store.list(lake.layout.purge_orders_folder())
+    assert [lake.layout.read_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
 
 
-async def test_a_renamed_table_is_found_under_its_new_name_alone(workspace: Workspace) -> None:
-    table = await create_managed(workspace)
+async def test_a_renamed_table_is_found_under_its_new_name_alone(lake: Lake) -> None:
+    table = await create_managed(lake)
 
-    await rename_table(workspace, D, "e", request=request("rename"))
+    await rename_table(lake, D, "e", request=request("rename"))
 
-    assert (await load_delta_table(workspace, called("e"))).uuid == table.uuid
+    assert (await load_delta_table(lake, called("e"))).uuid == table.uuid
     with pytest.raises(NotFound):
-        await load_delta_table(workspace, D)
+        await load_delta_table(lake, D)

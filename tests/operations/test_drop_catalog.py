@@ -10,27 +10,27 @@ from sandur.errors import AlreadyExists, Busy, Invalid, NotEmpty, NotFound, Sand
 from sandur.operations.catalogs import create_catalog, list_catalogs, load_catalog, update_catalog
 from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.lake import Lake
 from sandur.operations.namespaces import create_namespace, namespace_exists
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import keyed, request
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 NAMESPACE = Namespace("c", ("s",))
 
 
-async def make(server: Workspace, label: str = "make", *, asked: Request | None = None) -> str:
+async def make(server: Lake, label: str = "make", *, asked: Request | None = None) -> str:
     made = await create_catalog(server, "c", root=None, properties={}, request=asked or request(label))
     return made.id
 
 
-async def drop(server: Workspace, label: str = "drop", *, force: bool = False) -> None:
+async def drop(server: Lake, label: str = "drop", *, force: bool = False) -> None:
     await drop_catalog(server, "c", force=force, request=request(label))
 
 
 async def test_a_dropped_catalog_is_gone_and_can_be_made_again() -> None:
-    server = make_workspace()
+    server = make_lake()
     first = await make(server)
 
     await drop(server)
@@ -44,7 +44,7 @@ async def test_a_dropped_catalog_is_gone_and_can_be_made_again() -> None:
 
 
 async def test_a_namespace_of_a_catalog_that_was_made_again_does_not_come_back() -> None:
-    server = make_workspace()
+    server = make_lake()
     await make(server)
     await create_namespace(server, NAMESPACE, {}, request("namespace"))
 
@@ -57,7 +57,7 @@ async def test_a_namespace_of_a_catalog_that_was_made_again_does_not_come_back()
 
 
 async def test_the_default_catalog_stays() -> None:
-    server = make_workspace()
+    server = make_lake()
     await load_catalog(server, "main")
 
     with pytest.raises(Invalid):
@@ -65,7 +65,7 @@ async def test_the_default_catalog_stays() -> None:
 
 
 async def test_a_drop_under_a_key_takes_the_catalog_it_was_meant_for_and_no_other() -> None:
-    server = make_workspace()
+    server = make_lake()
     await make(server)
     asked = keyed("drop")
     await drop_catalog(server, "c", force=False, request=asked)
@@ -81,16 +81,16 @@ async def test_a_creation_that_somebody_else_changed_and_dropped_is_known_to_its
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     asked = keyed("make")
-    first = await make(make_workspace(store, clock), asked=asked)
-    other = make_workspace(store, clock)
+    first = await make(make_lake(store, clock), asked=asked)
+    other = make_lake(store, clock)
     await update_catalog(other, "c", comment="x", properties=None, request=request("update"))
     await drop(other)
 
-    again = await make(make_workspace(store, clock), asked=asked)
+    again = await make(make_lake(store, clock), asked=asked)
 
     assert again == first
     with pytest.raises(NotFound):
-        await load_catalog(make_workspace(store, clock), "c")
+        await load_catalog(make_lake(store, clock), "c")
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["if empty", "by force"])
@@ -100,14 +100,14 @@ async def test_a_namespace_made_while_its_catalog_is_dropped_keeps_it_or_does_no
 ) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
-    one, other = make_workspace(store, clock), make_workspace(store, clock)
+    one, other = make_lake(store, clock), make_lake(store, clock)
     await make(one)
     await one.background.drain()
 
     made, dropped = await asyncio.gather(_made(one), _dropped(other, force=force))
     await asyncio.gather(one.background.drain(), other.background.drain())
 
-    fresh = make_workspace(store, clock)
+    fresh = make_lake(store, clock)
     is_there = await _is_there(fresh)
     assert isinstance(made, NotFound | Busy | type(None)), made
     assert isinstance(dropped, NotEmpty | Busy | type(None)), dropped
@@ -124,7 +124,7 @@ async def test_a_namespace_made_while_its_catalog_is_dropped_keeps_it_or_does_no
 async def test_of_several_who_make_one_catalog_one_does(seed: int) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
-    servers = [make_workspace(store, clock) for _ in range(4)]
+    servers = [make_lake(store, clock) for _ in range(4)]
 
     answers = await asyncio.gather(
         *(make(server, f"make {number}") for number, server in enumerate(servers)), return_exceptions=True
@@ -134,7 +134,7 @@ async def test_of_several_who_make_one_catalog_one_does(seed: int) -> None:
     assert all(isinstance(answer, str | AlreadyExists) for answer in answers)
 
 
-async def _made(server: Workspace) -> SandurError | None:
+async def _made(server: Lake) -> SandurError | None:
     try:
         await NamespaceCreation(server, NAMESPACE, {}, request("namespace")).run()
     except SandurError as error:
@@ -142,7 +142,7 @@ async def _made(server: Workspace) -> SandurError | None:
     return None
 
 
-async def _dropped(server: Workspace, *, force: bool) -> SandurError | None:
+async def _dropped(server: Lake, *, force: bool) -> SandurError | None:
     try:
         await drop(server, force=force)
     except SandurError as error:
@@ -150,7 +150,7 @@ async def _dropped(server: Workspace, *, force: bool) -> SandurError | None:
     return None
 
 
-async def _is_there(server: Workspace) -> bool:
+async def _is_there(server: Lake) -> bool:
     try:
         await load_catalog(server, "c")
     except NotFound:

@@ -16,9 +16,9 @@ from sandur.catalog.sources import Request
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.commit_table import commit_table
 from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (
@@ -35,7 +35,7 @@ from tests.operations.asking import (
 from tests.operations.collecting import collect_what_can_be
 from tests.operations.janitoring import LONG_MS, Shore, Trouble
 from tests.operations.judging import all_shown, judge
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 from tests.statemachine.stalling_store import StallingStore
 
 NAMES: Final = ("t", "u")
@@ -57,24 +57,24 @@ class Race:
     transacted: set[str] = field(default_factory=set)
     is_over: bool = False
 
-    async def commit(self, server: Workspace, label: str) -> None:
+    async def commit(self, server: Lake, label: str) -> None:
         name = self.chance.choice(NAMES)
         after = await commit_table(server, called(name), commit(set_property(label, "1")), self._sent(label))
         self.committed.setdefault(after.table_uuid, set()).add(label)
 
-    async def shorten(self, server: Workspace, label: str) -> None:
+    async def shorten(self, server: Lake, label: str) -> None:
         """Files fall off the log, and the table wants them deleted: they may go the moment they do."""
         wish = set_property("write.metadata.delete-after-commit.enabled", self.chance.choice(["true", "false"]))
         short = set_property("write.metadata.previous-versions-max", "1")
         await commit_table(server, called(self.chance.choice(NAMES)), commit(short, wish), self._sent(label))
 
-    async def transact(self, server: Workspace, label: str) -> None:
+    async def transact(self, server: Lake, label: str) -> None:
         changes = [(called(name), commit(set_property(label, "1"))) for name in NAMES]
         made = (called(f"new {label}"), created_by_commit(self.shore.clock.new_uuid()))
         await commit_transaction(server, "main", [*changes, made], self._sent(label))
         self.transacted.add(label)
 
-    async def rename(self, server: Workspace, label: str) -> None:
+    async def rename(self, server: Lake, label: str) -> None:
         there, back = called(self.chance.choice(NAMES)), called("away")
         for one, other in ((there, back), (back, there)):
             await rename(server, one, other, kind="table", request=self._sent(f"{label} {one}"))
@@ -84,7 +84,7 @@ class Race:
         return keyed(label) if self.chance.random() < 0.5 else request(label)
 
 
-Work = Callable[[Race, Workspace, str], Awaitable[None]]
+Work = Callable[[Race, Lake, str], Awaitable[None]]
 WORKS: Final[tuple[Work, ...]] = (Race.commit, Race.commit, Race.commit, Race.shorten, Race.transact, Race.rename)
 
 
@@ -103,7 +103,7 @@ async def _client(race: Race, number: int) -> None:
     await server.background.drain()
 
 
-def _mortal(race: Race) -> Workspace:
+def _mortal(race: Race) -> Lake:
     """A server that stalls at any call and dies sooner or later."""
     slow = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
     dies_at = race.chance.randint(5, 120)
@@ -114,7 +114,7 @@ async def _collector(race: Race, number: int) -> None:
     ahead = FixedClock(race.shore.clock.now_ms() + LONG_MS, seed=race.seed + number)
     while not race.is_over:
         store = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
-        server = make_workspace(store, ahead)
+        server = make_lake(store, ahead)
         await collect_what_can_be(server)
         if race.chance.random() < 0.3:
             await run_janitors(server, {}, tell=Trouble())

@@ -12,21 +12,21 @@ from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.grounds import standing_location
+from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from sandur.storage.local import LocalStore
 from tests.operations.asking import NAMESPACE, append, called, content, create, furnish, load, request, table
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> tuple[Workspace, Workspace]:
+async def two(tmp_path: Path) -> tuple[Lake, Lake]:
     """Two servers on one folder, with two tables in it."""
-    one, other = (make_workspace(LocalStore(tmp_path, fsync="never")) for _ in range(2))
+    one, other = (make_lake(LocalStore(tmp_path, fsync="never")) for _ in range(2))
     await furnish(one)
     for name in ("t", "u"):
         await create(one, name)
@@ -34,17 +34,17 @@ async def two(tmp_path: Path) -> tuple[Workspace, Workspace]:
     return one, other
 
 
-async def commit_by(other: Workspace) -> None:
+async def commit_by(other: Lake) -> None:
     await commit_table(other, T, append(1), request("commit"))
 
 
-async def transaction_by(other: Workspace) -> None:
+async def transaction_by(other: Lake) -> None:
     await commit_transaction(other, "main", [(T, append(1)), (U, append(1))], request("both"))
 
 
 @pytest.mark.parametrize("change", [commit_by, transaction_by])
 async def test_what_another_server_committed_is_loaded(
-    two: tuple[Workspace, Workspace], change: Callable[[Workspace], Awaitable[None]]
+    two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
     one, other = two
     await load(one, T)
@@ -58,15 +58,15 @@ async def test_what_another_server_committed_is_loaded(
     assert content(await load(one, T))["current-snapshot-id"] == 1
 
 
-async def dropped_by(other: Workspace) -> None:
+async def dropped_by(other: Lake) -> None:
     await drop_name(other, T, kind="table", purge=False, request=request("drop"))
 
 
-async def renamed_by(other: Workspace) -> None:
+async def renamed_by(other: Lake) -> None:
     await rename(other, T, called("away"), kind="table", request=request("rename"))
 
 
-async def file_removed_by(other: Workspace) -> None:
+async def file_removed_by(other: Lake) -> None:
     location = (await load(other, T)).metadata_location
     assert location
     await other.locations.remove(location)
@@ -74,7 +74,7 @@ async def file_removed_by(other: Workspace) -> None:
 
 @pytest.mark.parametrize("change", [dropped_by, renamed_by, file_removed_by])
 async def test_what_another_server_took_away_is_not_loaded(
-    two: tuple[Workspace, Workspace], change: Callable[[Workspace], Awaitable[None]]
+    two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
     one, other = two
     await load(one, T)
@@ -85,7 +85,7 @@ async def test_what_another_server_took_away_is_not_loaded(
         await load(one, T)
 
 
-async def test_a_table_that_replaced_another_is_loaded(two: tuple[Workspace, Workspace]) -> None:
+async def test_a_table_that_replaced_another_is_loaded(two: tuple[Lake, Lake]) -> None:
     one, other = two
     before = await load(one, T)
 
@@ -96,7 +96,7 @@ async def test_a_table_that_replaced_another_is_loaded(two: tuple[Workspace, Wor
     assert after.table_uuid == made.table_uuid != before.table_uuid
 
 
-async def test_what_is_standing_is_known_by_looks_alone(two: tuple[Workspace, Workspace]) -> None:
+async def test_what_is_standing_is_known_by_looks_alone(two: tuple[Lake, Lake]) -> None:
     one, _ = two
     loaded = await load(one, T)
 
@@ -104,7 +104,7 @@ async def test_what_is_standing_is_known_by_looks_alone(two: tuple[Workspace, Wo
     assert standing_location(one, called("never loaded")) is None
 
 
-async def test_a_new_name_rests_on_its_namespace(two: tuple[Workspace, Workspace]) -> None:
+async def test_a_new_name_rests_on_its_namespace(two: tuple[Lake, Lake]) -> None:
     one, other = two
     name, home = await other.name(T).read(), await other.namespace(NAMESPACE).read()
     assert name
@@ -119,7 +119,7 @@ async def test_a_new_name_rests_on_its_namespace(two: tuple[Workspace, Workspace
     assert standing_location(one, T) is None
 
 
-async def test_a_list_is_the_very_same_object_until_another_server_changes_it(two: tuple[Workspace, Workspace]) -> None:
+async def test_a_list_is_the_very_same_object_until_another_server_changes_it(two: tuple[Lake, Lake]) -> None:
     one, other = two
 
     before = await names_in(one)
@@ -131,6 +131,6 @@ async def test_a_list_is_the_very_same_object_until_another_server_changes_it(tw
     assert [entry.name for entry in await names_in(one)] == ["t", "u", "v"]
 
 
-async def names_in(workspace: Workspace) -> Sequence[Entry]:
-    page = await list_names(workspace, NAMESPACE, kind="table", page_token=None, page_size=None)
+async def names_in(lake: Lake) -> Sequence[Entry]:
+    page = await list_names(lake, NAMESPACE, kind="table", page_token=None, page_size=None)
     return page.entries

@@ -8,26 +8,26 @@ import pytest
 from sandur.catalog.index import INLINE_MAX
 from sandur.errors import Busy
 from sandur.operations.index_merging import merge_segments, remake
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.crash.gated_store import GatedStore
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.making import make_workspace, work_off_marks
+from tests.operations.making import make_lake, work_off_marks
 from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, segments_of
 from tests.operations.test_indexing_races import Arena
 
 COUNT = 2 * INLINE_MAX
-_thinned: list[Workspace] = []
+_thinned: list[Lake] = []
 
 
-async def _nearly_empty() -> Workspace:
+async def _nearly_empty() -> Lake:
     """An index of several segments with few entries left, made once."""
     if not _thinned:
-        workspace = await filled(COUNT)
+        lake = await filled(COUNT)
         for number in range(COUNT):
             if number % 40:
-                await drop(workspace, f"t{number:06d}")
-        await workspace.background.drain()
-        _thinned.append(workspace)
+                await drop(lake, f"t{number:06d}")
+        await lake.background.drain()
+        _thinned.append(lake)
     return _thinned[0]
 
 
@@ -48,11 +48,11 @@ async def test_what_is_left_fits_into_one_object_again() -> None:
 
 
 async def test_segments_that_are_well_filled_are_left_as_they_are() -> None:
-    workspace = await filled(COUNT)
-    before = await segments_of(workspace)
+    lake = await filled(COUNT)
+    before = await segments_of(lake)
 
-    assert not await merge_segments(workspace, SCOPE)
-    assert await segments_of(workspace) == before
+    assert not await merge_segments(lake, SCOPE)
+    assert await segments_of(lake) == before
 
 
 async def test_an_index_that_lies_is_said_to_have_lied() -> None:
@@ -75,7 +75,7 @@ async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> Non
     await arena.copy(await _nearly_empty())
     key = arena.quiet().layout.list_index(SCOPE)
     gate = GatedStore(arena.inner, holds=lambda call: call.name == "put" and call.key == key)
-    merging = asyncio.create_task(merge_segments(make_workspace(gate, arena.clock), SCOPE))
+    merging = asyncio.create_task(merge_segments(make_lake(gate, arena.clock), SCOPE))
     await gate.is_held.wait()
 
     await create(arena.quiet(), "t000100-new")
@@ -122,7 +122,7 @@ async def test_a_merge_that_dies_anywhere_leaves_an_index_that_works(*, after: b
         await arena.copy(source)
         dying = DyingStore(arena.inner, dies_at=dies_at, after=after)
         with contextlib.suppress(Died):
-            await merge_segments(make_workspace(dying, arena.clock), SCOPE)
+            await merge_segments(make_lake(dying, arena.clock), SCOPE)
         is_over = not dying.has_died
 
         assert await indexed(arena.quiet()) == before, f"died at {dies_at}"

@@ -14,7 +14,7 @@ from sandur.errors import Busy
 from sandur.operations import indexing
 from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES
 from sandur.operations.index_rebuild import rebuild
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT
@@ -22,7 +22,7 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.hooked_store import HookedStore
-from tests.operations.making import make_workspace, put_name, take_name_away
+from tests.operations.making import make_lake, put_name, take_name_away
 
 SPACE = Namespace("main", ("a",))
 SCOPE = names_of(SPACE)
@@ -32,108 +32,108 @@ def table(name: str) -> Identifier:
     return Identifier("main", ("a",), name)
 
 
-async def create(workspace: Workspace, name: str, kind: Kind = "table") -> None:
-    operation_id = workspace.clock.new_id()
-    await indexing.mark(workspace, table(name), operation_id)
-    await put_name(workspace, table(name), kind=kind)
-    await indexing.finish(workspace, table(name), operation_id)
+async def create(lake: Lake, name: str, kind: Kind = "table") -> None:
+    operation_id = lake.clock.new_id()
+    await indexing.mark(lake, table(name), operation_id)
+    await put_name(lake, table(name), kind=kind)
+    await indexing.finish(lake, table(name), operation_id)
 
 
-async def drop(workspace: Workspace, name: str) -> None:
-    operation_id = workspace.clock.new_id()
-    await indexing.mark(workspace, table(name), operation_id)
-    await take_name_away(workspace, table(name))
-    await indexing.finish(workspace, table(name), operation_id)
+async def drop(lake: Lake, name: str) -> None:
+    operation_id = lake.clock.new_id()
+    await indexing.mark(lake, table(name), operation_id)
+    await take_name_away(lake, table(name))
+    await indexing.finish(lake, table(name), operation_id)
 
 
-async def manifest_of(workspace: Workspace) -> Manifest:
-    found = await workspace.index(SCOPE).read()
+async def manifest_of(lake: Lake) -> Manifest:
+    found = await lake.index(SCOPE).read()
     assert found is not None
     return found.value
 
 
-async def segments_of(workspace: Workspace) -> list[Held[Segment]]:
-    refs = (await manifest_of(workspace)).segments
-    found = await asyncio.gather(*(workspace.index_segment(SCOPE, ref.id).read() for ref in refs))
+async def segments_of(lake: Lake) -> list[Held[Segment]]:
+    refs = (await manifest_of(lake)).segments
+    found = await asyncio.gather(*(lake.index_segment(SCOPE, ref.id).read() for ref in refs))
     assert all(found)
     return [held for held in found if held]
 
 
-async def indexed(workspace: Workspace) -> list[str]:
+async def indexed(lake: Lake) -> list[str]:
     """What the objects of the index say, read by hand."""
-    fresh = make_workspace(workspace.store, workspace.clock)
+    fresh = make_lake(lake.store, lake.clock)
     manifest = await manifest_of(fresh)
     segments = await segments_of(fresh)
     return [entry.name for entry in (*manifest.entries, *(entry for held in segments for entry in held.value.entries))]
 
 
-async def marks(workspace: Workspace) -> Sequence[str]:
-    return [listed.key for listed in await workspace.store.list(workspace.layout.marks_folder())]
+async def marks(lake: Lake) -> Sequence[str]:
+    return [listed.key for listed in await lake.store.list(lake.layout.marks_folder())]
 
 
-async def filled(count: int, *, store: MemoryStore | None = None) -> Workspace:
+async def filled(count: int, *, store: MemoryStore | None = None) -> Lake:
     """A workspace with so many tables, made in an order of chance."""
-    workspace = make_workspace(store)
+    lake = make_lake(store)
     names = [f"t{number:06d}" for number in range(count)]
     random.Random(7).shuffle(names)
     for name in names:
-        await create(workspace, name)
-    await workspace.background.drain()
-    return workspace
+        await create(lake, name)
+    await lake.background.drain()
+    return lake
 
 
 async def test_an_entry_says_all_that_a_list_needs() -> None:
-    workspace = make_workspace()
-    await create(workspace, "t")
-    await create(workspace, "s", kind="view")
+    lake = make_lake()
+    await create(lake, "t")
+    await create(lake, "s", kind="view")
 
-    entries = (await manifest_of(workspace)).entries
+    entries = (await manifest_of(lake)).entries
 
-    name = await workspace.name(table("t")).read()
+    name = await lake.name(table("t")).read()
     assert name is not None
     assert [(entry.name, entry.kind, entry.format) for entry in entries] == [
         ("s", "view", "iceberg"),
         ("t", "table", "iceberg"),
     ]
     assert entries[1].uuid == name.value.uuid
-    assert entries[1].created_ms == entries[1].updated_ms == workspace.clock.now_ms()
+    assert entries[1].created_ms == entries[1].updated_ms == lake.clock.now_ms()
 
 
 async def test_finishing_leaves_no_mark() -> None:
-    workspace = make_workspace()
-    await create(workspace, "t")
-    assert await indexed(workspace) == ["t"]
+    lake = make_lake()
+    await create(lake, "t")
+    assert await indexed(lake) == ["t"]
 
-    await drop(workspace, "t")
+    await drop(lake, "t")
 
-    assert await indexed(workspace) == []
-    assert await marks(workspace) == []
+    assert await indexed(lake) == []
+    assert await marks(lake) == []
 
 
 async def test_another_process_may_finish_what_one_marked() -> None:
-    workspace = make_workspace()
-    await indexing.mark(workspace, table("t"), "operation")
-    await indexing.mark(workspace, table("t"), "operation")
-    await put_name(workspace, table("t"))
+    lake = make_lake()
+    await indexing.mark(lake, table("t"), "operation")
+    await indexing.mark(lake, table("t"), "operation")
+    await put_name(lake, table("t"))
 
-    other = make_workspace(workspace.store, workspace.clock)
+    other = make_lake(lake.store, lake.clock)
     await indexing.finish(other, table("t"), "operation")
 
-    assert await indexed(workspace) == ["t"]
-    assert await marks(workspace) == []
+    assert await indexed(lake) == ["t"]
+    assert await marks(lake) == []
 
 
 async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> None:
     """I3: the slow creator has read index and name; the drop finds nothing to change; the creator must not win."""
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
-    await create(make_workspace(inner, clock), "other")
+    await create(make_lake(inner, clock), "other")
     store = HookedStore(inner)
-    slow = make_workspace(store, clock)
+    slow = make_lake(store, clock)
     await put_name(slow, table("t"))
 
     async def dropped() -> None:
-        await drop(make_workspace(inner, clock), "t")
+        await drop(make_lake(inner, clock), "t")
 
     store.before("put", slow.layout.list_index(SCOPE), dropped)
     await indexing.finish(slow, table("t"), "creation")
@@ -143,25 +143,25 @@ async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> 
 
 async def test_those_who_wait_share_a_swap() -> None:
     store = SpyStore(MemoryStore())
-    workspace = make_workspace(store)
-    await create(workspace, "first")
+    lake = make_lake(store)
+    await create(lake, "first")
     names = [f"t{number}" for number in range(20)]
     for name in names:
-        await put_name(workspace, table(name))
+        await put_name(lake, table(name))
     store.reset()
 
-    await asyncio.gather(*(indexing.put_right(workspace, place_of(table(name))) for name in names))
+    await asyncio.gather(*(indexing.put_right(lake, place_of(table(name))) for name in names))
 
-    assert await indexed(workspace) == ["first", *sorted(names)]
+    assert await indexed(lake) == ["first", *sorted(names)]
     assert len(store.keys("put")) <= 2
 
 
 async def test_a_failure_reaches_everyone_who_waits() -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
-    workspace = make_workspace(HookedStore(inner), clock)
-    await create(workspace, "first")
-    busy = make_workspace(_NeverSwaps(inner, workspace.layout.list_index(SCOPE)), clock)
+    lake = make_lake(HookedStore(inner), clock)
+    await create(lake, "first")
+    busy = make_lake(_NeverSwaps(inner, lake.layout.list_index(SCOPE)), clock)
 
     outcomes = await asyncio.gather(
         *(indexing.put_right(busy, place_of(table(name))) for name in ("a", "b", "c")), return_exceptions=True
@@ -189,25 +189,25 @@ class _NeverSwaps(HookedStore):
 
 async def test_an_index_that_grows_is_cut_into_segments_and_keeps_every_entry() -> None:
     count = 3 * INLINE_MAX
-    workspace = await filled(count)
+    lake = await filled(count)
 
-    manifest, segments = await manifest_of(workspace), await segments_of(workspace)
+    manifest, segments = await manifest_of(lake), await segments_of(lake)
 
     assert manifest.entries == ()
     assert len(segments) > 3
     assert all(len(held.value.entries) <= SEGMENT_MAX for held in segments)
-    assert await indexed(workspace) == [f"t{number:06d}" for number in range(count)]
-    assert len(await workspace.store.list(workspace.layout.index_segments_folder(SCOPE))) == len(segments)
+    assert await indexed(lake) == [f"t{number:06d}" for number in range(count)]
+    assert len(await lake.store.list(lake.layout.index_segments_folder(SCOPE))) == len(segments)
 
 
 async def test_entries_go_from_segments_too() -> None:
     count = 2 * INLINE_MAX
-    workspace = await filled(count)
+    lake = await filled(count)
 
     for number in range(0, count, 2):
-        await drop(workspace, f"t{number:06d}")
+        await drop(lake, f"t{number:06d}")
 
-    assert await indexed(workspace) == [f"t{number:06d}" for number in range(1, count, 2)]
+    assert await indexed(lake) == [f"t{number:06d}" for number in range(1, count, 2)]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -219,14 +219,14 @@ async def test_a_conversion_or_split_that_died_is_finished_by_the_next_update(*,
             await put_name(world, table("~new"))
             await put_name(world, table("~later"))
             store = DyingStore(world.store, dies_at=dies_at, after=after)
-            dying = make_workspace(store, world.clock)
+            dying = make_lake(store, world.clock)
             with contextlib.suppress(Died):
                 await indexing.finish(dying, table("~new"), "operation")
             await dying.background.drain()
 
             # As many more as make the same segment overflow for certain, whatever became of the first.
             for name in ("~later", "~new"):
-                await indexing.put_right(make_workspace(world.store, world.clock), place_of(table(name)))
+                await indexing.put_right(make_lake(world.store, world.clock), place_of(table(name)))
 
             assert (await indexed(world))[-2:] == ["~later", "~new"]
             assert len(await indexed(world)) == len(_grown[count][1]) + 2
@@ -239,11 +239,11 @@ async def test_a_conversion_or_split_that_died_is_finished_by_the_next_update(*,
 _grown: dict[int, tuple[dict[str, bytes], list[str]]] = {}
 
 
-async def _one_before_it_grows(count: int) -> Workspace:
+async def _one_before_it_grows(count: int) -> Lake:
     """An index whose last object is full. Filled once, then copied."""
-    workspace = make_workspace()
+    lake = make_lake()
     if count not in _grown:
-        source = make_workspace()
+        source = make_lake()
         for number in range(count):
             await create(source, f"t{number:06d}")
         extra = 0
@@ -255,8 +255,8 @@ async def _one_before_it_grows(count: int) -> Workspace:
         assert isinstance(held, MemoryStore)
         _grown[count] = ({key: stored.data for key, (stored, _) in held._objects.items()}, await indexed(source))
     for key, data in _grown[count][0].items():
-        await workspace.store.put(key, data, expected=ABSENT)
-    return workspace
+        await lake.store.put(key, data, expected=ABSENT)
+    return lake
 
 
 DAMAGES = [b"", b"{}", b"[1, 2", b'{"version": 9}', b'{"version":1,"updated_at_epoch_ms":0,"entries":[7]}', b"\xff"]
@@ -267,75 +267,75 @@ DAMAGES = [b"", b"{}", b"[1, 2", b'{"version": 9}', b'{"version":1,"updated_at_e
 async def test_an_index_that_is_lost_or_damaged_is_made_anew_by_the_next_update(
     count: int, damage: bytes | None
 ) -> None:
-    workspace = await filled(count)
-    key = workspace.layout.list_index(SCOPE)
-    found = await workspace.store.get(key)
+    lake = await filled(count)
+    key = lake.layout.list_index(SCOPE)
+    found = await lake.store.get(key)
     assert found is not None
     if damage is None:
-        await workspace.store.delete(key, expected=found.version)
+        await lake.store.delete(key, expected=found.version)
     else:
-        await workspace.store.put(key, damage, expected=found.version)
-    await put_name(workspace, table("new"))
+        await lake.store.put(key, damage, expected=found.version)
+    await put_name(lake, table("new"))
 
-    await indexing.finish(make_workspace(workspace.store, workspace.clock), table("new"), "operation")
+    await indexing.finish(make_lake(lake.store, lake.clock), table("new"), "operation")
 
-    assert await indexed(workspace) == sorted(["new", *(f"t{number:06d}" for number in range(count))])
+    assert await indexed(lake) == sorted(["new", *(f"t{number:06d}" for number in range(count))])
 
 
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
 async def test_a_segment_that_is_lost_or_damaged_is_made_anew_by_the_next_update(damage: bytes | None) -> None:
     count = INLINE_MAX + 50
-    workspace = await filled(count)
-    key = workspace.layout.index_segment(SCOPE, (await manifest_of(workspace)).segments[0].id)
-    found = await workspace.store.get(key)
+    lake = await filled(count)
+    key = lake.layout.index_segment(SCOPE, (await manifest_of(lake)).segments[0].id)
+    found = await lake.store.get(key)
     assert found is not None
     if damage is None:
-        await workspace.store.delete(key, expected=found.version)
+        await lake.store.delete(key, expected=found.version)
     else:
-        await workspace.store.put(key, damage, expected=found.version)
-    await put_name(workspace, table("a"))
+        await lake.store.put(key, damage, expected=found.version)
+    await put_name(lake, table("a"))
 
-    await indexing.finish(make_workspace(workspace.store, workspace.clock), table("a"), "operation")
+    await indexing.finish(make_lake(lake.store, lake.clock), table("a"), "operation")
 
-    assert await indexed(workspace) == ["a", *(f"t{number:06d}" for number in range(count))]
+    assert await indexed(lake) == ["a", *(f"t{number:06d}" for number in range(count))]
 
 
 async def test_an_index_that_is_unsorted_or_says_things_twice_is_made_anew() -> None:
-    workspace = await filled(3)
-    found = await workspace.index(SCOPE).read()
+    lake = await filled(3)
+    found = await lake.index(SCOPE).read()
     assert found is not None
     ghost = replace(found.value.entries[0], name="ghost")
     wrong = (*found.value.entries, ghost)
-    await workspace.index(SCOPE).swap(Manifest(version=1, updated_at_epoch_ms=0, entries=wrong), expected=found.version)
+    await lake.index(SCOPE).swap(Manifest(version=1, updated_at_epoch_ms=0, entries=wrong), expected=found.version)
 
     for _ in range(2):
-        await indexing.finish(workspace, table("t000000"), "operation")
+        await indexing.finish(lake, table("t000000"), "operation")
 
-    assert await indexed(workspace) == ["t000000", "t000001", "t000002"]
+    assert await indexed(lake) == ["t000000", "t000001", "t000002"]
 
 
 @pytest.mark.parametrize("count", [5, INLINE_MAX + 50])
 async def test_a_rebuild_adds_what_is_missing_and_removes_what_is_gone(count: int) -> None:
-    workspace = await filled(count)
+    lake = await filled(count)
     for name in ("x", "y"):
-        await put_name(workspace, table(name))
-    await take_name_away(workspace, table("t000003"))
+        await put_name(lake, table(name))
+    await take_name_away(lake, table("t000003"))
 
-    await rebuild(make_workspace(workspace.store, workspace.clock), SCOPE)
+    await rebuild(make_lake(lake.store, lake.clock), SCOPE)
 
     expected = [f"t{number:06d}" for number in range(count) if number != 3]
-    assert await indexed(workspace) == [*expected, "x", "y"]
+    assert await indexed(lake) == [*expected, "x", "y"]
 
 
 async def test_a_rebuild_of_segments_splits_those_that_are_too_large() -> None:
-    workspace = await filled(INLINE_MAX + 50)
+    lake = await filled(INLINE_MAX + 50)
     for number in range(2 * SEGMENT_MAX):
-        await put_name(workspace, table(f"u{number:06d}"))
+        await put_name(lake, table(f"u{number:06d}"))
 
-    await rebuild(workspace, SCOPE)
+    await rebuild(lake, SCOPE)
 
-    assert len(await indexed(workspace)) == INLINE_MAX + 50 + 2 * SEGMENT_MAX
-    assert workspace.counters.times(INDEX_REBUILDS, "ok") == 1
+    assert len(await indexed(lake)) == INLINE_MAX + 50 + 2 * SEGMENT_MAX
+    assert lake.counters.times(INDEX_REBUILDS, "ok") == 1
 
 
 async def test_a_rebuild_does_not_remove_what_was_created_while_it_listed() -> None:
@@ -343,10 +343,10 @@ async def test_a_rebuild_does_not_remove_what_was_created_while_it_listed() -> N
     for count in (3, INLINE_MAX + 50):
         source = await filled(count)
         store = HookedStore(source.store)
-        slow = make_workspace(store, source.clock)
+        slow = make_lake(store, source.clock)
 
-        async def created(source: Workspace = source) -> None:
-            await create(make_workspace(source.store, source.clock), "fresh")
+        async def created(source: Lake = source) -> None:
+            await create(make_lake(source.store, source.clock), "fresh")
 
         store.before("get", source.layout.name(table("t000000")), created)  # The listing is over by then.
         await rebuild(slow, SCOPE)
@@ -359,13 +359,13 @@ async def test_an_update_of_an_index_that_was_made_anew_meanwhile_is_made_again(
     """The segment it swapped belongs to no index any more."""
     source = await filled(INLINE_MAX + 50)
     store = HookedStore(source.store)
-    slow = make_workspace(store, source.clock)
+    slow = make_lake(store, source.clock)
     await put_name(source, table("a"))
     segment = source.layout.index_segment(SCOPE, (await manifest_of(source)).segments[0].id)
 
     async def lost_and_made_anew() -> None:
         await take_name_away(source, table("a"))
-        other = make_workspace(source.store, source.clock)
+        other = make_lake(source.store, source.clock)
         found = await other.index(SCOPE).read()
         assert found is not None
         await other.index(SCOPE).empty(expected=found.version)

@@ -7,11 +7,11 @@ import pytest
 
 from sandur.operations import indexing
 from sandur.operations.index_rebuild import rebuild
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_workspace, put_name
+from tests.operations.making import make_lake, put_name
 from tests.operations.test_indexing import SCOPE, filled, table
 
 GROWTH_MAX = 2.0
@@ -31,17 +31,17 @@ def scattered(number: int) -> str:
     return f"t{(number * 7_919) % 100_003:06d}-{number}"
 
 
-async def cost_of_creates(workspace: Workspace, spy: SpyStore, count: int, first: int) -> Cost:
+async def cost_of_creates(lake: Lake, spy: SpyStore, count: int, first: int) -> Cost:
     costs: list[Cost] = []
     for number in range(first, first + count):
         identifier = table(scattered(number))
         spy.reset()
-        await indexing.mark(workspace, identifier, str(number))
+        await indexing.mark(lake, identifier, str(number))
         marking = Cost(spy.bytes_written, spy.bytes_read, spy.rounds)
-        await put_name(workspace, identifier)
+        await put_name(lake, identifier)
         spy.reset()
-        await indexing.finish(workspace, identifier, str(number))
-        await workspace.background.drain()
+        await indexing.finish(lake, identifier, str(number))
+        await lake.background.drain()
         costs.append(
             Cost(
                 marking.bytes_written + spy.bytes_written,
@@ -55,9 +55,9 @@ async def cost_of_creates(workspace: Workspace, spy: SpyStore, count: int, first
 async def around_the_hundredth() -> Cost:
     """The mean of the creates 50 to 150, which is the cost of the 100th."""
     spy = SpyStore(MemoryStore())
-    workspace = make_workspace(spy, FixedClock(seed=1))
-    await cost_of_creates(workspace, spy, 50, 0)
-    return await cost_of_creates(workspace, spy, 100, 50)
+    lake = make_lake(spy, FixedClock(seed=1))
+    await cost_of_creates(lake, spy, 50, 0)
+    return await cost_of_creates(lake, spy, 100, 50)
 
 
 def check(cost: Cost, small: Cost) -> None:
@@ -71,7 +71,7 @@ async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth(
     small = await around_the_hundredth()
     spy = SpyStore((await filled(10_000)).store)
 
-    cost = await cost_of_creates(make_workspace(spy, FixedClock(seed=1)), spy, MEASURED, 10_000)
+    cost = await cost_of_creates(make_lake(spy, FixedClock(seed=1)), spy, MEASURED, 10_000)
 
     check(cost, small)
 
@@ -80,13 +80,13 @@ async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth(
 async def test_the_hundred_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
     small = await around_the_hundredth()
     store = MemoryStore()
-    source = make_workspace(store)
+    source = make_lake(store)
     for number in range(100_000):
         await put_name(source, table(f"t{number:06d}"))
     await rebuild(source, SCOPE)
     spy = SpyStore(store)
-    workspace = make_workspace(spy, FixedClock(seed=1))
+    lake = make_lake(spy, FixedClock(seed=1))
 
-    cost = await cost_of_creates(workspace, spy, 2 * MEASURED, 100_000)
+    cost = await cost_of_creates(lake, spy, 2 * MEASURED, 100_000)
 
     check(cost, small)

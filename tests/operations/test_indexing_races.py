@@ -8,13 +8,13 @@ import pytest
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX
 from sandur.errors import Busy
 from sandur.operations.index_rebuild import rebuild
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_workspace, work_off_marks
+from tests.operations.making import make_lake, work_off_marks
 from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, marks
 
 SEEDS = range(40)
@@ -28,17 +28,17 @@ class Arena:
         self.inner = MemoryStore(clock=self.clock)
         self._store = YieldingStore(self.inner, seed=seed)
 
-    async def copy(self, source: Workspace) -> None:
+    async def copy(self, source: Lake) -> None:
         held = source.store
         assert isinstance(held, MemoryStore)
         for key, (stored, _) in held._objects.items():
             await self.inner.put(key, stored.data, expected=ABSENT)
 
-    def racer(self) -> Workspace:
-        return make_workspace(self._store, self.clock)
+    def racer(self) -> Lake:
+        return make_lake(self._store, self.clock)
 
-    def quiet(self) -> Workspace:
-        return make_workspace(self.inner, self.clock)
+    def quiet(self) -> Lake:
+        return make_lake(self.inner, self.clock)
 
     async def true_names(self) -> list[str]:
         listed = await self.inner.list(self.quiet().layout.names_folder(SCOPE.namespace))
@@ -46,14 +46,14 @@ class Arena:
         return sorted([name.name for name in names if await look(self.quiet(), name)])
 
 
-async def create_and_drop(workspace: Workspace, name: str) -> None:
-    await create(workspace, name)
-    await drop(workspace, name)
+async def create_and_drop(lake: Lake, name: str) -> None:
+    await create(lake, name)
+    await drop(lake, name)
 
 
-async def rebuild_if_it_can(workspace: Workspace) -> None:
+async def rebuild_if_it_can(lake: Lake) -> None:
     try:
-        await rebuild(workspace, SCOPE)
+        await rebuild(lake, SCOPE)
     except Busy:  # Others were faster every time: they are right.
         return
 
@@ -81,17 +81,17 @@ async def test_one_name_that_comes_and_goes_is_listed_as_it_is_in_the_end(seed: 
     await create(arena.quiet(), "t")
 
     async def again() -> None:
-        workspace = arena.racer()
-        await drop(workspace, "t")
-        await create(workspace, "t")
-        await drop(workspace, "t")
+        lake = arena.racer()
+        await drop(lake, "t")
+        await create(lake, "t")
+        await drop(lake, "t")
 
     await asyncio.gather(again(), rebuild_if_it_can(arena.racer()), rebuild_if_it_can(arena.racer()))
 
     assert await indexed(arena.quiet()) == await arena.true_names() == []
 
 
-_sources: dict[int, Workspace] = {}
+_sources: dict[int, Lake] = {}
 
 
 @pytest.mark.parametrize("count", [INLINE_MAX - 2, 2 * INLINE_MAX])

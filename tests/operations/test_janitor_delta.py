@@ -7,7 +7,7 @@ from sandur.operations.delta.staging import stage_table
 from sandur.operations.delta.tables import NewTable, create_external, create_from_staging, drop_table, load_delta_table
 from sandur.operations.janitors.delta import delete_folder
 from sandur.operations.janitors.files import Budget
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from tests.operations.asking import called, request
 from tests.operations.delta_asking import D, create_managed, publish, wanted, write_staged
 from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
@@ -102,7 +102,7 @@ async def test_a_creation_that_died_before_its_name_is_swept() -> None:
     shore = await Shore.furnished()
     stage = await stage_table(shore.server(), D)
 
-    async def is_unbound(server: Workspace) -> bool:
+    async def is_unbound(server: Lake) -> bool:
         found = await server.delta_table(stage.uuid).read()
         return found is not None and await server.name(D).read() is None
 

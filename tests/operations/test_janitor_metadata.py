@@ -14,11 +14,11 @@ from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.register import register_table
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
-from sandur.operations.workspace import Workspace
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import (
@@ -56,15 +56,15 @@ async def _commit(shore: Shore, name: str, label: str, *updates: dict[str, objec
     await server.background.drain()
 
 
-async def _head(workspace: Workspace, name: str = "t") -> str:
-    return (await load(workspace, called(name))).metadata_location or ""
+async def _head(lake: Lake, name: str = "t") -> str:
+    return (await load(lake, called(name))).metadata_location or ""
 
 
-async def _put_orphan(workspace: Workspace, name: str, version: int, nonce: str = "0" * 12) -> str:
+async def _put_orphan(lake: Lake, name: str, version: int, nonce: str = "0" * 12) -> str:
     """A file as an attempt leaves it that died before its swap."""
-    location = f"{(await _head(workspace, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
-    body = (await load(workspace, called(name))).metadata
-    await workspace.locations.create(location, body)
+    location = f"{(await _head(lake, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
+    body = (await load(lake, called(name))).metadata
+    await lake.locations.create(location, body)
     return location
 
 
@@ -300,8 +300,8 @@ async def test_views_are_collected_alike() -> None:
     assert [name[:5] for name in gone] == ["00000", "00001"]
 
 
-async def metadata_folder(workspace: Workspace, name: str) -> str:
-    found = await workspace.name(called(name)).read()
+async def metadata_folder(lake: Lake, name: str) -> str:
+    found = await lake.name(called(name)).read()
     assert found is not None
     return found.value.metadata_location.rpartition("/")[0]
 
@@ -326,10 +326,10 @@ async def test_the_file_of_a_create_that_was_killed_goes() -> None:
     assert (gone, await server.locations.exists(location)) == (1, False)
 
 
-async def _live(workspace: Workspace, name: str = "t") -> Pointer:
-    found = await workspace.name(called(name)).read()
+async def _live(lake: Lake, name: str = "t") -> Pointer:
+    found = await lake.name(called(name)).read()
     assert found is not None
-    pointer = await workspace.pointer(found.value.uuid).read()
+    pointer = await lake.pointer(found.value.uuid).read()
     assert pointer is not None
     return pointer.value
 

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.namespaces import create_namespace, drop_namespace
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import (
     ELSEWHERE,
     NAMESPACE,
@@ -25,14 +25,14 @@ from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 T, U = called("t"), called("u")
 
 
-async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
-    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
-    await workspace.background.drain()
+async def drop(lake: Lake, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(lake, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await lake.background.drain()
 
 
-async def move(workspace: Workspace, source: Identifier, target: Identifier) -> None:
-    await rename(workspace, source, target, kind="table", request=request(f"rename {source}"))
-    await workspace.background.drain()
+async def move(lake: Lake, source: Identifier, target: Identifier) -> None:
+    await rename(lake, source, target, kind="table", request=request(f"rename {source}"))
+    await lake.background.drain()
 
 
 async def test_a_dropped_name_goes_after_a_day() -> None:
@@ -71,7 +71,7 @@ async def test_a_moved_name_goes_only_after_the_new_one_is_active_and_its_claim_
     made = await create(shore.server(), "t")
     sent = keyed("rename")
 
-    async def is_between(server: Workspace) -> bool:
+    async def is_between(server: Lake) -> bool:
         old, new = await server.name(T).read(), await server.name(U).read()
         return bool(old and new and (old.value.state, new.value.state) == ("moved", "moving"))
 
@@ -172,7 +172,7 @@ async def test_whoever_dropped_a_namespace_is_told_before_its_record_goes() -> N
     await create_namespace(shore.server(), namespace, {}, request("make"))
     sent = keyed("drop")
 
-    async def is_dropped(server: Workspace) -> bool:
+    async def is_dropped(server: Lake) -> bool:
         found = await server.namespace(namespace).read()
         return found is not None and found.value.state == "dropped"
 

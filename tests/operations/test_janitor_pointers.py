@@ -14,11 +14,11 @@ from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name, unregister_table
 from sandur.operations.janitors.pointers import POINTERS
 from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.names import look
 from sandur.operations.register import register_table
 from sandur.operations.results import LoadedTable
-from sandur.operations.workspace import Workspace
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import (
     ELSEWHERE,
@@ -38,9 +38,9 @@ T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
-async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
-    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
-    await workspace.background.drain()
+async def drop(lake: Lake, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(lake, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await lake.background.drain()
 
 
 async def orphan(shore: Shore, *, age_ms: int, **fields: object) -> None:
@@ -182,7 +182,7 @@ async def test_a_creator_that_comes_between_the_look_and_the_kill_keeps_its_tabl
     shore = await Shore.furnished()
     sent = keyed("create")
 
-    async def is_orphan(server: Workspace) -> bool:
+    async def is_orphan(server: Lake) -> bool:
         return bool(await server.store.list(server.layout.pointers_folder()))
 
     await shore.dies_when(lambda server: create_table(server, NAMESPACE, table("t"), sent), is_orphan)

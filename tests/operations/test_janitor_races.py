@@ -23,9 +23,9 @@ from sandur.operations.janitors.pointers import POINTERS
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.janitors.sweeping import Janitor, sweep
 from sandur.operations.janitors.transactions import TRANSACTIONS
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (
@@ -43,7 +43,7 @@ from tests.operations.asking import (
 )
 from tests.operations.janitoring import LONG_MS, Shore, Trouble
 from tests.operations.judging import all_pointers, all_shown
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 NAMES = ("t", "u", "w")
 CLIENTS = 4
@@ -66,23 +66,23 @@ class Day:
     def name(self) -> Identifier:
         return called(self.chance.choice(NAMES))
 
-    async def create(self, server: Workspace, label: str) -> None:
+    async def create(self, server: Lake, label: str) -> None:
         made = await create_table(server, NAMESPACE, table(self.name().name), self._sent(label))
         self.created.add(made.table_uuid)
 
-    async def commit(self, server: Workspace, label: str) -> None:
+    async def commit(self, server: Lake, label: str) -> None:
         after = await commit_table(server, self.name(), commit(set_property(label, "1")), self._sent(label))
         self.committed.setdefault(after.table_uuid, set()).add(label)
 
-    async def drop(self, server: Workspace, label: str) -> None:
+    async def drop(self, server: Lake, label: str) -> None:
         self.drops += 1  # Whatever it is told, it may have happened.
         purge = self.chance.random() < 0.5
         await drop_name(server, self.name(), kind="table", purge=purge, request=self._sent(label))
 
-    async def rename(self, server: Workspace, label: str) -> None:
+    async def rename(self, server: Lake, label: str) -> None:
         await rename(server, self.name(), self.name(), kind="table", request=self._sent(label))
 
-    async def transact(self, server: Workspace, label: str) -> None:
+    async def transact(self, server: Lake, label: str) -> None:
         """One change and one creation, together; what they are told is asked of the tables themselves."""
         first, second = self.chance.sample(NAMES, 2)
         uuid = self.shore.clock.new_uuid()
@@ -96,7 +96,7 @@ class Day:
         return keyed(label) if self.chance.random() < 0.5 else request(label)
 
 
-Work = Callable[[Day, Workspace, str], Awaitable[None]]
+Work = Callable[[Day, Lake, str], Awaitable[None]]
 
 
 class Mix(NamedTuple):
@@ -122,7 +122,7 @@ async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
     await server.background.drain()
 
 
-def _mortal(day: Day) -> Workspace:
+def _mortal(day: Day) -> Lake:
     dies_at = day.chance.randint(1, 150)
     return day.shore.server(DyingStore(day.shore.store, dies_at=dies_at, after=day.chance.random() < 0.5))
 
@@ -131,13 +131,13 @@ async def _hasty_janitors(day: Day, janitors: tuple[Janitor, ...]) -> None:
     """Again and again until the clients are gone, then all of them once: a drop that died has left its pointer."""
     ahead = FixedClock(day.shore.clock.now_ms() + LONG_MS, seed=day.seed + 1)
     while not day.is_over:
-        server = make_workspace(day.shore.store, ahead, purge_delay="PT0S")
+        server = make_lake(day.shore.store, ahead, purge_delay="PT0S")
         for janitor in janitors:
             await sweep(server, janitor, position="", tell=Trouble())
         if not janitors:
             await run_janitors(server, {}, tell=Trouble())
         await server.background.drain()
-    await run_janitors(make_workspace(day.shore.store, ahead, purge_delay="PT0S"), {}, tell=Trouble())
+    await run_janitors(make_lake(day.shore.store, ahead, purge_delay="PT0S"), {}, tell=Trouble())
 
 
 async def _run(seed: int, mix: Mix) -> Day:

@@ -10,10 +10,10 @@ from sandur.catalog.records import Stage
 from sandur.errors import SandurError, Unavailable
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS
 from sandur.operations.janitors.lease import LEASE_MS, Lease
-from sandur.operations.janitors.schedule import Janitors, run_janitors, workspaces
+from sandur.operations.janitors.schedule import Janitors, lakes, run_janitors
 from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import sweep
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -25,18 +25,18 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.asking import called
 from tests.operations.janitoring import HOUR_MS, Shore
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = TypeVar("T")
 
 INTERVAL_MS = 900_000
 
 
-async def stage(workspace: Workspace, number: int) -> None:
+async def stage(lake: Lake, number: int) -> None:
     """Something that a janitor takes away at once."""
     identifier = called(f"t{number:04d}")
     record = Stage(table_uuid="u", identifier=identifier, location="memory://store/x", created_ms=0, expires_ms=0)
-    await workspace.stage(identifier, "u").create(record)
+    await lake.stage(identifier, "u").create(record)
 
 
 class House:
@@ -49,16 +49,16 @@ class House:
         self.ran: list[tuple[Layout, Mapping[str, int]]] = []
         self.failed: list[tuple[Layout, str, Exception]] = []
 
-    def workspace(self, layout: Layout) -> Workspace:
+    def lake(self, layout: Layout) -> Lake:
         locations = Locations("memory://store", self.store, open_store=lambda _: self.store)
-        return Workspace(store=self.store, layout=layout, clock=self.clock, settings=self.settings, locations=locations)
+        return Lake(store=self.store, layout=layout, clock=self.clock, settings=self.settings, locations=locations)
 
     def janitors(self) -> Janitors:
         return Janitors(
             self.settings,
             self.clock,
             self.store,
-            self.workspace,
+            self.lake,
             on_run=lambda layout, counts: self.ran.append((layout, counts)),
             on_failure=lambda layout, what, error: self.failed.append((layout, what, error)),
         )
@@ -66,10 +66,10 @@ class House:
 
 async def test_a_run_tells_what_it_did_and_counts_it() -> None:
     house = House()
-    await stage(house.workspace(Layout()), 1)
+    await stage(house.lake(Layout()), 1)
     janitors = house.janitors()
 
-    counts = await janitors.run_once(house.workspace(Layout()))
+    counts = await janitors.run_once(house.lake(Layout()))
 
     assert counts is not None
     assert counts["stages_removed"] == 1
@@ -82,26 +82,26 @@ async def test_of_many_servers_one_runs_in_an_interval() -> None:
     house = House()
     servers = [house.janitors() for _ in range(5)]
 
-    runs = await asyncio.gather(*(server.run_once(house.workspace(Layout())) for server in servers))
+    runs = await asyncio.gather(*(server.run_once(house.lake(Layout())) for server in servers))
 
     assert sum(run is not None for run in runs) == 1
     house.clock.advance(INTERVAL_MS - 1)
-    assert await servers[0].run_once(house.workspace(Layout())) is None
+    assert await servers[0].run_once(house.lake(Layout())) is None
     house.clock.advance(1)
-    assert await servers[0].run_once(house.workspace(Layout())) is not None
+    assert await servers[0].run_once(house.lake(Layout())) is not None
 
 
 async def test_when_a_server_dies_at_it_another_takes_over() -> None:
     house = House()
-    await stage(house.workspace(Layout()), 1)
+    await stage(house.lake(Layout()), 1)
     alive, house.store = house.store, DyingStore(house.store, dies_at=4, after=True)
     with pytest.raises(Died):
-        await house.janitors().run_once(house.workspace(Layout()))
+        await house.janitors().run_once(house.lake(Layout()))
     house.store = alive
 
-    assert await house.janitors().run_once(house.workspace(Layout())) is None
+    assert await house.janitors().run_once(house.lake(Layout())) is None
     house.clock.advance(LEASE_MS)
-    run = await house.janitors().run_once(house.workspace(Layout()))
+    run = await house.janitors().run_once(house.lake(Layout()))
 
     assert run is not None
     assert await alive.list(Layout().stages_folder()) == []
@@ -109,7 +109,7 @@ async def test_when_a_server_dies_at_it_another_takes_over() -> None:
 
 async def test_a_server_whose_time_is_up_stops_when_another_has_taken_over() -> None:
     house = House()
-    slow, fast = Lease(house.workspace(Layout())), Lease(house.workspace(Layout()))
+    slow, fast = Lease(house.lake(Layout())), Lease(house.lake(Layout()))
     assert await slow.take()
     assert not await fast.take()
     house.clock.advance(LEASE_MS)
@@ -124,17 +124,17 @@ async def test_a_server_whose_time_is_up_stops_when_another_has_taken_over() -> 
 
 async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
     house = House()
-    workspace = house.workspace(Layout())
+    lake = house.lake(Layout())
 
     async def lost(_: Mapping[str, str]) -> bool:
         return False
 
-    await stage(workspace, 1)
+    await stage(lake, 1)
     mark = Layout().mark("scope", "operation")
     await house.store.put(mark, b"", expected=ABSENT)
     house.clock.advance(2 * HOUR_MS)
 
-    run = await run_janitors(workspace, {}, tell=lambda *_: None, keep=lost)
+    run = await run_janitors(lake, {}, tell=lambda *_: None, keep=lost)
 
     assert run.counts == {"stages_removed": 1}
     assert await house.store.head(mark)
@@ -142,13 +142,13 @@ async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
 
 async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> None:
     house = House(janitor_objects_max=10)
-    workspace = house.workspace(Layout())
+    lake = house.lake(Layout())
     for number in range(25):
-        await stage(workspace, number)
+        await stage(lake, number)
 
-    first = await sweep(workspace, STAGES, position="", tell=lambda *_: None)
-    second = await sweep(workspace, STAGES, position=first.position, tell=lambda *_: None)
-    third = await sweep(workspace, STAGES, position=second.position, tell=lambda *_: None)
+    first = await sweep(lake, STAGES, position="", tell=lambda *_: None)
+    second = await sweep(lake, STAGES, position=first.position, tell=lambda *_: None)
+    third = await sweep(lake, STAGES, position=second.position, tell=lambda *_: None)
 
     assert [swept.counts["removed"] for swept in (first, second, third)] == [10, 10, 5]
     assert [bool(swept.position) for swept in (first, second, third)] == [True, True, False]
@@ -157,11 +157,11 @@ async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> 
 async def test_where_a_sweep_stopped_is_known_to_the_next_server() -> None:
     """What is needed and lies at the front does not keep the janitors from ever coming to the rest."""
     house = House(janitor_objects_max=10)
-    workspace = house.workspace(Layout())
+    lake = house.lake(Layout())
     for number in range(30):
-        await stage(workspace, number)
+        await stage(lake, number)
     for number in range(20):
-        cell = workspace.stage(called(f"t{number:04d}"), "u")
+        cell = lake.stage(called(f"t{number:04d}"), "u")
         found = await cell.read()
         assert found
         later = Stage(
@@ -170,7 +170,7 @@ async def test_where_a_sweep_stopped_is_known_to_the_next_server() -> None:
         await cell.swap(later, expected=found.version)
     removed = []
     for _ in range(4):
-        counts = await house.janitors().run_once(workspace)
+        counts = await house.janitors().run_once(lake)
         assert counts is not None
         removed.append(counts.get("stages_removed", 0))
         house.clock.advance(INTERVAL_MS)
@@ -180,11 +180,11 @@ async def test_where_a_sweep_stopped_is_known_to_the_next_server() -> None:
 
 async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
     house = House()
-    workspace = house.workspace(Layout())
+    lake = house.lake(Layout())
     for number in range(1_234):
-        await stage(workspace, number)
+        await stage(lake, number)
 
-    swept = await sweep(workspace, STAGES, position="", tell=lambda *_: None)
+    swept = await sweep(lake, STAGES, position="", tell=lambda *_: None)
 
     assert swept.counts == {"removed": 1_234}
     assert swept.position == ""
@@ -192,9 +192,9 @@ async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
 
 async def test_when_there_is_more_to_do_the_next_run_comes_soon() -> None:
     house = House(janitor_objects_max=10)
-    workspace = house.workspace(Layout())
+    lake = house.lake(Layout())
     for number in range(25):
-        await stage(workspace, number)
+        await stage(lake, number)
     janitors = house.janitors()
 
     assert await janitors.run_everywhere()
@@ -207,11 +207,11 @@ async def test_when_there_is_more_to_do_the_next_run_comes_soon() -> None:
     assert await house.store.list(Layout().stages_folder()) == []
 
 
-async def many_workspaces(store: ObjectStore) -> list[Layout]:
+async def many_lakes(store: ObjectStore) -> list[Layout]:
     layouts = [
-        Layout(tenant, workspace)
+        Layout(tenant, lake)
         for tenant in ("a", "a-b", "a/b", "default", "ä" * 90, "z0")
-        for workspace in ("0", "default", "w", "w-1", "w0", "w=")
+        for lake in ("0", "default", "w", "w-1", "w0", "w=")
     ]
     for layout in layouts:
         for name in ("x", "y"):
@@ -223,18 +223,18 @@ async def many_workspaces(store: ObjectStore) -> list[Layout]:
 
 async def test_every_workspace_is_found_by_one_listing_each() -> None:
     store = MemoryStore()
-    layouts = await many_workspaces(store)
+    layouts = await many_lakes(store)
 
-    found = [layout async for layout in workspaces(store, Settings())]
+    found = [layout async for layout in lakes(store, Settings())]
 
     assert sorted(found) == sorted(layouts)
 
 
 async def test_every_workspace_in_a_folder_is_found(tmp_path: object) -> None:
     store = LocalStore(str(tmp_path), fsync="never")
-    layouts = await many_workspaces(store)
+    layouts = await many_lakes(store)
 
-    found = [layout async for layout in workspaces(store, Settings())]
+    found = [layout async for layout in lakes(store, Settings())]
     await store.close()
 
     assert sorted(found) == sorted(layouts)
@@ -250,9 +250,9 @@ async def test_every_workspace_in_a_folder_is_found(tmp_path: object) -> None:
 )
 async def test_a_server_sweeps_only_where_it_serves(settings: Settings, expected: list[Layout]) -> None:
     store = MemoryStore()
-    await many_workspaces(store)
+    await many_lakes(store)
 
-    found = [layout async for layout in workspaces(store, settings)]
+    found = [layout async for layout in lakes(store, settings)]
 
     assert sorted(found) == sorted(expected)
 
@@ -261,7 +261,7 @@ async def test_a_workspace_that_fails_does_not_hold_up_the_others() -> None:
     house = House()
     bad, good = Layout("a", "bad"), Layout("b", "good")
     for layout in (bad, good):
-        await stage(house.workspace(layout), 1)
+        await stage(house.lake(layout), 1)
     turn = bad.operational("janitors", "turn")
     await house.store.put(turn, b"nonsense", expected=ABSENT)
     janitors = house.janitors()
@@ -277,10 +277,10 @@ async def test_a_workspace_that_fails_does_not_hold_up_the_others() -> None:
 async def test_what_one_tenant_leaves_is_swept_without_touching_another() -> None:
     house = House()
     one, two = Layout("one", "w"), Layout("two", "w")
-    await stage(house.workspace(one), 1)
+    await stage(house.lake(one), 1)
     before = await house.store.list("")
 
-    await house.janitors().run_once(house.workspace(two))
+    await house.janitors().run_once(house.lake(two))
 
     assert [listed.key for listed in before] == [listed.key for listed in await house.store.list(one.root)]
 
@@ -302,7 +302,7 @@ class _Waking(FixedClock):
 async def test_they_run_every_now_and_then_until_they_are_stopped() -> None:
     house = House()
     house.clock = _Waking()
-    await stage(house.workspace(Layout()), 1)
+    await stage(house.lake(Layout()), 1)
     janitors = house.janitors()
     janitors.start()
     janitors.start()
@@ -360,7 +360,7 @@ async def test_they_can_be_switched_off() -> None:
 
 async def test_a_run_leaves_the_caches_of_requests_alone() -> None:
     shore = await Shore.furnished()
-    server = make_workspace(shore.store, shore.clock)
+    server = make_lake(shore.store, shore.clock)
     await server.catalog("main").read()
     before = dict(server._seen)
     shore.clock.advance(HOUR_MS)

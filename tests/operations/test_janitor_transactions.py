@@ -3,9 +3,9 @@
 import pytest
 
 from sandur.catalog.records import Transaction
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import (
     called,
     commit,
@@ -22,7 +22,7 @@ T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
-async def both(server: Workspace, label: str) -> None:
+async def both(server: Lake, label: str) -> None:
     """A change of `t` and the creation of `made`."""
     commits = [(T, commit(set_property("by", label))), (called("made"), created_by_commit(UUID))]
     await commit_transaction(server, "main", commits, keyed(label))
@@ -54,7 +54,7 @@ async def test_what_was_committed_and_not_finished_is_folded_in_everywhere_befor
 
 
 async def dies_when_committed(shore: Shore) -> None:
-    async def is_committed(server: Workspace) -> bool:
+    async def is_committed(server: Lake) -> bool:
         record = await server.transaction(keyed("both").key_hash or "").read()
         return record is not None and record.value.state == "committed"
 

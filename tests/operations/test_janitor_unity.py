@@ -8,8 +8,8 @@ from sandur.catalog.model_versions import ModelVersion
 from sandur.catalog.users import Email, UserResource
 from sandur.operations.catalogs import create_catalog
 from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.lake import Lake
 from sandur.operations.unity import model_versions, securables, users
-from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import list_all
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import NAMESPACE, keyed, request
@@ -19,7 +19,7 @@ VOLUME = Identifier(*NAMESPACE, "v")
 MODEL = Identifier(*NAMESPACE, "m")
 
 
-async def make_volume(server: Workspace, label: str = "volume") -> object:
+async def make_volume(server: Lake, label: str = "volume") -> object:
     return await securables.create_volume(
         server, VOLUME, volume_type="MANAGED", location=None, comment=None, request=keyed(label)
     )

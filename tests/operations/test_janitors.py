@@ -3,7 +3,7 @@
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.object_store import ABSENT
 from tests.operations.asking import (
     append,
@@ -18,9 +18,9 @@ from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 T, U = called("t"), called("u")
 
 
-async def drop(workspace: Workspace, identifier: Identifier, *, purge: bool = False) -> None:
-    await drop_name(workspace, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
-    await workspace.background.drain()
+async def drop(lake: Lake, identifier: Identifier, *, purge: bool = False) -> None:
+    await drop_name(lake, identifier, kind="table", purge=purge, request=request(f"drop {identifier}"))
+    await lake.background.drain()
 
 
 async def test_an_object_nobody_understands_is_told_and_does_not_hold_up_the_others() -> None:

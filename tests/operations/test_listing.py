@@ -15,15 +15,15 @@ from sandur.errors import BadRequest, NotFound
 from sandur.operations import indexing
 from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count
 from sandur.operations.index_memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
+from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import create_namespace, list_namespaces
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_request, make_workspace, put_name, take_name_away
+from tests.operations.making import make_lake, make_request, put_name, take_name_away
 from tests.operations.test_indexing import create, drop, table
 
 SPACE = Namespace("main", ("a",))
@@ -31,24 +31,24 @@ SCOPE = names_of(SPACE)
 PAGES_MAX = 1_500
 
 
-async def opened(workspace: Workspace) -> Workspace:
+async def opened(lake: Lake) -> Lake:
     """The workspace with the namespace in it."""
-    await create_namespace(workspace, SPACE, {}, make_request("a"))
-    await workspace.background.drain()
-    return workspace
+    await create_namespace(lake, SPACE, {}, make_request("a"))
+    await lake.background.drain()
+    return lake
 
 
-async def everything(workspace: Workspace, kind: Kind = "table") -> list[str]:
-    page = await list_names(workspace, SPACE, kind=kind, page_token=None, page_size=None)
+async def everything(lake: Lake, kind: Kind = "table") -> list[str]:
+    page = await list_names(lake, SPACE, kind=kind, page_token=None, page_size=None)
     assert page.next_token is None
     return [identifier.name for identifier in page.entries]
 
 
-async def by_pages(workspace: Workspace, size: int | None, kind: Kind = "table") -> list[list[str]]:
+async def by_pages(lake: Lake, size: int | None, kind: Kind = "table") -> list[list[str]]:
     pages: list[list[str]] = []
     token: str | None = ""
     for _ in range(PAGES_MAX):
-        page = await list_names(workspace, SPACE, kind=kind, page_token=token, page_size=size)
+        page = await list_names(lake, SPACE, kind=kind, page_token=token, page_size=size)
         pages.append([identifier.name for identifier in page.entries])
         token = page.next_token
         if token is None:
@@ -60,43 +60,43 @@ def flat(pages: Sequence[Sequence[str]]) -> list[str]:
     return [name for page in pages for name in page]
 
 
-async def without_index(workspace: Workspace) -> Workspace:
+async def without_index(lake: Lake) -> Lake:
     """A fresh process whose index was lost."""
-    key = workspace.layout.list_index(SCOPE)
-    found = await workspace.store.get(key)
+    key = lake.layout.list_index(SCOPE)
+    found = await lake.store.get(key)
     if found:
-        await workspace.store.delete(key, expected=found.version)
-    return make_workspace(workspace.store, workspace.clock)
+        await lake.store.delete(key, expected=found.version)
+    return make_lake(lake.store, lake.clock)
 
 
 async def test_names_are_listed_by_kind_and_in_order() -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     for name in ("b", "a", "é", "B", "a-b", "a b", "a/b", "~"):
-        await create(workspace, name)
-    await create(workspace, "v", kind="view")
+        await create(lake, name)
+    await create(lake, "v", kind="view")
 
-    assert await everything(workspace) == ["B", "a", "a b", "a-b", "a/b", "b", "~", "é"]
-    assert await everything(workspace, "view") == ["v"]
-    assert await everything(workspace, "function") == []
-    assert await everything(await without_index(workspace)) == await everything(workspace)
+    assert await everything(lake) == ["B", "a", "a b", "a-b", "a/b", "b", "~", "é"]
+    assert await everything(lake, "view") == ["v"]
+    assert await everything(lake, "function") == []
+    assert await everything(await without_index(lake)) == await everything(lake)
 
 
 async def test_a_list_of_a_missing_namespace_is_not_found_and_leaves_nothing_behind() -> None:
-    workspace = make_workspace()
+    lake = make_lake()
 
     for token in (None, ""):
         with pytest.raises(NotFound, match="Namespace does not exist: a"):
-            await list_names(workspace, SPACE, kind="table", page_token=token, page_size=None)
-    await workspace.background.drain()
+            await list_names(lake, SPACE, kind="table", page_token=token, page_size=None)
+    await lake.background.drain()
 
-    assert await workspace.store.list("") == []
+    assert await lake.store.list("") == []
 
 
 async def test_an_empty_namespace_has_one_empty_page() -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
 
-    assert await by_pages(workspace, 1) == [[]]
-    assert await everything(workspace) == []
+    assert await by_pages(lake, 1) == [[]]
+    assert await everything(lake) == []
 
 
 @pytest.mark.parametrize("token", ["x", "!!", "AAAA", "W10", "é", "=" * 5])
@@ -104,83 +104,83 @@ async def test_a_token_that_is_not_ours_is_refused_before_anything_is_read(token
     store = SpyStore(MemoryStore())
 
     with pytest.raises(BadRequest, match="Invalid page token"):
-        await list_names(make_workspace(store), SPACE, kind="table", page_token=token, page_size=None)
+        await list_names(make_lake(store), SPACE, kind="table", page_token=token, page_size=None)
 
     assert store.calls == []
 
 
 async def test_a_token_of_another_list_is_refused() -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     other = Namespace("main", ("b",))
-    await create_namespace(workspace, other, {}, make_request("b"))
+    await create_namespace(lake, other, {}, make_request("b"))
     for name in ("t1", "t2"):
-        await create(workspace, name)
-    page = await list_names(workspace, SPACE, kind="table", page_token="", page_size=1)
+        await create(lake, name)
+    page = await list_names(lake, SPACE, kind="table", page_token="", page_size=1)
 
     with pytest.raises(BadRequest, match="does not belong to this list"):
-        await list_names(workspace, SPACE, kind="view", page_token=page.next_token, page_size=1)
+        await list_names(lake, SPACE, kind="view", page_token=page.next_token, page_size=1)
     with pytest.raises(BadRequest, match="does not belong to this list"):
-        await list_names(workspace, other, kind="table", page_token=page.next_token, page_size=1)
+        await list_names(lake, other, kind="table", page_token=page.next_token, page_size=1)
     with pytest.raises(BadRequest, match="does not belong to this list"):
-        await list_namespaces(workspace, "main", parent=None, page_token=page.next_token, page_size=1)
+        await list_namespaces(lake, "main", parent=None, page_token=page.next_token, page_size=1)
 
 
 @pytest.mark.parametrize("size", [0, -5])
 @pytest.mark.parametrize("token", [None, ""])
 async def test_a_page_of_less_than_one_entry_is_refused(size: int, token: str | None) -> None:
     with pytest.raises(BadRequest, match="Invalid page size"):
-        await list_names(make_workspace(), SPACE, kind="table", page_token=token, page_size=size)
+        await list_names(make_lake(), SPACE, kind="table", page_token=token, page_size=size)
 
 
-async def large(count: int) -> Workspace:
+async def large(count: int) -> Lake:
     """A namespace with so many tables and a few views between them, indexed by one rebuild."""
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     for number in range(count):
-        await put_name(workspace, table(f"t{number:05d}"), kind="view" if number % 50 == 7 else "table")
-    await indexing.put_right(workspace, Place(SCOPE, "t00000"))
-    return workspace
+        await put_name(lake, table(f"t{number:05d}"), kind="view" if number % 50 == 7 else "table")
+    await indexing.put_right(lake, Place(SCOPE, "t00000"))
+    return lake
 
 
 @pytest.mark.parametrize("count", [1, 7, INLINE_MAX, INLINE_MAX + 1, 3 * INLINE_MAX])
 async def test_pages_of_every_size_enumerate_exactly(count: int) -> None:
-    workspace = await large(count)
-    tables, views = await everything(workspace), await everything(workspace, "view")
+    lake = await large(count)
+    tables, views = await everything(lake), await everything(lake, "view")
     assert sorted([*tables, *views]) == [f"t{number:05d}" for number in range(count)]
 
     sizes = [1, 2, 3, 10, SEGMENT_MAX - 1, SEGMENT_MAX, SEGMENT_MAX + 1, count - 1, count, count + 1, None]
     for size in sizes:
         if size == 0 or (size == 1 and count > INLINE_MAX + 1):
             continue
-        pages = await by_pages(workspace, size)
+        pages = await by_pages(lake, size)
         assert flat(pages) == tables
         assert all(len(page) <= (size or PAGE_SIZE_DEFAULT) for page in pages)
         assert all(pages) or not tables
-        assert flat(await by_pages(workspace, size, "view")) == views
+        assert flat(await by_pages(lake, size, "view")) == views
 
 
 @given(names=st.sets(st.text("ab.~é/ ", min_size=1, max_size=3), max_size=12), size=st.integers(1, 13))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 async def test_pages_enumerate_whatever_the_names_are(names: set[str], size: int) -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     for name in names:
-        await put_name(workspace, table(name))
+        await put_name(lake, table(name))
 
-    fallback = await by_pages(make_workspace(workspace.store, workspace.clock), size)
-    await indexing.put_right(workspace, Place(SCOPE, "x"))
+    fallback = await by_pages(make_lake(lake.store, lake.clock), size)
+    await indexing.put_right(lake, Place(SCOPE, "x"))
 
-    assert await by_pages(workspace, size) == fallback
+    assert await by_pages(lake, size) == fallback
     assert flat(fallback) == sorted(names)
 
 
 async def test_a_token_of_the_index_goes_on_without_it_and_the_other_way_round() -> None:
-    workspace = await large(20)
-    names = await everything(workspace)
-    first = await list_names(workspace, SPACE, kind="table", page_token="", page_size=5)
+    lake = await large(20)
+    names = await everything(lake)
+    first = await list_names(lake, SPACE, kind="table", page_token="", page_size=5)
 
-    lost = await without_index(workspace)
+    lost = await without_index(lake)
     second = await list_names(lost, SPACE, kind="table", page_token=first.next_token, page_size=5)
     await lost.background.drain()
-    third = await list_names(workspace, SPACE, kind="table", page_token=second.next_token, page_size=50)
+    third = await list_names(lake, SPACE, kind="table", page_token=second.next_token, page_size=50)
 
     assert [identifier.name for page in (first, second, third) for identifier in page.entries] == names
     assert third.next_token is None
@@ -195,38 +195,38 @@ async def test_a_token_of_the_index_goes_on_without_it_and_the_other_way_round()
 async def test_a_warm_page_is_one_round_and_lists_nothing(count: int) -> None:
     source = await large(count)
     store = SpyStore(source.store)
-    workspace = make_workspace(store, source.clock)
+    lake = make_lake(store, source.clock)
 
     async def rounds(token: str | None) -> int:
         store.reset()
-        await list_names(workspace, SPACE, kind="table", page_token=token, page_size=10)
+        await list_names(lake, SPACE, kind="table", page_token=token, page_size=10)
         return store.rounds
 
     assert await rounds("") <= 2
     assert await rounds("") == 1
-    page = await list_names(workspace, SPACE, kind="table", page_token="", page_size=10)
+    page = await list_names(lake, SPACE, kind="table", page_token="", page_size=10)
     assert await rounds(page.next_token) == 1
     assert await rounds(None) <= 2
     assert await rounds(None) == 1
     assert store.keys("list") == []
     assert store.bytes_read == 0
-    assert workspace.counters.times(INDEX_READS, "hit") == 6
+    assert lake.counters.times(INDEX_READS, "hit") == 6
 
 
 async def test_namespaces_are_paged_alike() -> None:
     store = SpyStore(MemoryStore())
-    workspace = make_workspace(store)
+    lake = make_lake(store)
     names = [f"n{number}" for number in range(7)]
     for name in names:
-        await create_namespace(workspace, Namespace("main", (name,)), {}, make_request(name))
-    await workspace.background.drain()
+        await create_namespace(lake, Namespace("main", (name,)), {}, make_request(name))
+    await lake.background.drain()
     store.reset()
 
     for size in range(1, 9):
         found: list[str] = []
         token: str | None = ""
         while token is not None:
-            page = await list_namespaces(workspace, "main", parent=None, page_token=token, page_size=size)
+            page = await list_namespaces(lake, "main", parent=None, page_token=token, page_size=size)
             found += [str(namespace) for namespace in page.entries]
             token = page.next_token
         assert found == names
@@ -235,83 +235,83 @@ async def test_namespaces_are_paged_alike() -> None:
 
 
 async def test_what_was_just_answered_is_listed_although_the_index_does_not_say_it_yet() -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     for name in ("b", "d"):
-        await create(workspace, name)
+        await create(lake, name)
     for name, operation in (("a", "1"), ("c", "2"), ("b", "3"), ("e", "4")):
-        await indexing.mark(workspace, table(name), operation)
+        await indexing.mark(lake, table(name), operation)
     for name in ("a", "c"):
-        await put_name(workspace, table(name))
-    await take_name_away(workspace, table("b"))
+        await put_name(lake, table(name))
+    await take_name_away(lake, table("b"))
 
-    assert await everything(workspace) == ["a", "c", "d"]
+    assert await everything(lake) == ["a", "c", "d"]
     for size in (1, 2, 3, 4):
-        assert flat(await by_pages(workspace, size)) == ["a", "c", "d"]
+        assert flat(await by_pages(lake, size)) == ["a", "c", "d"]
 
 
 async def test_pages_stay_exact_when_all_of_a_page_was_just_dropped() -> None:
     """A page may be short or empty then, but it says that there are more; and what comes later is not shown early."""
-    workspace = await large(3 * INLINE_MAX)
+    lake = await large(3 * INLINE_MAX)
     dropped = [f"t{number:05d}" for number in range(300)]
     for number, name in enumerate([*dropped, "z"]):
-        await indexing.mark(workspace, table(name), str(number))
+        await indexing.mark(lake, table(name), str(number))
     for name in dropped:
-        await take_name_away(workspace, table(name))
-    await put_name(workspace, table("z"))
+        await take_name_away(lake, table(name))
+    await put_name(lake, table("z"))
 
-    names = await everything(workspace)
+    names = await everything(lake)
     assert names[-1] == "z"
     assert not set(names) & set(dropped)
     for size in (10, 200):
-        assert flat(await by_pages(workspace, size)) == names
+        assert flat(await by_pages(lake, size)) == names
 
 
 async def test_an_operation_that_never_ended_is_forgotten_after_a_while() -> None:
     clock = FixedClock()
     store = SpyStore(MemoryStore(clock=clock))
-    workspace = await opened(make_workspace(store, clock))
-    await create(workspace, "a")
-    await indexing.mark(workspace, table("b"), "1")
+    lake = await opened(make_lake(store, clock))
+    await create(lake, "a")
+    await indexing.mark(lake, table("b"), "1")
     clock.advance(UNDER_WAY_MS_MAX + 1)
-    await everything(workspace)
+    await everything(lake)
     store.reset()
 
-    assert await everything(workspace) == ["a"]
+    assert await everything(lake) == ["a"]
     assert store.rounds == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 3}'])
 async def test_a_damaged_index_is_made_anew_at_most_once_in_a_while(damage: bytes) -> None:
     clock = FixedClock()
-    workspace = await opened(make_workspace(MemoryStore(clock=clock), clock))
+    lake = await opened(make_lake(MemoryStore(clock=clock), clock))
     for name in ("a", "b"):
-        await create(workspace, name)
-    key = workspace.layout.list_index(SCOPE)
+        await create(lake, name)
+    key = lake.layout.list_index(SCOPE)
 
     for rebuilds in (1, 2):
         for _ in range(3):
-            found = await workspace.store.get(key)
-            await workspace.store.put(key, damage, expected=found.version if found else ABSENT)
-            assert await everything(workspace) == ["a", "b"]
-            await workspace.background.drain()
-        assert workspace.counters.times(INDEX_REBUILDS, "ok") == rebuilds
+            found = await lake.store.get(key)
+            await lake.store.put(key, damage, expected=found.version if found else ABSENT)
+            assert await everything(lake) == ["a", "b"]
+            await lake.background.drain()
+        assert lake.counters.times(INDEX_REBUILDS, "ok") == rebuilds
         clock.advance(REBUILD_EVERY_MS)
 
-    assert workspace.counters.times(INDEX_READS, "error") == 6
-    assert workspace.counters.times(LIST_FALLBACKS, "tables") == 6
+    assert lake.counters.times(INDEX_READS, "error") == 6
+    assert lake.counters.times(LIST_FALLBACKS, "tables") == 6
 
 
 async def test_a_list_survives_a_lost_segment() -> None:
-    workspace = await large(2 * INLINE_MAX)
-    names = await everything(workspace)
-    found = await workspace.index(SCOPE).read()
+    lake = await large(2 * INLINE_MAX)
+    names = await everything(lake)
+    found = await lake.index(SCOPE).read()
     assert found is not None
-    cell = workspace.index_segment(SCOPE, found.value.segments[1].id)
+    cell = lake.index_segment(SCOPE, found.value.segments[1].id)
     segment = await cell.read()
     assert segment is not None
     await cell.empty(expected=segment.version)
 
-    fresh = make_workspace(workspace.store, workspace.clock)
+    fresh = make_lake(lake.store, lake.clock)
     assert await everything(fresh) == names
     await fresh.background.drain()
 
@@ -332,20 +332,20 @@ async def test_an_entry_that_nobody_touches_is_listed_exactly_once_while_others_
     stop = asyncio.Event()
 
     async def churn(number: int) -> None:
-        workspace = make_workspace(store, clock)
+        lake = make_lake(store, clock)
         chance = random.Random(seed + number)
         while not stop.is_set():
             name = f"t{chance.randrange(count):05d}-{number}-{chance.randrange(20)}"
-            await create(workspace, name)
+            await create(lake, name)
             if chance.random() < 0.5:
-                await drop(workspace, name)
-        await workspace.background.drain()
+                await drop(lake, name)
+        await lake.background.drain()
 
     async def read() -> list[list[str]]:
-        workspace = make_workspace(store, clock)
+        lake = make_lake(store, clock)
         size = 1 + seed if count < INLINE_MAX else 40 + seed
         try:
-            return [flat(await by_pages(workspace, size)), await everything(workspace)]
+            return [flat(await by_pages(lake, size)), await everything(lake)]
         finally:
             stop.set()
 
@@ -359,11 +359,11 @@ async def test_an_entry_that_nobody_touches_is_listed_exactly_once_while_others_
 
 
 async def test_a_long_name_is_listed_as_it_is() -> None:
-    workspace = await opened(make_workspace())
+    lake = await opened(make_lake())
     name = "é" * 100
-    await create(workspace, name)
-    await create(workspace, name[:-1])
+    await create(lake, name)
+    await create(lake, name[:-1])
 
-    assert await everything(workspace) == [name[:-1], name]
-    assert await everything(await without_index(workspace)) == [name[:-1], name]
+    assert await everything(lake) == [name[:-1], name]
+    assert await everything(await without_index(lake)) == [name[:-1], name]
     assert Identifier("main", ("a",), name) == table(name)

@@ -9,11 +9,11 @@ from sandur.iceberg.view_requests import ViewCommit
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.register import register_table
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import (
     NAMESPACE,
     called,
@@ -29,7 +29,7 @@ from tests.operations.asking import (
     table,
     view,
 )
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = called("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
@@ -62,51 +62,51 @@ FORBIDDEN = [
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    workspace = make_workspace()
-    await furnish(workspace)
-    return workspace
+async def lake() -> Lake:
+    lake = make_lake()
+    await furnish(lake)
+    return lake
 
 
 @pytest.mark.parametrize("location", FORBIDDEN)
-async def test_no_table_or_view_is_created_outside(workspace: Workspace, location: str) -> None:
+async def test_no_table_or_view_is_created_outside(lake: Lake, location: str) -> None:
     with pytest.raises(Invalid):
-        await create_table(workspace, NAMESPACE, table("t", location=location), request("create"))
+        await create_table(lake, NAMESPACE, table("t", location=location), request("create"))
     with pytest.raises(Invalid):
-        await create_table(workspace, NAMESPACE, table("t", location=location, stage_create=True), request("stage"))
+        await create_table(lake, NAMESPACE, table("t", location=location, stage_create=True), request("stage"))
     with pytest.raises(Invalid):
-        await commit_table(workspace, T, created_by_commit(UUID, set_location(location)), request("by commit"))
+        await commit_table(lake, T, created_by_commit(UUID, set_location(location)), request("by commit"))
     with pytest.raises(Invalid):
-        await create_view(workspace, NAMESPACE, view("t", location=location), request("view"))
+        await create_view(lake, NAMESPACE, view("t", location=location), request("view"))
     changes = [(T, created_by_commit(UUID, set_location(location)))]
     with pytest.raises(Invalid):
-        await commit_transaction(workspace, "main", changes, request("transaction"))
+        await commit_transaction(lake, "main", changes, request("transaction"))
 
-    assert not await table_exists(workspace, T)
+    assert not await table_exists(lake, T)
 
 
 @pytest.mark.parametrize("location", FORBIDDEN)
-async def test_no_table_or_view_is_moved_outside(workspace: Workspace, location: str) -> None:
-    made = await create(workspace, "t")
-    await create_view(workspace, NAMESPACE, view("v"), request("view"))
+async def test_no_table_or_view_is_moved_outside(lake: Lake, location: str) -> None:
+    made = await create(lake, "t")
+    await create_view(lake, NAMESPACE, view("v"), request("view"))
     paths = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
     for update in (set_location(location), *(set_property(path, location) for path in paths)):
         with pytest.raises(Invalid):
-            await commit_table(workspace, T, commit(update), request(f"commit {update}"))
+            await commit_table(lake, T, commit(update), request(f"commit {update}"))
         with pytest.raises(Invalid):
-            await commit_transaction(workspace, "main", [(T, commit(update))], request(f"transaction {update}"))
+            await commit_transaction(lake, "main", [(T, commit(update))], request(f"transaction {update}"))
     moved = ViewCommit(requirements=(), updates=checked_view_updates(commit(set_location(location)).updates))
     with pytest.raises(Invalid):
-        await commit_view(workspace, called("v"), moved, request("move v"))
+        await commit_view(lake, called("v"), moved, request("move v"))
 
-    assert await load(workspace, T) == made
+    assert await load(lake, T) == made
 
 
-async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_spelling(workspace: Workspace) -> None:
-    made = await create(workspace, "t", location=f"{ROOT}/here/")
-    after = await commit_table(workspace, T, commit(set_location(f"{ROOT}/there")), request("move"))
+async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_spelling(lake: Lake) -> None:
+    made = await create(lake, "t", location=f"{ROOT}/here/")
+    after = await commit_table(lake, T, commit(set_location(f"{ROOT}/there")), request("move"))
     written = await commit_table(
-        workspace, T, commit(set_property("write.metadata.path", f"{ROOT}/aside")), request("aside")
+        lake, T, commit(set_property("write.metadata.path", f"{ROOT}/aside")), request("aside")
     )
 
     assert content(made)["location"] == f"{ROOT}/here"
@@ -117,22 +117,22 @@ async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_s
 
 async def test_setting_the_location_a_table_has_is_always_allowed() -> None:
     """Clients send it back with every replacement, also of a table that lies where the policy was wider once."""
-    generous = make_workspace(allowed_locations=["memory://elsewhere"])
+    generous = make_lake(allowed_locations=["memory://elsewhere"])
     await furnish(generous)
     made = await create(generous, "t", location="memory://elsewhere/t")
-    strict = make_workspace(generous.store, generous.clock, allowed_locations=["memory://elsewhere"])
+    strict = make_lake(generous.store, generous.clock, allowed_locations=["memory://elsewhere"])
 
     same = await commit_table(strict, T, commit(set_location(content(made)["location"])), request("same"))
 
     assert content(same)["location"] == "memory://elsewhere/t"
 
 
-async def test_every_table_has_a_place_of_its_own_by_default(workspace: Workspace) -> None:
+async def test_every_table_has_a_place_of_its_own_by_default(lake: Lake) -> None:
     """Also when the name was used before, or holds characters that are trouble in paths."""
-    one = content(await create(workspace, "t"))["location"]
-    await drop_name(workspace, T, kind="table", request=request("drop"))
-    two = content(await create(workspace, "t", properties={"second": "1"}))["location"]
-    odd = content(await create(workspace, "../*weird? näme"))["location"]
+    one = content(await create(lake, "t"))["location"]
+    await drop_name(lake, T, kind="table", request=request("drop"))
+    two = content(await create(lake, "t", properties={"second": "1"}))["location"]
+    odd = content(await create(lake, "../*weird? näme"))["location"]
 
     assert one != two
     assert all(location.startswith(f"{ROOT}/a/") for location in (one, two, odd))
@@ -141,18 +141,18 @@ async def test_every_table_has_a_place_of_its_own_by_default(workspace: Workspac
 
 @pytest.mark.parametrize("root", ["memory://store", "memory://store/tenant=default"])
 async def test_the_catalogs_own_folder_is_out_of_reach_even_when_the_root_lies_above_it(root: str) -> None:
-    workspace = make_workspace()
-    await furnish(workspace)
-    held = await workspace.catalog("main").read()
+    lake = make_lake()
+    await furnish(lake)
+    held = await lake.catalog("main").read()
     assert held
-    await workspace.catalog("main").swap(Catalog(name="main", id="wide", root=root), expected=held.version)
+    await lake.catalog("main").swap(Catalog(name="main", id="wide", root=root), expected=held.version)
     names = f"{OWN_FOLDER}/names/main/a"
 
     for location in (names, OWN_FOLDER, f"{OWN_FOLDER}/iceberg_pointers"):
         with pytest.raises(Invalid, match="own folder"):
-            await create_table(workspace, NAMESPACE, table("t", location=location), request("create"))
+            await create_table(lake, NAMESPACE, table("t", location=location), request("create"))
         properties = {"write.metadata.path": location}
         with pytest.raises(Invalid, match="own folder"):
-            await create_table(workspace, NAMESPACE, table("t", properties=properties), request("path"))
+            await create_table(lake, NAMESPACE, table("t", properties=properties), request("path"))
     with pytest.raises(Invalid, match="own folder"):
-        await register_table(workspace, NAMESPACE, "t", f"{OWN_FOLDER}/catalogs/main.json", request=request("register"))
+        await register_table(lake, NAMESPACE, "t", f"{OWN_FOLDER}/catalogs/main.json", request=request("register"))

@@ -7,15 +7,15 @@ import pytest
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotEmpty, NotFound
+from sandur.operations.lake import Lake
 from sandur.operations.namespaces import load_namespace, namespace_exists
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.making import make_workspace, work_off_marks
+from tests.operations.making import make_lake, work_off_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
-Work = Callable[[Workspace], Awaitable[object]]
+Work = Callable[[Lake], Awaitable[object]]
 
 CALLS_MAX = 40
 TARGETS = [pytest.param(A, id="first-level"), pytest.param(B, id="child")]
@@ -29,24 +29,24 @@ class World:
         self.clock = FixedClock()
         self.store = MemoryStore(clock=self.clock)
 
-    def fresh(self) -> Workspace:
+    def fresh(self) -> Lake:
         """A process that remembers nothing."""
-        return make_workspace(self.store, self.clock)
+        return make_lake(self.store, self.clock)
 
     async def whole(self, work: Work) -> object:
         """Let a process do its work to the end."""
-        workspace = self.fresh()
-        answer = await work(workspace)
-        await workspace.background.drain()
+        lake = self.fresh()
+        answer = await work(lake)
+        await lake.background.drain()
         return answer
 
     async def dies(self, work: Work, *, dies_at: int, after: bool) -> bool:
         """Let a process die at a call; whether it came so far."""
         store = DyingStore(self.store, dies_at=dies_at, after=after)
-        workspace = make_workspace(store, self.clock)
+        lake = make_lake(store, self.clock)
         with contextlib.suppress(Died):
-            await work(workspace)
-        await workspace.background.drain()
+            await work(lake)
+        await lake.background.drain()
         return store.has_died
 
     def pass_the_timeout(self) -> None:
@@ -64,22 +64,22 @@ class World:
 async def prepared(namespace: Namespace, *, exists: bool) -> World:
     world = World()
     if namespace.parent:
-        await world.whole(lambda workspace: create(workspace, A))
+        await world.whole(lambda lake: create(lake, A))
     if exists:
-        await world.whole(lambda workspace: create(workspace, namespace, {"n": "0"}, key="made"))
+        await world.whole(lambda lake: create(lake, namespace, {"n": "0"}, key="made"))
     return world
 
 
 def create_it(namespace: Namespace) -> Work:
-    return lambda workspace: create(workspace, namespace, {"n": "0"}, key="k")
+    return lambda lake: create(lake, namespace, {"n": "0"}, key="k")
 
 
 def change_it(namespace: Namespace) -> Work:
-    return lambda workspace: update(workspace, namespace, removals=["gone"], updates={"n": "1"}, key="k")
+    return lambda lake: update(lake, namespace, removals=["gone"], updates={"n": "1"}, key="k")
 
 
 def drop_it(namespace: Namespace) -> Work:
-    return lambda workspace: drop(workspace, namespace, key="k")
+    return lambda lake: drop(lake, namespace, key="k")
 
 
 @pytest.mark.parametrize("after", AFTER)
@@ -114,10 +114,10 @@ async def test_a_creation_that_happened_before_its_maker_died_does_not_happen_ag
             has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
             happened = await namespace_exists(world.fresh(), namespace)
             if happened:
-                await world.whole(lambda workspace: drop(workspace, namespace))
+                await world.whole(lambda lake: drop(lake, namespace))
             if made_again:
-                await world.whole(lambda workspace: create(workspace, namespace))
-                await world.whole(lambda workspace: drop(workspace, namespace))
+                await world.whole(lambda lake: create(lake, namespace))
+                await world.whole(lambda lake: drop(lake, namespace))
             world.pass_the_timeout()
 
             await world.whole(create_it(namespace))
@@ -134,7 +134,7 @@ async def test_a_child_whose_parent_was_dropped_meanwhile_is_not_created(*, afte
         world = await prepared(B, exists=False)
         has_died = await world.dies(create_it(B), dies_at=dies_at, after=after)
         try:
-            await world.whole(lambda workspace: drop(workspace, A))
+            await world.whole(lambda lake: drop(lake, A))
         except NotEmpty:
             assert await namespace_exists(world.fresh(), B)
         else:
@@ -143,7 +143,7 @@ async def test_a_child_whose_parent_was_dropped_meanwhile_is_not_created(*, afte
             with pytest.raises(NotFound, match="Namespace does not exist: a"):
                 await world.whole(create_it(B))
             # Even when the parent is there again: what was refused stays refused.
-            await world.whole(lambda workspace: create(workspace, A))
+            await world.whole(lambda lake: create(lake, A))
             with pytest.raises(NotFound, match="Namespace does not exist: a"):
                 await world.whole(create_it(B))
             assert not await world.listed(B)
@@ -163,10 +163,10 @@ async def test_a_change_that_died_is_made_exactly_once(namespace: Namespace, *, 
             has_died = await world.dies(change_it(namespace), dies_at=dies_at, after=after)
             happened = (await load_namespace(world.fresh(), namespace)).properties["n"] == "1"
             if foreign == "change":
-                await world.whole(lambda workspace: update(workspace, namespace, updates={"n": "2"}))
+                await world.whole(lambda lake: update(lake, namespace, updates={"n": "2"}))
             if foreign == "drop":
-                await world.whole(lambda workspace: drop(workspace, namespace))
-                await world.whole(lambda workspace: create(workspace, namespace, {"n": "3"}))
+                await world.whole(lambda lake: drop(lake, namespace))
+                await world.whole(lambda lake: create(lake, namespace, {"n": "3"}))
             world.pass_the_timeout()
 
             first = await world.whole(change_it(namespace))
@@ -191,7 +191,7 @@ async def test_a_drop_that_died_is_ended_by_its_retry_and_drops_nothing_else(
         has_died = await world.dies(drop_it(namespace), dies_at=dies_at, after=after)
         happened = not await world.listed(namespace)
         if happened:
-            await world.whole(lambda workspace: create(workspace, namespace, {"n": "3"}))
+            await world.whole(lambda lake: create(lake, namespace, {"n": "3"}))
         world.pass_the_timeout()
 
         await world.whole(drop_it(namespace))
@@ -209,10 +209,10 @@ async def test_a_drop_that_died_does_not_keep_anyone_from_using_the_namespace(*,
         world = await prepared(A, exists=True)
         has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
         if await namespace_exists(world.fresh(), A):
-            await world.whole(lambda workspace: create(workspace, B))
-            await world.whole(lambda workspace: update(workspace, A, updates={"x": "1"}))
+            await world.whole(lambda lake: create(lake, B))
+            await world.whole(lambda lake: update(lake, A, updates={"x": "1"}))
             with pytest.raises(NotEmpty):
-                await world.whole(lambda workspace: drop(workspace, A))
+                await world.whole(lambda lake: drop(lake, A))
             world.pass_the_timeout()
             with pytest.raises(NotEmpty):
                 await world.whole(drop_it(A))

@@ -9,14 +9,14 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import NotFound, SandurError
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import load_namespace, namespace_exists
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.asking import table
-from tests.operations.making import make_request, make_workspace
+from tests.operations.making import make_lake, make_request
 from tests.operations.test_namespaces import A, B, C, children, create, drop, update
 
 SEEDS = range(60)
@@ -29,14 +29,14 @@ class Arena:
         self.clock = FixedClock(seed=seed)
         self._inner = MemoryStore(clock=self.clock)
         self._store = YieldingStore(self._inner, seed=seed)
-        self._racers: list[Workspace] = []
+        self._racers: list[Lake] = []
 
-    def quiet(self) -> Workspace:
+    def quiet(self) -> Lake:
         """A process that runs alone."""
-        return make_workspace(self._inner, self.clock)
+        return make_lake(self._inner, self.clock)
 
-    def racer(self) -> Workspace:
-        self._racers.append(make_workspace(self._store, self.clock))
+    def racer(self) -> Lake:
+        self._racers.append(make_lake(self._store, self.clock))
         return self._racers[-1]
 
     async def race(self, *work: Awaitable[object]) -> list[str]:
@@ -133,9 +133,9 @@ async def test_a_parent_made_again_has_none_of_the_old_children(seed: int) -> No
     await create(arena.quiet(), A)
 
     async def drop_and_make_again() -> None:
-        workspace = arena.racer()
-        await drop(workspace, A)
-        await create(workspace, A)
+        lake = arena.racer()
+        await drop(lake, A)
+        await create(lake, A)
 
     created, made_again = await arena.race(create(arena.racer(), B), drop_and_make_again())
 
@@ -152,22 +152,22 @@ async def test_a_stalled_attempt_of_a_key_never_brings_a_dropped_namespace_back(
     impatient = {"claim_timeout_ms": 1}
 
     async def drop_when_there() -> None:
-        workspace = arena.racer()
+        lake = arena.racer()
         for _ in range(20):
             arena.clock.advance(2)
             try:
-                await drop(workspace, B)
+                await drop(lake, B)
             except NotFound:
                 continue
             return
 
-    racers = [make_workspace(arena._store, arena.clock, **impatient) for _ in range(2)]
+    racers = [make_lake(arena._store, arena.clock, **impatient) for _ in range(2)]
     *created, dropped = await arena.race(*(create(racer, B, key="k") for racer in racers), drop_when_there())
     for racer in racers:
         await racer.background.drain()
     was_there = await exists(arena, B)
     arena.clock.advance(10)
-    retried = await _outcome(create(make_workspace(arena._inner, arena.clock, **impatient), B, key="k"))
+    retried = await _outcome(create(make_lake(arena._inner, arena.clock, **impatient), B, key="k"))
 
     assert set(created) <= {"ok", "Busy"}
     assert dropped == "ok"

@@ -4,13 +4,13 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import NotEmpty, NotFound, OutcomeUnknown
+from sandur.operations.lake import Lake
 from sandur.operations.namespaces import load_namespace, namespace_exists
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
-from tests.operations.making import make_request, make_workspace, put_name, take_name_away
+from tests.operations.making import make_lake, make_request, put_name, take_name_away
 from tests.operations.test_namespaces import A, B, create, drop, update
 
 TABLE = Identifier("main", ("a",), "t")
@@ -23,13 +23,13 @@ class Stage:
         self.clock = FixedClock()
         self.inner = MemoryStore(clock=self.clock)
         self.store = HookedStore(self.inner)
-        self.slow = make_workspace(self.store, self.clock)
+        self.slow = make_lake(self.store, self.clock)
         self.key = self.slow.layout.namespace(A)
 
-    def other(self) -> Workspace:
-        return make_workspace(self.inner, self.clock)
+    def other(self) -> Lake:
+        return make_lake(self.inner, self.clock)
 
-    async def takes_over(self) -> Workspace:
+    async def takes_over(self) -> Lake:
         """A process that finds every claim stale."""
         self.clock.advance(self.slow.settings.claim_timeout_ms + 1)
         return self.other()
@@ -44,9 +44,9 @@ async def test_an_attempt_that_lost_its_claim_stops() -> None:
         await drop(stage.other(), A)
 
     async def retry_succeeds_and_is_dropped() -> None:
-        workspace = await stage.takes_over()
-        await create(workspace, A, {"x": "1"}, key="k")
-        await workspace.background.drain()
+        lake = await stage.takes_over()
+        await create(lake, A, {"x": "1"}, key="k")
+        await lake.background.drain()
         await drop(stage.other(), A)
 
     stage.store.before("put", stage.key, foreign_namespace_comes_and_goes)
@@ -66,9 +66,9 @@ async def test_a_change_whose_claim_was_taken_over_is_not_made_again() -> None:
         await update(stage.other(), A, updates={"y": "0"})
 
     async def retry_succeeds_and_is_overwritten() -> None:
-        workspace = await stage.takes_over()
-        await update(workspace, A, updates={"x": "1"}, key="k")
-        await workspace.background.drain()
+        lake = await stage.takes_over()
+        await update(lake, A, updates={"x": "1"}, key="k")
+        await lake.background.drain()
         await update(stage.other(), A, updates={"x": "2"})
 
     stage.store.before("put", stage.key, foreign_change)
@@ -84,9 +84,9 @@ async def test_a_stalled_creator_cannot_bring_a_dropped_namespace_back() -> None
     stage = Stage()
 
     async def retry_succeeds_and_is_dropped() -> None:
-        workspace = await stage.takes_over()
-        await create(workspace, A, key="k")
-        await workspace.background.drain()
+        lake = await stage.takes_over()
+        await create(lake, A, key="k")
+        await lake.background.drain()
         await drop(stage.other(), A)
 
     stage.store.before("put", stage.key, retry_succeeds_and_is_dropped)
@@ -144,7 +144,7 @@ async def test_a_retried_drop_does_not_drop_what_was_made_since() -> None:
     await create(stage.other(), A)
     claim = stage.slow.claim("drop-namespace", make_request("", "k").key_hash or "")
     for dies_at in range(1, 10):
-        dying = make_workspace(DyingStore(stage.inner, dies_at=dies_at, after=True), stage.clock)
+        dying = make_lake(DyingStore(stage.inner, dies_at=dies_at, after=True), stage.clock)
         with pytest.raises(Died):
             await drop(dying, A, key="k")
         if await claim.read():

@@ -7,11 +7,11 @@ import pytest
 from sandur.catalog.records import PurgeOrder
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
 from sandur.operations.purging import queue_purge
 from sandur.operations.rename import rename
 from sandur.operations.views import commit_view, create_view
-from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 from tests.operations.asking import (
     NAMESPACE,
@@ -41,10 +41,10 @@ from tests.planning.odd_manifests import avro_file
 DELAY_MS = 600_000
 
 
-async def drop(workspace: Workspace, table: Filled, *, purge: bool = True) -> None:
+async def drop(lake: Lake, table: Filled, *, purge: bool = True) -> None:
     sent = request(f"drop {table.identifier}")
-    await drop_name(workspace, table.identifier, kind="table", purge=purge, request=sent)
-    await workspace.background.drain()
+    await drop_name(lake, table.identifier, kind="table", purge=purge, request=sent)
+    await lake.background.drain()
 
 
 async def purged(shore: Shore, *tables: Filled) -> Mapping[str, int]:
@@ -373,7 +373,7 @@ async def test_a_drop_that_dies_right_after_it_happened_is_purged_all_the_same(w
     table = await filled(shore.server())
     sent = keyed("drop") if with_key else request("drop")
 
-    async def is_dropped(server: Workspace) -> bool:
+    async def is_dropped(server: Lake) -> bool:
         return await look(server, table.identifier) is None
 
     await shore.dies_when(

@@ -10,23 +10,23 @@ from sandur.catalog.sources import Request, Source
 from sandur.events.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
+from sandur.operations.lake import Lake
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from sandur.storage.layout import Layout
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import NAMESPACE, append, called, commit, furnish, load, request, set_property, table
 from tests.operations.judging import all_receipts, judge
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = called("t")
 HEAD = Head(metadata_location="memory://store/a.json", last_updated_ms=1_767_225_600_000, snapshot_id=7)
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    workspace = make_workspace()
-    await furnish(workspace)
-    return workspace
+async def lake() -> Lake:
+    lake = make_lake()
+    await furnish(lake)
+    return lake
 
 
 def test_the_key_is_derived_from_the_file_and_the_date_of_its_metadata() -> None:
@@ -51,63 +51,63 @@ def test_whoever_writes_it_writes_the_same() -> None:
     assert receipt_of("uuid", HEAD) == receipt_of("uuid", HEAD)
 
 
-async def test_a_receipt_that_exists_is_left_alone(workspace: Workspace) -> None:
-    receipts = Receipts(workspace.store, Layout(), {})
+async def test_a_receipt_that_exists_is_left_alone(lake: Lake) -> None:
+    receipts = Receipts(lake.store, Layout(), {})
     await receipts.ensure("uuid", HEAD)
-    (listed,) = await workspace.store.list(workspace.layout.events_folder())
+    (listed,) = await lake.store.list(lake.layout.events_folder())
 
-    await Receipts(workspace.store, Layout(), {}).ensure("uuid", HEAD)
+    await Receipts(lake.store, Layout(), {}).ensure("uuid", HEAD)
 
-    assert [one.version for one in await workspace.store.list(workspace.layout.events_folder())] == [listed.version]
+    assert [one.version for one in await lake.store.list(lake.layout.events_folder())] == [listed.version]
     assert await receipts.exists(tried_of(HEAD))
-    assert not await Receipts(workspace.store, Layout(), {}).exists(Tried("another", HEAD.last_updated_ms))
+    assert not await Receipts(lake.store, Layout(), {}).exists(Tried("another", HEAD.last_updated_ms))
 
 
-async def test_every_commit_has_a_receipt_that_says_who_made_it(workspace: Workspace) -> None:
+async def test_every_commit_has_a_receipt_that_says_who_made_it(lake: Lake) -> None:
     source = Source(kind="rest", principal="me", client="engine")
-    await create_table(workspace, NAMESPACE, table("t"), Request(request("create").hash, None, source))
-    await commit_table(workspace, T, append(1), Request(request("commit").hash, None, source))
-    await workspace.background.drain()
+    await create_table(lake, NAMESPACE, table("t"), Request(request("create").hash, None, source))
+    await commit_table(lake, T, append(1), Request(request("commit").hash, None, source))
+    await lake.background.drain()
 
-    first, second = sorted((await all_receipts(workspace)).values(), key=lambda one: one.metadata_version)
+    first, second = sorted((await all_receipts(lake)).values(), key=lambda one: one.metadata_version)
 
     assert (first.operation, second.operation) == ("create", "append")
     assert second.snapshot_id == 1
     assert first.source == second.source == source
     assert second.previous_commit_key == first.commit_key
-    assert second.metadata_location == (await load(workspace, T)).metadata_location
+    assert second.metadata_location == (await load(lake, T)).metadata_location
 
 
-async def test_a_successor_writes_the_receipts_that_a_dead_server_did_not(workspace: Workspace) -> None:
-    await create_table(workspace, NAMESPACE, table("t"), request("create"))
-    await workspace.background.drain()
+async def test_a_successor_writes_the_receipts_that_a_dead_server_did_not(lake: Lake) -> None:
+    await create_table(lake, NAMESPACE, table("t"), request("create"))
+    await lake.background.drain()
     for number in range(3):  # Each dies right after its swap: nothing behind the answer is done.
-        before = len((await judge(make_workspace(workspace.store, workspace.clock)))[await uuid(workspace)].locations)
+        before = len((await judge(make_lake(lake.store, lake.clock)))[await uuid(lake)].locations)
         for dies_at in range(1, 12):
-            server = make_workspace(DyingStore(workspace.store, dies_at=dies_at, after=True), workspace.clock)
+            server = make_lake(DyingStore(lake.store, dies_at=dies_at, after=True), lake.clock)
             sent = request(f"commit {number} {dies_at}")
             with contextlib.suppress(Died):
                 await commit_table(server, T, commit(set_property(f"p{number}", str(dies_at))), sent)
             await server.background.drain()
-            whole = await judge(make_workspace(workspace.store, workspace.clock))
-            if len(whole[await uuid(workspace)].locations) > before:
+            whole = await judge(make_lake(lake.store, lake.clock))
+            if len(whole[await uuid(lake)].locations) > before:
                 break
 
-    whole = await judge(make_workspace(workspace.store, workspace.clock))
-    assert len(whole[await uuid(workspace)].locations) == 4
+    whole = await judge(make_lake(lake.store, lake.clock))
+    assert len(whole[await uuid(lake)].locations) == 4
 
 
-async def uuid(workspace: Workspace) -> str:
-    return (await load(workspace, T)).table_uuid
+async def uuid(lake: Lake) -> str:
+    return (await load(lake, T)).table_uuid
 
 
-async def test_a_transaction_has_a_receipt_for_each_of_its_tables(workspace: Workspace) -> None:
+async def test_a_transaction_has_a_receipt_for_each_of_its_tables(lake: Lake) -> None:
     for name in ("t", "u"):
-        await create_table(workspace, NAMESPACE, table(name), request(f"create {name}"))
+        await create_table(lake, NAMESPACE, table(name), request(f"create {name}"))
 
-    await commit_transaction(workspace, "main", [(T, append(1)), (called("u"), append(1))], request("both"))
-    await workspace.background.drain()
+    await commit_transaction(lake, "main", [(T, append(1)), (called("u"), append(1))], request("both"))
+    await lake.background.drain()
 
-    operations = [one.operation for one in (await all_receipts(workspace)).values()]
+    operations = [one.operation for one in (await all_receipts(lake)).values()]
     assert sorted(operations) == ["append", "append", "create", "create"]
-    await judge(make_workspace(workspace.store, workspace.clock))
+    await judge(make_lake(lake.store, lake.clock))

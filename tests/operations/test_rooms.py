@@ -10,15 +10,15 @@ from sandur.errors import BadRequest, SandurError
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.views import create_view
-from sandur.operations.workspace import Workspace
 from sandur.server.measured_store import MeasuredStore
 from sandur.storage.local import LocalStore
 from sandur.storage.retrying import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE, called, content, create, furnish, request, table, view
-from tests.operations.making import OWN_ADDRESS, make_workspace
+from tests.operations.making import OWN_ADDRESS, make_lake
 
 T = called("t")
 # Later than the time of every file, which no fake clock gives.
@@ -32,15 +32,13 @@ class Folder:
         self.path = path
         self.clock = FixedClock()
         store = MeasuredStore(RetryingStore(LocalStore(path, fsync="never"), self.clock))
-        self.workspace: Workspace = make_workspace(store, self.clock)
+        self.lake: Lake = make_lake(store, self.clock)
 
     def at(self, location: str) -> Path:
         return self.path / location.removeprefix(f"{OWN_ADDRESS}/")
 
     async def stage(self, **fields: object) -> Path:
-        staged = await create_table(
-            self.workspace, NAMESPACE, table("t", stage_create=True, **fields), request("stage t")
-        )
+        staged = await create_table(self.lake, NAMESPACE, table("t", stage_create=True, **fields), request("stage t"))
         return self.at(content(staged)["location"])
 
     async def sweep(self) -> None:
@@ -50,14 +48,14 @@ class Folder:
             pytest.fail(f"{what}: {error}")
 
         self.clock.advance(FAR_MS - self.clock.now_ms())
-        await run_janitors(self.workspace, {}, tell=fail)
-        await self.workspace.background.drain()
+        await run_janitors(self.lake, {}, tell=fail)
+        await self.lake.background.drain()
 
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Folder:
     folder = Folder(tmp_path)
-    await furnish(folder.workspace)
+    await furnish(folder.lake)
     return folder
 
 
@@ -66,7 +64,7 @@ def folders_in(path: Path) -> list[str]:
 
 
 async def test_a_new_table_has_folders_for_its_data_and_its_metadata(folder: Folder) -> None:
-    made = await create(folder.workspace, "t")
+    made = await create(folder.lake, "t")
 
     assert folders_in(folder.at(content(made)["location"])) == ["data", "metadata"]
 
@@ -75,33 +73,33 @@ async def test_so_has_one_that_is_only_staged(folder: Folder) -> None:
     location = await folder.stage()
 
     assert folders_in(location) == ["data", "metadata"]
-    assert not await table_exists(folder.workspace, T)
+    assert not await table_exists(folder.lake, T)
 
 
 async def test_a_view_has_no_folder_for_data(folder: Folder) -> None:
-    made = await create_view(folder.workspace, NAMESPACE, view("v"), request("create v"))
+    made = await create_view(folder.lake, NAMESPACE, view("v"), request("create v"))
 
     assert folders_in(folder.at(json.loads(made.metadata)["location"])) == ["metadata"]
 
 
 async def test_a_file_in_the_way_refuses_the_table(folder: Folder) -> None:
-    wanted = content(await create(folder.workspace, "u"))["location"].rpartition("/")[0] + "/wanted"
+    wanted = content(await create(folder.lake, "u"))["location"].rpartition("/")[0] + "/wanted"
     folder.at(wanted).mkdir()
     (folder.at(wanted) / "data").write_bytes(b"")
 
     with pytest.raises(BadRequest):
         await folder.stage(location=wanted)
     with pytest.raises(BadRequest):
-        await create_table(folder.workspace, NAMESPACE, table("t", location=wanted), request("create t"))
+        await create_table(folder.lake, NAMESPACE, table("t", location=wanted), request("create t"))
 
-    assert not await table_exists(folder.workspace, T)
+    assert not await table_exists(folder.lake, T)
 
 
 async def test_nothing_is_left_of_a_purged_table_that_was_never_written_to(folder: Folder) -> None:
-    location = folder.at(content(await create(folder.workspace, "t"))["location"])
+    location = folder.at(content(await create(folder.lake, "t"))["location"])
 
-    await drop_name(folder.workspace, T, kind="table", purge=True, request=request("drop t"))
-    await folder.workspace.background.drain()
+    await drop_name(folder.lake, T, kind="table", purge=True, request=request("drop t"))
+    await folder.lake.background.drain()
     await folder.sweep()
 
     assert not location.exists()
@@ -126,11 +124,11 @@ async def test_files_of_a_stage_that_expired_stay(folder: Folder) -> None:
 
 async def test_a_table_keeps_its_folders_though_its_stage_was_forgotten_about(folder: Folder) -> None:
     """The commit died before it took the stage away; the janitor finds the stage of a table that lives."""
-    made = content(await create(folder.workspace, "t"))
+    made = content(await create(folder.lake, "t"))
     stage = Stage(table_uuid="u", identifier=T, location=made["location"], created_ms=0, expires_ms=1)
-    await folder.workspace.stage(T, "u").create(stage)
+    await folder.lake.stage(T, "u").create(stage)
 
     await folder.sweep()
 
-    assert await folder.workspace.stage(T, "u").read() is None
+    assert await folder.lake.stage(T, "u").read() is None
     assert folders_in(folder.at(made["location"])) == ["data", "metadata"]

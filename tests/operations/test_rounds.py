@@ -6,12 +6,12 @@ from sandur.catalog.sources import Request
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import load_table
 from sandur.operations.rename import rename
 from sandur.operations.results import NotModified
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view, load_view
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
@@ -28,7 +28,7 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 
@@ -41,10 +41,10 @@ class Served:
         self.spy = SpyStore(MemoryStore(clock=self.clock))
         self.warm = self.server()
 
-    def server(self) -> Workspace:
-        return make_workspace(self.spy, self.clock)
+    def server(self) -> Lake:
+        return make_lake(self.spy, self.clock)
 
-    def cold(self) -> Workspace:
+    def cold(self) -> Lake:
         """A server that has just started. It knows the catalog: that is read once in its life."""
         server = self.server()
         server.catalog("main")._noted(self.warm.catalog("main").last_seen)

@@ -10,11 +10,11 @@ from sandur.errors import AlreadyExists, BadRequest, Busy, Conflict, KeyReused, 
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import table_exists
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import create_view, load_view
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
@@ -36,136 +36,132 @@ from tests.operations.asking import (
     view_version,
 )
 from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T, U, NEW = called("t"), called("u"), called("new")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    workspace = make_workspace()
-    await furnish(workspace)
+async def lake() -> Lake:
+    lake = make_lake()
+    await furnish(lake)
     for name in ("t", "u"):
-        await create(workspace, name)
-    return workspace
+        await create(lake, name)
+    return lake
 
 
-def again(workspace: Workspace) -> Workspace:
-    return make_workspace(workspace.store, workspace.clock)
+def again(lake: Lake) -> Lake:
+    return make_lake(lake.store, lake.clock)
 
 
-async def snapshots(workspace: Workspace) -> list[int]:
-    return [content(await load(again(workspace), one))["current-snapshot-id"] for one in (T, U)]
+async def snapshots(lake: Lake) -> list[int]:
+    return [content(await load(again(lake), one))["current-snapshot-id"] for one in (T, U)]
 
 
-async def test_all_of_a_transaction_is_there_for_every_server(workspace: Workspace) -> None:
-    await commit_transaction(workspace, "main", [(T, append(1)), (U, append(1))], request("both"))
+async def test_all_of_a_transaction_is_there_for_every_server(lake: Lake) -> None:
+    await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("both"))
 
-    assert await snapshots(workspace) == [1, 1]
-    await workspace.background.drain()
-    assert await snapshots(workspace) == [1, 1]
-    assert times_applied(await judge(again(workspace)), request("both").hash) == 2
+    assert await snapshots(lake) == [1, 1]
+    await lake.background.drain()
+    assert await snapshots(lake) == [1, 1]
+    assert times_applied(await judge(again(lake)), request("both").hash) == 2
 
 
-async def test_one_that_is_refused_refuses_all(workspace: Workspace) -> None:
-    await commit_table(workspace, U, append(7), request("foreign"))
-    await workspace.background.drain()
+async def test_one_that_is_refused_refuses_all(lake: Lake) -> None:
+    await commit_table(lake, U, append(7), request("foreign"))
+    await lake.background.drain()
 
     with pytest.raises(Conflict, match="branch main"):
-        await commit_transaction(workspace, "main", [(T, append(1)), (U, append(1))], keyed("both"))
+        await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], keyed("both"))
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.none$"):
-        await commit_transaction(workspace, "main", [(T, append(1)), (called("none"), append(1))], request("none"))
+        await commit_transaction(lake, "main", [(T, append(1)), (called("none"), append(1))], request("none"))
 
-    assert await snapshots(workspace) == [-1, 7]
+    assert await snapshots(lake) == [-1, 7]
     with pytest.raises(Conflict, match="branch main"):  # As it was refused, so it stays.
-        await commit_transaction(again(workspace), "main", [(T, append(1)), (U, append(1))], keyed("both"))
-    after = await commit_table(again(workspace), T, append(1), request("free"))
+        await commit_transaction(again(lake), "main", [(T, append(1)), (U, append(1))], keyed("both"))
+    after = await commit_table(again(lake), T, append(1), request("free"))
     assert content(after)["current-snapshot-id"] == 1
 
 
-async def test_an_empty_transaction_and_one_that_names_a_table_twice_are_wrong(workspace: Workspace) -> None:
+async def test_an_empty_transaction_and_one_that_names_a_table_twice_are_wrong(lake: Lake) -> None:
     with pytest.raises(BadRequest, match="empty"):
-        await commit_transaction(workspace, "main", [], request("empty"))
+        await commit_transaction(lake, "main", [], request("empty"))
     with pytest.raises(BadRequest, match=r"a\.t is named more than once"):
-        await commit_transaction(workspace, "main", [(T, append(1)), (T, append(2))], request("twice"))
+        await commit_transaction(lake, "main", [(T, append(1)), (T, append(2))], request("twice"))
     with pytest.raises(NotFound, match="Catalog does not exist: none"):
-        await commit_transaction(workspace, "none", [(T, append(1))], request("no catalog"))
+        await commit_transaction(lake, "none", [(T, append(1))], request("no catalog"))
 
 
-async def test_tables_and_views_are_created_and_changed_together(workspace: Workspace) -> None:
-    await create_view(workspace, NAMESPACE, view("v"), request("view"))
-    await workspace.background.drain()
+async def test_tables_and_views_are_created_and_changed_together(lake: Lake) -> None:
+    await create_view(lake, NAMESPACE, view("v"), request("view"))
+    await lake.background.drain()
     replaced = commit(
         {"action": "add-view-version", "view-version": view_version("select 2", 2)},
         {"action": "set-current-view-version", "view-version-id": -1},
     )
 
     await commit_transaction(
-        workspace,
+        lake,
         "main",
         [(T, append(1)), (NEW, created_by_commit(UUID)), (called("v"), replaced)],
         request("all kinds"),
     )
 
-    fresh = again(workspace)
+    fresh = again(lake)
     assert (await load(fresh, NEW)).table_uuid == UUID
     assert b"select 2" in (await load_view(fresh, called("v"))).metadata
-    assert await snapshots(workspace) == [1, -1]
-    await workspace.background.drain()
-    await judge(again(workspace))
+    assert await snapshots(lake) == [1, -1]
+    await lake.background.drain()
+    await judge(again(lake))
 
 
-async def test_a_name_that_is_taken_refuses_the_transaction_that_would_create_it(workspace: Workspace) -> None:
-    await create_view(workspace, NAMESPACE, view("v"), request("view"))
+async def test_a_name_that_is_taken_refuses_the_transaction_that_would_create_it(lake: Lake) -> None:
+    await create_view(lake, NAMESPACE, view("v"), request("view"))
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists"):
-        await commit_transaction(workspace, "main", [(T, append(1)), (U, created_by_commit(UUID))], request("1"))
+        await commit_transaction(lake, "main", [(T, append(1)), (U, created_by_commit(UUID))], request("1"))
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
-        await commit_transaction(
-            workspace, "main", [(T, append(1)), (called("v"), created_by_commit(UUID))], request("2")
-        )
+        await commit_transaction(lake, "main", [(T, append(1)), (called("v"), created_by_commit(UUID))], request("2"))
 
-    assert await snapshots(workspace) == [-1, -1]
+    assert await snapshots(lake) == [-1, -1]
 
 
 @pytest.mark.parametrize("sent", [request("x"), keyed("x")], ids=["without a key", "keyed"])
-async def test_a_transaction_sent_again_is_recognised_wherever_its_tables_are(
-    workspace: Workspace, sent: Request
-) -> None:
-    uuids = [(await load(workspace, one)).table_uuid for one in (T, U)]
+async def test_a_transaction_sent_again_is_recognised_wherever_its_tables_are(lake: Lake, sent: Request) -> None:
+    uuids = [(await load(lake, one)).table_uuid for one in (T, U)]
     changes = [
         (T, append(1, uuid=uuids[0])),
         (U, append(1, uuid=uuids[1])),
         (NEW, created_by_commit(UUID)),
     ]
-    await commit_transaction(workspace, "main", changes, sent)
-    await workspace.background.drain()
+    await commit_transaction(lake, "main", changes, sent)
+    await lake.background.drain()
 
-    await commit_transaction(again(workspace), "main", changes, sent)
-    await rename(workspace, T, called("t2"), kind="table", request=request("rename"))
-    await commit_transaction(again(workspace), "main", changes, sent)
-    await drop_name(workspace, NEW, kind="table", request=request("drop"))
-    await commit_transaction(again(workspace), "main", changes, sent)
-    await workspace.background.drain()
+    await commit_transaction(again(lake), "main", changes, sent)
+    await rename(lake, T, called("t2"), kind="table", request=request("rename"))
+    await commit_transaction(again(lake), "main", changes, sent)
+    await drop_name(lake, NEW, kind="table", request=request("drop"))
+    await commit_transaction(again(lake), "main", changes, sent)
+    await lake.background.drain()
 
-    assert not await table_exists(workspace, NEW)
-    assert times_applied(await judge(again(workspace)), sent.key_hash or sent.hash) == 3
+    assert not await table_exists(lake, NEW)
+    assert times_applied(await judge(again(lake)), sent.key_hash or sent.hash) == 3
     if sent.key:
         with pytest.raises(KeyReused):
-            await commit_transaction(workspace, "main", changes[:1], request("another", key=sent.key))
+            await commit_transaction(lake, "main", changes[:1], request("another", key=sent.key))
 
 
 async def _abandoned() -> tuple[MemoryStore, FixedClock]:
     """A transaction whose server died right before it would have happened: its pendings are there."""
     clock = FixedClock()
     store = MemoryStore(clock=clock)
-    first = make_workspace(store, clock)
+    first = make_lake(store, clock)
     await furnish(first)
     for name in ("t", "u"):
         await create(first, name)
     for dies_at in range(1, 40):
-        dying = make_workspace(DyingStore(store, dies_at=dies_at, after=True), clock)
+        dying = make_lake(DyingStore(store, dies_at=dies_at, after=True), clock)
         changes = [(T, append(1)), (U, append(1)), (NEW, created_by_commit(UUID))]
         try:
             await commit_transaction(dying, "main", changes, keyed(f"abandoned {dies_at}"))
@@ -179,7 +175,7 @@ async def _abandoned() -> tuple[MemoryStore, FixedClock]:
 
 async def test_what_a_transaction_left_is_invisible_busy_while_it_is_young_and_pushed_aside_when_stale() -> None:
     store, clock = await _abandoned()
-    server = make_workspace(store, clock)
+    server = make_lake(store, clock)
 
     assert content(await load(server, T))["current-snapshot-id"] == -1
     assert not await table_exists(server, NEW)
@@ -193,18 +189,18 @@ async def test_what_a_transaction_left_is_invisible_busy_while_it_is_young_and_p
     await server.background.drain()
 
     assert content(after)["current-snapshot-id"] == 5
-    assert content(await load(make_workspace(store, clock), U))["current-snapshot-id"] == -1
-    await judge(make_workspace(store, clock))
+    assert content(await load(make_lake(store, clock), U))["current-snapshot-id"] == -1
+    await judge(make_lake(store, clock))
 
 
 async def test_a_drop_does_not_wait_for_a_transaction() -> None:
     store, clock = await _abandoned()
-    server = make_workspace(store, clock)
+    server = make_lake(store, clock)
 
     await drop_name(server, T, kind="table", request=request("drop"))
 
-    assert not await table_exists(make_workspace(store, clock), T)
-    assert content(await load(make_workspace(store, clock), U))["current-snapshot-id"] == -1
+    assert not await table_exists(make_lake(store, clock), T)
+    assert content(await load(make_lake(store, clock), U))["current-snapshot-id"] == -1
 
 
 async def test_an_acknowledged_transaction_survives_whoever_binds_its_pointers_meanwhile() -> None:
@@ -212,7 +208,7 @@ async def test_an_acknowledged_transaction_survives_whoever_binds_its_pointers_m
     for dies_at in range(1, 40):
         clock = FixedClock()
         store = MemoryStore(clock=clock)
-        server = make_workspace(store, clock)
+        server = make_lake(store, clock)
         await furnish(server)
         await create(server, "u")
         made = await create_table(server, NAMESPACE, table("t"), request("create"))
@@ -221,7 +217,7 @@ async def test_an_acknowledged_transaction_survives_whoever_binds_its_pointers_m
         pointer = await pointer_cell.read()
         assert pointer
         await pointer_cell.swap(replace(pointer.value, state="unbound"), expected=pointer.version)
-        dying = make_workspace(DyingStore(store, dies_at=dies_at, after=True), clock)
+        dying = make_lake(DyingStore(store, dies_at=dies_at, after=True), clock)
         try:
             await commit_transaction(dying, "main", [(T, append(1)), (U, append(1))], request("both"))
             is_acknowledged = True
@@ -232,42 +228,40 @@ async def test_an_acknowledged_transaction_survives_whoever_binds_its_pointers_m
         await pointer_cell.swap(replace(bound.value, state="live"), expected=bound.version)
         await dying.background.drain()
 
-        seen = [content(await load(make_workspace(store, clock), one))["current-snapshot-id"] for one in (T, U)]
+        seen = [content(await load(make_lake(store, clock), one))["current-snapshot-id"] for one in (T, U)]
         assert seen in ([1, 1], [-1, -1])
         assert seen == [1, 1] or not is_acknowledged
 
 
 async def test_the_record_of_a_transaction_without_a_key_is_taken_away_and_that_with_a_key_kept(
-    workspace: Workspace,
+    lake: Lake,
 ) -> None:
-    await commit_transaction(workspace, "main", [(T, append(1)), (U, append(1))], request("one"))
-    await workspace.background.drain()
-    assert not await workspace.store.list(workspace.layout.transactions_folder())
+    await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("one"))
+    await lake.background.drain()
+    assert not await lake.store.list(lake.layout.transactions_folder())
 
-    await commit_transaction(workspace, "main", [(T, append(2, 1)), (U, append(2, 1))], keyed("two"))
-    await workspace.background.drain()
+    await commit_transaction(lake, "main", [(T, append(2, 1)), (U, append(2, 1))], keyed("two"))
+    await lake.background.drain()
 
-    record = await workspace.transaction(keyed("two").key_hash or "").read()
+    record = await lake.transaction(keyed("two").key_hash or "").read()
     assert record
     assert record.value.state == "committed"
 
 
-async def test_a_property_may_be_set_on_many_tables_at_once(workspace: Workspace) -> None:
+async def test_a_property_may_be_set_on_many_tables_at_once(lake: Lake) -> None:
     for number in range(12):
-        await create(workspace, f"many{number}")
+        await create(lake, f"many{number}")
     change = commit(set_property("p", "1"))
 
-    await commit_transaction(
-        workspace, "main", [(called(f"many{number}"), change) for number in range(12)], request("many")
-    )
+    await commit_transaction(lake, "main", [(called(f"many{number}"), change) for number in range(12)], request("many"))
 
-    fresh = again(workspace)
+    fresh = again(lake)
     for number in range(12):
         assert content(await load(fresh, called(f"many{number}")))["properties"]["p"] == "1"
 
 
-async def test_transactions_of_two_servers_that_began_at_the_same_moment_all_succeed(workspace: Workspace) -> None:
-    servers = [again(workspace) for _ in range(3)]
+async def test_transactions_of_two_servers_that_began_at_the_same_moment_all_succeed(lake: Lake) -> None:
+    servers = [again(lake) for _ in range(3)]
 
     await asyncio.gather(
         *(
@@ -283,5 +277,5 @@ async def test_transactions_of_two_servers_that_began_at_the_same_moment_all_suc
     )
 
     for one in (T, U):
-        made = content(await load(again(workspace), one))["properties"]
+        made = content(await load(again(lake), one))["properties"]
         assert {f"p{number}{turn}" for turn in range(4) for number in range(3)} <= made.keys()

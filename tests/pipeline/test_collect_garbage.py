@@ -59,17 +59,17 @@ def _bytes(world: World) -> dict[str, bytes]:
 
 
 def head_of(world: World, name: str) -> str:
-    return world.wait(current_document(world.workspace, called(name))).location
+    return world.wait(current_document(world.lake, called(name))).location
 
 
 def _orphan(world: World, name: str, version: int, nonce: str = "0" * 12) -> str:
     location = f"{head_of(world, name).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
-    world.wait(world.workspace.locations.create(location, b'{"last-updated-ms": 1}'))
+    world.wait(world.lake.locations.create(location, b'{"last-updated-ms": 1}'))
     return location
 
 
 def exists(world: World, location: str) -> bool:
-    return world.wait(world.workspace.locations.exists(location))
+    return world.wait(world.lake.locations.exists(location))
 
 
 def full_of_garbage(world: World) -> dict[str, str]:
@@ -77,22 +77,22 @@ def full_of_garbage(world: World) -> dict[str, str]:
     world.make("kept")
     world.commits("kept", 3)
     world.make("dropped")
-    world.wait(drop_name(world.workspace, called("dropped"), kind="table", purge=False, request=world.request()))
+    world.wait(drop_name(world.lake, called("dropped"), kind="table", purge=False, request=world.request()))
     layout, store = world.layout, world.store
-    world.wait(report_metrics(world.workspace, called("kept"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, called("kept"), b'{"report-type": "scan-report"}', world.request()))
     pending = layout.receipt("2026-01-01", "iceberg", "pending", "ab" * 32)
     world.wait(store.put(pending, b"{}", expected=ABSENT))
     world.wait(store.put(layout.core_snapshot("died", "commits.parquet"), b"x", expected=ABSENT))
-    area = f"{world.workspace.area}/main/sales"
+    area = f"{world.lake.area}/main/sales"
     first = f"00000-{HASH}-{'1' * 12}.metadata.json"
     died = f"{area}/died/metadata/{first}"
-    world.wait(world.workspace.locations.create(died, f'{{"table-uuid": "{UUID}", "last-updated-ms": 1}}'.encode()))
+    world.wait(world.lake.locations.create(died, f'{{"table-uuid": "{UUID}", "last-updated-ms": 1}}'.encode()))
     killed = f"{area}/killed/metadata/{first}"
-    world.wait(world.workspace.locations.create(killed, b"{}"))
+    world.wait(world.lake.locations.create(killed, b"{}"))
     dead = Pointer(
         uuid="killed", table_uuid="killed", state="killed", head=Head(metadata_location=killed, last_updated_ms=1)
     )
-    world.wait(world.workspace.pointer("killed").create(dead))
+    world.wait(world.lake.pointer("killed").create(dead))
     world.settle()
     return {"lost": _orphan(world, "kept", 9), "died": died, "killed": killed}
 
@@ -126,7 +126,7 @@ def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World,
     assert did == told
     assert not any(exists(old, location) for location in files.values())
     assert head_of(old, "kept") == head
-    document = old.wait(current_document(old.workspace, called("kept")))
+    document = old.wait(current_document(old.lake, called("kept")))
     assert all(exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
@@ -216,9 +216,9 @@ def test_receipts_of_the_pipelines_own_tables_go_as_well_and_do_not_come_back(ol
 
 @pytest.mark.slow
 def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> None:
-    old.wait(create_namespace(old.workspace, NAMESPACE, {}, old.request()))
-    purged = old.wait(filled(old.workspace, "purged"))
-    old.wait(drop_name(old.workspace, purged.identifier, kind="table", purge=True, request=old.request()))
+    old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
+    purged = old.wait(filled(old.lake, "purged"))
+    old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
     old.settle()
     age(old, days=1)
 
@@ -237,16 +237,16 @@ def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_
 ) -> None:
     old.make("t")
     orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
-    old.wait(create_namespace(old.workspace, NAMESPACE, {}, old.request()))
-    purged = old.wait(filled(old.workspace, "purged"))
-    old.wait(drop_name(old.workspace, purged.identifier, kind="table", purge=True, request=old.request()))
+    old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
+    purged = old.wait(filled(old.lake, "purged"))
+    old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
     old.settle()
     for number in range(ORDERS_MAX):
         uuid = f"00000000-0000-4000-8000-{number:012d}"
         order = PurgeOrder(
             uuid=uuid, table_uuid=uuid, drop="d", kind="table", identifier=called("t"), ordered_ms=1, blocked="shared"
         )
-        old.wait(old.workspace.purge_order(uuid, "d").create(order))
+        old.wait(old.lake.purge_order(uuid, "d").create(order))
     age(old, days=2)
 
     reports = [old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=most)) for most in (2, 3, 1_000)]
@@ -296,7 +296,7 @@ def test_garbage_is_collected_in_a_bucket_alike(
         world.make("t")
         world.commits("t", 2)
         orphans = [_orphan(world, "t", version, f"{version:012x}") for version in (1, 3)]
-        world.wait(report_metrics(world.workspace, called("t"), b'{"report-type": "scan-report"}', world.request()))
+        world.wait(report_metrics(world.lake, called("t"), b'{"report-type": "scan-report"}', world.request()))
 
         dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
         still_there = [exists(world, location) for location in orphans]
@@ -306,7 +306,7 @@ def test_garbage_is_collected_in_a_bucket_alike(
         assert dry.counts["metadata_files_removed"] == done.counts["metadata_files_removed"] == 2
         assert done.counts["reports_removed"] == 1
         assert not any(exists(world, location) for location in orphans)
-        document = world.wait(current_document(world.workspace, called("t")))
+        document = world.wait(current_document(world.lake, called("t")))
         assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 

@@ -24,7 +24,7 @@ from tests.pipeline.world import World, called
 
 def system_table(world: World, name: str) -> list[dict[str, Any]]:
     """The rows of a system table as PyIceberg reads them from its metadata file."""
-    document = world.wait(current_document(world.workspace, Identifier("main", ("system",), name)))
+    document = world.wait(current_document(world.lake, Identifier("main", ("system",), name)))
     properties = {"s3.endpoint": world.settings.s3.endpoint} if world.settings.store.startswith("s3") else {}
     if properties:
         s3 = world.settings.s3
@@ -39,7 +39,7 @@ def system_table(world: World, name: str) -> list[dict[str, Any]]:
 
 def locations_by_duckdb(world: World) -> set[str]:
     """What DuckDB reads of `system.commits`."""
-    document = world.wait(current_document(world.workspace, Identifier("main", ("system",), "commits")))
+    document = world.wait(current_document(world.lake, Identifier("main", ("system",), "commits")))
     with duckdb.connect() as connection:
         connection.execute("LOAD avro; LOAD iceberg")
         found = connection.execute("SELECT metadata_location FROM iceberg_scan(?)", [document.location]).fetchall()
@@ -62,7 +62,7 @@ def receipts_of_users(world: World) -> dict[str, Receipt]:
 def snapshots_of(world: World) -> dict[str, int | None]:
     return {
         name: world.wait(
-            current_document(world.workspace, Identifier("main", ("system",), name))
+            current_document(world.lake, Identifier("main", ("system",), name))
         ).metadata.current_snapshot_id
         for name in ("commits", "timeline", "activity", "quarantine")
     }
@@ -101,7 +101,7 @@ def test_every_commit_is_told_once_under_the_name_its_table_has(spark: SparkSess
     assert snapshots_of(world) == before
 
     world.wait(world.store.put(late_key, late, expected=ABSENT))
-    world.wait(rename(world.workspace, called("orders"), called("sold"), kind="table", request=world.request()))
+    world.wait(rename(world.lake, called("orders"), called("sold"), kind="table", request=world.request()))
     world.commits("sold", 1)
     third = world.run(spark, COMPACT)
 

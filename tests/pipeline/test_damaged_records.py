@@ -52,16 +52,16 @@ NAMED_BY: dict[str, tuple[Job, ...]] = {
 
 def furnish(world: World) -> None:
     """Two catalogs with a namespace each, and tables that were committed to and reported of."""
-    world.wait(create_catalog(world.workspace, "other", root=None, properties={}, request=world.request()))
-    world.wait(create_namespace(world.workspace, OTHER, {}, world.request()))
+    world.wait(create_catalog(world.lake, "other", root=None, properties={}, request=world.request()))
+    world.wait(create_namespace(world.lake, OTHER, {}, world.request()))
     for name in ("t", "u"):
         world.make(name)
     world.commits("t", 1)
-    world.wait(report_metrics(world.workspace, called("t"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, called("t"), b'{"report-type": "scan-report"}', world.request()))
 
 
 def pointer_of(world: World, identifier: Identifier) -> str:
-    found = world.wait(world.workspace.name(identifier).read())
+    found = world.wait(world.lake.name(identifier).read())
     assert found
     return world.layout.pointer(found.value.uuid)
 
@@ -178,7 +178,7 @@ def test_damaged_homes_are_counted_and_told_and_their_rows_stay(spark: SparkSess
     world.run(spark, PROJECT)
     published = {name: world.dataset(spark, name) for name in ("catalogs", "namespaces", "changes")}
     others = [world.layout.catalog("other"), world.layout.namespace(NAMESPACE)]
-    world.wait(create_namespace(world.workspace, Namespace("main", ("new",)), {}, world.request()))
+    world.wait(create_namespace(world.lake, Namespace("main", ("new",)), {}, world.request()))
 
     with damaged(world, others[0]), damaged(world, others[1]):
         report = world.run(spark, PROJECT)

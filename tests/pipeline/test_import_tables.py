@@ -90,7 +90,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
     arguments = {"location": str(lake)}
 
     dry = ours.run(spark, IMPORT, dry_run=True, arguments=arguments)
-    nothing = ours.wait(look(ours.workspace, Identifier("main", ("finance",), "sums")))
+    nothing = ours.wait(look(ours.lake, Identifier("main", ("finance",), "sums")))
     done = ours.run(spark, IMPORT, arguments=arguments)
     again = ours.run(spark, IMPORT, arguments=arguments)
 
@@ -103,12 +103,12 @@ def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
     assert again.counts == {**found, "known": 2, "new": 0, "registered": 0}
     assert all(f"/broken/{number}: " in warning for number, warning in enumerate(done.warnings))
     assert _files(lake) == before
-    sums = ours.wait(load_delta_table(ours.workspace, Identifier("main", ("finance",), "sums")))
+    sums = ours.wait(load_delta_table(ours.lake, Identifier("main", ("finance",), "sums")))
     assert b'"region"' in bytes(sums.columns)
     folder = f"orders-{made.table_uuid}"
     orders = Identifier("main", ("tables", "default", "default", "main", "sales"), folder)
-    document = ours.wait(current_document(ours.workspace, orders))
-    assert document.location == others.wait(current_document(others.workspace, called("orders"))).location
+    document = ours.wait(current_document(ours.lake, orders))
+    assert document.location == others.wait(current_document(others.lake, called("orders"))).location
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
         "2 tables would be called sales.t",
         "sales.kept exists",
     ]
-    assert ours.wait(look(ours.workspace, called("t"))) is None
-    found = ours.wait(look(ours.workspace, called("other")))
+    assert ours.wait(look(ours.lake, called("t"))) is None
+    found = ours.wait(look(ours.lake, called("other")))
     assert found is not None
     assert found.uuid == uuid
 
@@ -208,11 +208,11 @@ def test_tables_in_a_bucket_are_found_and_registered_where_they_lie(
         assert (done.counts["found_iceberg"], done.counts["found_delta"], done.counts["registered"]) == (1, 1, 2)
         assert (again.counts["known"], again.counts["registered"]) == (2, 0)
         assert (done.warnings, again.warnings) == ((), ())
-        sums = ours.wait(load_delta_table(ours.workspace, Identifier("main", ("finance",), "sums")))
+        sums = ours.wait(load_delta_table(ours.lake, Identifier("main", ("finance",), "sums")))
         assert sums.location == f"{lake}/finance.db/sums"
         folder = Identifier("main", ("tables", "default", "default", "main", "sales"), f"orders-{made.table_uuid}")
-        document = ours.wait(current_document(ours.workspace, folder))
-        assert document.location == others.wait(current_document(others.workspace, called("orders"))).location
+        document = ours.wait(current_document(ours.lake, folder))
+        assert document.location == others.wait(current_document(others.lake, called("orders"))).location
 
 
 def _keys(settings: Settings) -> dict[str, str]:

@@ -76,7 +76,7 @@ def test_after_a_driver_or_a_worker_was_killed_the_next_run_publishes_the_same_a
     world.make("orders")
     world.commits("orders", 2)
     world.make("customers")
-    world.wait(report_metrics(world.workspace, called("orders"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, called("orders"), b'{"report-type": "scan-report"}', world.request()))
 
     ended = _killed(world, job, who, step, after=after)
     world.run(spark, JOBS[job])
@@ -132,5 +132,5 @@ def test_garbage_that_a_killed_run_left_goes_with_the_next_and_nothing_that_live
     assert not any(exists(world, location) for location in files.values())
     assert not any("/pending/" in key for key in world.receipts())
     assert world.dataset(spark, "commits") == commits
-    document = world.wait(current_document(world.workspace, called("kept")))
+    document = world.wait(current_document(world.lake, called("kept")))
     assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)

@@ -12,7 +12,7 @@ from sandur.operations.load_table import current_document
 from sandur.operations.views import create_view, load_view
 from sandur.pipeline.metadata_rows import column_id, delta_rows, table_rows, view_rows
 from tests.operations.asking import NAMESPACE, append, called, create, furnish, request, view
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 NESTED = {
     "type": "struct",
@@ -52,9 +52,9 @@ NESTED = {
 
 
 async def test_columns_are_told_at_every_depth_with_their_field_ids() -> None:
-    workspace = make_workspace()
-    await furnish(workspace)
-    made = await create(workspace, "t", schema=NESTED)
+    lake = make_lake()
+    await furnish(lake)
+    made = await create(lake, "t", schema=NESTED)
     metadata = decode_table_metadata(made.metadata, metadata_location=made.metadata_location)
 
     rows = table_rows("uuid", metadata)["columns"]
@@ -70,12 +70,12 @@ async def test_columns_are_told_at_every_depth_with_their_field_ids() -> None:
 
 
 async def test_snapshots_refs_schemas_and_specs_are_told() -> None:
-    workspace = make_workspace()
-    await furnish(workspace)
-    await create(workspace, "t")
-    await commit_table(workspace, called("t"), append(1), request("one"))
-    await commit_table(workspace, called("t"), append(2, 1), request("two"))
-    metadata = (await current_document(workspace, called("t"))).metadata
+    lake = make_lake()
+    await furnish(lake)
+    await create(lake, "t")
+    await commit_table(lake, called("t"), append(1), request("one"))
+    await commit_table(lake, called("t"), append(2, 1), request("two"))
+    metadata = (await current_document(lake, called("t"))).metadata
 
     rows = table_rows("uuid", metadata)
 
@@ -88,10 +88,10 @@ async def test_snapshots_refs_schemas_and_specs_are_told() -> None:
 
 
 async def test_views_have_columns_and_schemas_too() -> None:
-    workspace = make_workspace()
-    await furnish(workspace)
-    await create_view(workspace, NAMESPACE, view("v"), request("view"))
-    loaded = await load_view(workspace, called("v"))
+    lake = make_lake()
+    await furnish(lake)
+    await create_view(lake, NAMESPACE, view("v"), request("view"))
+    loaded = await load_view(lake, called("v"))
     metadata = decode_view_metadata(loaded.metadata, metadata_location=loaded.metadata_location)
 
     rows = view_rows("uuid", metadata)

@@ -18,7 +18,7 @@ from tests.pipeline.world import World, called
 @pytest.fixture
 def world(world: World) -> World:
     """A world whose day does not end in the midst of a test: statistics are those of a day."""
-    world.workspace.clock = FixedClock(SystemClock().now_ms())
+    world.lake.clock = FixedClock(SystemClock().now_ms())
     return world
 
 
@@ -34,7 +34,7 @@ def _commit(world: World, name: str) -> None:
 
 def _report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None:
     body = json.dumps({"report-type": kind, "metrics": metrics}).encode()
-    world.wait(report_metrics(world.workspace, called(name), body, world.request()))
+    world.wait(report_metrics(world.lake, called(name), body, world.request()))
 
 
 def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_reports(

@@ -46,11 +46,11 @@ def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, world: World) -> None:
     made = world.make("orders", schema=NESTED)
-    world.wait(commit_table(world.workspace, called("orders"), append(1), world.request()))
+    world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
     world.make("customers")
     world.make("forgotten")
     hidden = world.make("hidden")
-    delta = world.wait(create_managed(world.workspace, called("versions")))
+    delta = world.wait(create_managed(world.lake, called("versions")))
 
     clock = LateClock()
     first = world.run(spark, PROJECT, clock=clock, progress=clock.is_late_once_names_are_read)
@@ -73,15 +73,13 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
 
     wider = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
     change = commit({"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": -1})
-    world.wait(commit_table(world.workspace, called("orders"), change, world.request()))
-    world.wait(rename(world.workspace, called("customers"), called("people"), kind="table", request=world.request()))
-    world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
+    world.wait(commit_table(world.lake, called("orders"), change, world.request()))
+    world.wait(rename(world.lake, called("customers"), called("people"), kind="table", request=world.request()))
+    world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     more = {"owner": "bo"}
-    world.wait(
-        update_namespace_properties(world.workspace, NAMESPACE, updates=more, removals=(), request=world.request())
-    )
+    world.wait(update_namespace_properties(world.lake, NAMESPACE, updates=more, removals=(), request=world.request()))
     noted = Change(asserted_uuid=delta.uuid, set_properties={"noted": "yes"})
-    world.wait(update_table(world.workspace, called("versions"), noted, world.request()))
+    world.wait(update_table(world.lake, called("versions"), noted, world.request()))
     world.settle()
     world.damage(world.layout.pointer(hidden.table_uuid))
     before = changes(world)
@@ -112,7 +110,7 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
 
 
 def snapshot_of(world: World, name: str) -> int | None:
-    document = world.wait(current_document(world.workspace, Identifier("main", ("system",), name)))
+    document = world.wait(current_document(world.lake, Identifier("main", ("system",), name)))
     return document.metadata.current_snapshot_id
 
 

@@ -13,7 +13,7 @@ TABLES = names_of(NAMESPACE)
 
 def _lie(world: World, scope: Scope) -> None:
     """The index says that there is nothing."""
-    cell = world.workspace.index(scope)
+    cell = world.lake.index(scope)
     found = world.wait(cell.read())
     assert found is not None
     empty = type(found.value)(version=1, updated_at_epoch_ms=0, entries=())
@@ -21,7 +21,7 @@ def _lie(world: World, scope: Scope) -> None:
 
 
 def _listed(world: World) -> list[str]:
-    found = world.wait(world.workspace.index(TABLES).read())
+    found = world.wait(world.lake.index(TABLES).read())
     assert found is not None
     return [entry.name for entry in found.value.entries]
 
@@ -51,7 +51,7 @@ def test_only_the_lists_of_a_scope_are_touched(world: World, spark: SparkSession
 
     world.run(spark, REBUILD_INDEX, arguments={"namespace": "sales"})
 
-    catalogs = world.wait(world.workspace.index(CATALOGS).read())
+    catalogs = world.wait(world.lake.index(CATALOGS).read())
     assert _listed(world) == ["t"]
     assert catalogs is not None
     assert catalogs.value.entries == ()

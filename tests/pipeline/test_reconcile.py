@@ -18,7 +18,7 @@ def test_receipts_that_were_taken_away_come_back_to_the_last_bit(spark: SparkSes
     world.make("customers")
     (passed,) = world.receipts().keys() - told.keys()
     lost = world.receipts()[passed]
-    world.wait(Feed(world.workspace).advance())
+    world.wait(Feed(world.lake).advance())
     world.remove(passed)
     world.run(spark, COMPACT)
     whole = {**world.receipts(), passed: lost}
@@ -41,7 +41,7 @@ def test_receipts_that_were_taken_away_come_back_to_the_last_bit(spark: SparkSes
 
 def told_again(world: World) -> list[str]:
     """What has a second position."""
-    feed = Feed(world.workspace)
+    feed = Feed(world.lake)
     entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.caught_up()).sequence + 1)]
     return [receipt for entry in entries if entry.is_again for receipt in entry.receipts]
 
@@ -54,7 +54,7 @@ def test_a_chain_with_a_receipt_taken_out_is_noticed_and_whole_again_afterwards(
     world.commits("orders", 3)
     whole = world.receipts()
     keys = sorted(whole, key=lambda key: msgspec.json.decode(whole[key], type=Receipt).metadata_version)
-    world.wait(Feed(world.workspace).advance())
+    world.wait(Feed(world.lake).advance())
     world.remove(keys[1])
 
     noticed = world.run(spark, COMPACT)

@@ -10,9 +10,9 @@ from sandur.events import delta_receipts
 from sandur.events.receipts import commit_key_of, receipt_of
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.register import register_table
 from sandur.operations.views import commit_view, create_view
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.reconciling import Finding, delta_walked, walked
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.object_store import list_all
@@ -29,85 +29,85 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 ADA = Source(kind="rest", principal="ada")
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    made = make_workspace()
+async def lake() -> Lake:
+    made = make_lake()
     await furnish(made)
     return made
 
 
-async def commits(workspace: Workspace, name: str, count: int) -> None:
+async def commits(lake: Lake, name: str, count: int) -> None:
     for number in range(1, count + 1):
         asked = request(f"{name} {number}")._replace(source=ADA)
-        await commit_table(workspace, called(name), append(number, number - 1 or None), asked)
-        await workspace.background.drain()
+        await commit_table(lake, called(name), append(number, number - 1 or None), asked)
+        await lake.background.drain()
 
 
-async def receipts(workspace: Workspace) -> dict[str, bytes]:
+async def receipts(lake: Lake) -> dict[str, bytes]:
     found = {}
-    for listed in await list_all(workspace.store, workspace.layout.events_folder()):
-        stored = await workspace.store.get(listed.key)
+    for listed in await list_all(lake.store, lake.layout.events_folder()):
+        stored = await lake.store.get(listed.key)
         assert stored
-        found[workspace.layout.read_receipt(listed.key).commit_key] = stored.data
+        found[lake.layout.read_receipt(listed.key).commit_key] = stored.data
     return found
 
 
-async def take_away(workspace: Workspace, *keys: str) -> None:
-    for listed in await list_all(workspace.store, workspace.layout.events_folder()):
-        if workspace.layout.read_receipt(listed.key).commit_key in keys:
-            await workspace.store.delete(listed.key, expected=listed.version)
+async def take_away(lake: Lake, *keys: str) -> None:
+    for listed in await list_all(lake.store, lake.layout.events_folder()):
+        if lake.layout.read_receipt(listed.key).commit_key in keys:
+            await lake.store.delete(listed.key, expected=listed.version)
 
 
-async def walk(workspace: Workspace, uuid: str, depth_max: int = 100) -> list[Finding]:
+async def walk(lake: Lake, uuid: str, depth_max: int = 100) -> list[Finding]:
     """As another process does it, which remembers nothing."""
-    fresh = make_workspace(workspace.store, workspace.clock)
+    fresh = make_lake(lake.store, lake.clock)
     return [finding async for finding in walked(fresh, uuid, depth_max=depth_max)]
 
 
-async def the_pointer(workspace: Workspace) -> Pointer:
-    (listed,) = await list_all(workspace.store, workspace.layout.pointers_folder())
-    held = await workspace.pointer(workspace.layout.read_pointer(listed.key)).read()
+async def the_pointer(lake: Lake) -> Pointer:
+    (listed,) = await list_all(lake.store, lake.layout.pointers_folder())
+    held = await lake.pointer(lake.layout.read_pointer(listed.key)).read()
     assert held
     return held.value
 
 
-async def test_a_whole_chain_is_present_from_head_to_first(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 4)
+async def test_a_whole_chain_is_present_from_head_to_first(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 4)
 
-    found = await walk(workspace, made.table_uuid)
+    found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["present"] * 5
-    assert {finding.commit_key for finding in found} == set(await receipts(workspace))
+    assert {finding.commit_key for finding in found} == set(await receipts(lake))
 
 
-async def test_the_receipt_of_the_head_is_told_to_the_last_bit(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 2)
-    before = await receipts(workspace)
-    head = (await walk(workspace, made.table_uuid))[0]
+async def test_the_receipt_of_the_head_is_told_to_the_last_bit(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 2)
+    before = await receipts(lake)
+    head = (await walk(lake, made.table_uuid))[0]
 
-    await take_away(workspace, head.commit_key)
-    found = await walk(workspace, made.table_uuid)
+    await take_away(lake, head.commit_key)
+    found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["missing", "present", "present"]
     assert found[0].is_exact
     assert found[0].receipt == before[head.commit_key]
 
 
-async def test_receipts_in_the_midst_are_told_but_for_who_made_them(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 4)
-    before = await receipts(workspace)
-    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
+async def test_receipts_in_the_midst_are_told_but_for_who_made_them(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 4)
+    before = await receipts(lake)
+    keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
 
-    await take_away(workspace, *keys[1:])
-    found = await walk(workspace, made.table_uuid)
+    await take_away(lake, *keys[1:])
+    found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["present", *["missing"] * 4]
     assert [finding.commit_key for finding in found] == keys
@@ -117,21 +117,21 @@ async def test_receipts_in_the_midst_are_told_but_for_who_made_them(workspace: W
         assert finding.receipt == before[finding.commit_key].replace(source, unknown)
 
 
-async def test_a_registered_file_has_a_key_of_its_own_and_is_found(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 1)
-    location = (await the_pointer(workspace)).head
+async def test_a_registered_file_has_a_key_of_its_own_and_is_found(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 1)
+    location = (await the_pointer(lake)).head
     assert location
-    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
-    await register_table(workspace, NAMESPACE, "again", location.metadata_location, request=request("register"))
-    await workspace.background.drain()
-    await commit_table(workspace, called("again"), commit(set_property("a", "b")), request("property"))
-    await workspace.background.drain()
-    uuid = await _uuid_of(workspace, "again")
+    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await register_table(lake, NAMESPACE, "again", location.metadata_location, request=request("register"))
+    await lake.background.drain()
+    await commit_table(lake, called("again"), commit(set_property("a", "b")), request("property"))
+    await lake.background.drain()
+    uuid = await _uuid_of(lake, "again")
 
-    found = await walk(workspace, uuid)
-    await take_away(workspace, found[1].commit_key)
-    again = await walk(workspace, uuid)
+    found = await walk(lake, uuid)
+    await take_away(lake, found[1].commit_key)
+    again = await walk(lake, uuid)
 
     assert uuid != made.table_uuid
     assert [finding.status for finding in found] == ["present", "present"]
@@ -140,21 +140,21 @@ async def test_a_registered_file_has_a_key_of_its_own_and_is_found(workspace: Wo
     assert b'"operation":"register"' in again[1].receipt
 
 
-async def test_a_dropped_table_is_walked_too(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 1)
-    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
+async def test_a_dropped_table_is_walked_too(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 1)
+    await drop_name(lake, called("t"), kind="table", request=request("drop"))
 
-    assert [finding.status for finding in await walk(workspace, made.table_uuid)] == ["present", "present"]
+    assert [finding.status for finding in await walk(lake, made.table_uuid)] == ["present", "present"]
 
 
-async def test_what_a_transaction_made_counts_before_it_is_folded_in(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    held = await workspace.pointer(made.table_uuid).read()
+async def test_what_a_transaction_made_counts_before_it_is_folded_in(lake: Lake) -> None:
+    made = await create(lake, "t")
+    held = await lake.pointer(made.table_uuid).read()
     assert held
     assert held.value.head
-    before = await receipts(workspace)
-    await take_away(workspace, *before)
+    before = await receipts(lake)
+    await take_away(lake, *before)
     head = replace(
         held.value.head,
         metadata_location=f"{held.value.head.metadata_location}.next",
@@ -163,13 +163,13 @@ async def test_what_a_transaction_made_counts_before_it_is_folded_in(workspace: 
         source=ADA,
     )
     pending = Pending(transaction="tx", attempt="a", head=head)
-    await workspace.pointer(made.table_uuid).swap(replace(held.value, pending=pending), expected=held.version)
+    await lake.pointer(made.table_uuid).swap(replace(held.value, pending=pending), expected=held.version)
     undecided = Transaction(state="preparing", attempt="a", request_hash="", started_ms=0, attempt_ms=0)
-    record = await workspace.transaction("tx").create(undecided)
+    record = await lake.transaction("tx").create(undecided)
 
-    while_undecided = await walk(workspace, made.table_uuid)
-    await workspace.transaction("tx").swap(replace(undecided, state="committed"), expected=record.version)
-    found = await walk(workspace, made.table_uuid)
+    while_undecided = await walk(lake, made.table_uuid)
+    await lake.transaction("tx").swap(replace(undecided, state="committed"), expected=record.version)
+    found = await walk(lake, made.table_uuid)
 
     assert [(finding.status, finding.is_exact) for finding in while_undecided] == [("missing", True)]
     assert [(finding.status, finding.is_exact) for finding in found] == [("missing", True), ("missing", True)]
@@ -177,73 +177,71 @@ async def test_what_a_transaction_made_counts_before_it_is_folded_in(workspace: 
     assert found[1].receipt == before[found[1].commit_key]
 
 
-async def test_a_pointer_that_never_had_a_name_counts_for_nothing(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    pointer = (await the_pointer(workspace)).head
+async def test_a_pointer_that_never_had_a_name_counts_for_nothing(lake: Lake) -> None:
+    made = await create(lake, "t")
+    pointer = (await the_pointer(lake)).head
     orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=called("x"), head=pointer)
-    await workspace.pointer("orphan").create(orphan)
+    await lake.pointer("orphan").create(orphan)
 
-    assert await walk(workspace, "orphan") == []
-    assert await walk(workspace, "nobody") == []
-    assert len(await walk(workspace, made.table_uuid)) == 1
+    assert await walk(lake, "orphan") == []
+    assert await walk(lake, "nobody") == []
+    assert len(await walk(lake, made.table_uuid)) == 1
 
 
-async def test_a_view_is_walked_as_far_as_its_files_say_when_they_were_written(workspace: Workspace) -> None:
-    await create_view(workspace, NAMESPACE, view("v"), request("view"))
-    await workspace.background.drain()
-    await commit_view(workspace, called("v"), view_replaced("select 2"), request("replace"))
-    await workspace.background.drain()
+async def test_a_view_is_walked_as_far_as_its_files_say_when_they_were_written(lake: Lake) -> None:
+    await create_view(lake, NAMESPACE, view("v"), request("view"))
+    await lake.background.drain()
+    await commit_view(lake, called("v"), view_replaced("select 2"), request("replace"))
+    await lake.background.drain()
 
-    found = await walk(workspace, (await the_pointer(workspace)).uuid)
+    found = await walk(lake, (await the_pointer(lake)).uuid)
 
     assert [finding.status for finding in found] == ["present", "not_walked"]
 
 
-async def test_a_walk_has_an_end(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 4)
+async def test_a_walk_has_an_end(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 4)
 
-    found = await walk(workspace, made.table_uuid, depth_max=2)
+    found = await walk(lake, made.table_uuid, depth_max=2)
 
     assert [finding.status for finding in found] == ["present", "present", "depth_limited"]
 
 
-async def test_a_receipt_that_is_damaged_is_said_to_be_so_and_not_replaced(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 1)
-    (first, _) = await walk(workspace, made.table_uuid)
-    listed = next(
-        one for one in await list_all(workspace.store, workspace.layout.events_folder()) if first.commit_key in one.key
-    )
-    await workspace.store.put(listed.key, b"rubbish", expected=listed.version)
+async def test_a_receipt_that_is_damaged_is_said_to_be_so_and_not_replaced(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 1)
+    (first, _) = await walk(lake, made.table_uuid)
+    listed = next(one for one in await list_all(lake.store, lake.layout.events_folder()) if first.commit_key in one.key)
+    await lake.store.put(listed.key, b"rubbish", expected=listed.version)
 
-    found = await walk(workspace, made.table_uuid)
+    found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["damaged", "present"]
 
 
-async def test_what_neither_log_nor_file_tells_is_unreadable(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 2)
-    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
-    await take_away(workspace, keys[1])
-    head = (await the_pointer(workspace)).head
+async def test_what_neither_log_nor_file_tells_is_unreadable(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 2)
+    keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
+    await take_away(lake, keys[1])
+    head = (await the_pointer(lake)).head
     assert head
     assert head.previous_metadata_location
-    await workspace.locations.remove(head.previous_metadata_location)
+    await lake.locations.remove(head.previous_metadata_location)
 
-    found = await walk(workspace, made.table_uuid)
+    found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["present", "unreadable"]
 
 
-async def _uuid_of(workspace: Workspace, name: str) -> str:
-    held = await workspace.name(called(name)).read()
+async def _uuid_of(lake: Lake, name: str) -> str:
+    held = await lake.name(called(name)).read()
     assert held
     return held.value.uuid
 
 
-async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(workspace: Workspace) -> None:
+async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(lake: Lake) -> None:
     table = DeltaTable(uuid="d", table_uuid="d", state="live", location="file:///d", created_ms=5, created_by="ada")
     first = delta_receipts.receipt_of(table, delta_receipts.first_commit(table))
     second = DeltaCommit(
@@ -256,40 +254,40 @@ async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(wo
         source=ADA,
     )
     table = replace(table, commits=(second,), last_version=1)
-    await workspace.delta_table("d").create(table)
-    await workspace.delta_receipts.ensure(table, second)
+    await lake.delta_table("d").create(table)
+    await lake.delta_receipts.ensure(table, second)
 
-    found = [finding async for finding in delta_walked(workspace, "d")]
+    found = [finding async for finding in delta_walked(lake, "d")]
 
     assert [(finding.status, finding.is_exact) for finding in found] == [("present", True), ("missing", True)]
     assert found[1].receipt == msgspec.json.encode(first)
-    assert found[1].key == delta_receipts.receipt_key(workspace.layout, first)
+    assert found[1].key == delta_receipts.receipt_key(lake.layout, first)
 
 
-async def test_a_walk_lists_nothing(workspace: Workspace) -> None:
-    made = await create(workspace, "t")
-    await commits(workspace, "t", 3)
-    keys = [finding.commit_key for finding in await walk(workspace, made.table_uuid)]
-    await take_away(workspace, keys[0], keys[2])
-    spy = SpyStore(workspace.store)
+async def test_a_walk_lists_nothing(lake: Lake) -> None:
+    made = await create(lake, "t")
+    await commits(lake, "t", 3)
+    keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
+    await take_away(lake, keys[0], keys[2])
+    spy = SpyStore(lake.store)
 
-    found = [one async for one in walked(make_workspace(spy, workspace.clock), made.table_uuid, depth_max=100)]
+    found = [one async for one in walked(make_lake(spy, lake.clock), made.table_uuid, depth_max=100)]
 
     assert [finding.status for finding in found] == ["missing", "present", "missing", "present"]
     assert spy.calls
     assert not spy.keys("list")
 
 
-async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(workspace: Workspace) -> None:
+async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(lake: Lake) -> None:
     own = Source(kind="pipeline", task_id=SYSTEM_TABLES)
-    made = await create(workspace, "t")
+    made = await create(lake, "t")
     asked = request("property")._replace(source=own)
-    await commit_table(workspace, called("t"), commit(set_property("a", "b")), asked)
-    await workspace.background.drain()
+    await commit_table(lake, called("t"), commit(set_property("a", "b")), asked)
+    await lake.background.drain()
 
-    found = await walk(workspace, made.table_uuid)
-    await take_away(workspace, found[0].commit_key)
-    again = await walk(workspace, made.table_uuid)
+    found = await walk(lake, made.table_uuid)
+    await take_away(lake, found[0].commit_key)
+    again = await walk(lake, made.table_uuid)
 
     assert [finding.is_own for finding in found] == [True, False]
     assert [(finding.status, finding.is_own) for finding in again] == [("missing", True), ("present", False)]

@@ -78,7 +78,7 @@ def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) 
         with pytest.raises(Conflict):
             slow.check()
 
-    lease = Lease(world.workspace, KIND)
+    lease = Lease(world.lake, KIND)
     assert world.wait(lease.take(if_due=False))
     assert lease.fence == fence + 2
 

@@ -90,11 +90,11 @@ def of_users(rows: Rows) -> Rows:
 @pytest.mark.slow
 def test_what_exists_is_told_the_same(spark: SparkSession, world: World) -> None:
     def change() -> None:
-        world.wait(commit_table(world.workspace, called("orders"), append(1), world.request()))
+        world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
         request = world.request()
-        world.wait(rename(world.workspace, called("customers"), called("people"), kind="table", request=request))
-        world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
-        world.wait(create_managed(world.workspace, called("versions")))
+        world.wait(rename(world.lake, called("customers"), called("people"), kind="table", request=request))
+        world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
+        world.wait(create_managed(world.lake, called("versions")))
         world.settle()
 
     for names in (("orders",), ("customers", "forgotten")):
@@ -173,7 +173,7 @@ def test_statistics_are_the_same(spark: SparkSession, world: World) -> None:
 
 def report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None:
     body = json.dumps({"report-type": kind, "metrics": metrics}).encode()
-    world.wait(report_metrics(world.workspace, called(name), body, world.request()))
+    world.wait(report_metrics(world.lake, called(name), body, world.request()))
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
         world.commits(name, 3)
     lost = world.receipts()
     world.run(spark, COMPACT)
-    world.wait(Feed(world.workspace).advance())
+    world.wait(Feed(world.lake).advance())
     whole = world.receipts()
 
     def take(keys: Sequence[str]) -> None:
@@ -197,7 +197,7 @@ def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
     for data in lost.values():
         receipt = msgspec.json.decode(data, type=Receipt)
         if receipt.metadata_version < 2:  # No walk comes to these.
-            world.wait(world.workspace.locations.remove(receipt.metadata_location))
+            world.wait(world.lake.locations.remove(receipt.metadata_location))
     copy_receipts(world)
     for part in (keys[:3], keys[3:]):
         take(part)
@@ -248,7 +248,7 @@ def lists(world: World) -> dict[str, list[Any]]:
         children_of("main", NAMESPACE),
         names_of(NAMESPACE),
     )
-    found = {scope.text: world.wait(world.workspace.index(scope).read()) for scope in scopes}
+    found = {scope.text: world.wait(world.lake.index(scope).read()) for scope in scopes}
     return {text: list(held.value.entries) for text, held in found.items() if held}
 
 
@@ -277,7 +277,7 @@ def test_lists_are_made_the_same(spark: SparkSession, world: World) -> None:
 def imported(world: World) -> dict[str, tuple[str, str]]:
     """What each name that was given leads to."""
     identifiers = [world.layout.read_name(listed.key) for listed in world.listed(world.layout.all_names_folder())]
-    found = {str(one): world.wait(current_document(world.workspace, one)) for one in identifiers}
+    found = {str(one): world.wait(current_document(world.lake, one)) for one in identifiers}
     return {name: (document.location, document.metadata.table_uuid or "") for name, document in found.items()}
 
 

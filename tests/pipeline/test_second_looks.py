@@ -5,108 +5,108 @@ from typing import Any
 import pytest
 
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.second_looks import second_look
 from tests.operations.asking import NAMESPACE, called, create, furnish, request
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    made = make_workspace()
+async def lake() -> Lake:
+    made = make_lake()
     await furnish(made)
     return made
 
 
-async def published(workspace: Workspace, name: str) -> dict[str, Any]:
+async def published(lake: Lake, name: str) -> dict[str, Any]:
     """A table, and what was published of it."""
-    made = await create(workspace, name)
+    made = await create(lake, name)
     at = {"catalog": NAMESPACE.catalog, "namespace": str(NAMESPACE), "name": name}
     told = {"kind": "table", "format": "iceberg", "metadata_location": "as it was"}
     return {**at, "uuid": made.table_uuid, "table_uuid": made.table_uuid, **told}
 
 
-async def look_again(workspace: Workspace, was: dict[str, Any]) -> dict[str, Any] | None:
+async def look_again(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
     """As another process does it, which remembers nothing."""
-    row = await second_look(make_workspace(workspace.store, workspace.clock), was)
+    row = await second_look(make_lake(lake.store, lake.clock), was)
     return dict(row) if row else None
 
 
-async def move(workspace: Workspace, old: str, new: str) -> None:
-    await rename(workspace, called(old), called(new), kind="table", request=request(f"{old} to {new}"))
+async def move(lake: Lake, old: str, new: str) -> None:
+    await rename(lake, called(old), called(new), kind="table", request=request(f"{old} to {new}"))
 
 
-async def damage(workspace: Workspace, key: str) -> None:
-    stored = await workspace.store.get(key)
+async def damage(lake: Lake, key: str) -> None:
+    stored = await lake.store.get(key)
     assert stored
-    await workspace.store.put(key, b"rubbish", expected=stored.version)
+    await lake.store.put(key, b"rubbish", expected=stored.version)
 
 
-async def test_what_was_dropped_is_gone(workspace: Workspace) -> None:
-    was = await published(workspace, "t")
+async def test_what_was_dropped_is_gone(lake: Lake) -> None:
+    was = await published(lake, "t")
 
-    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
-    await workspace.background.drain()
+    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await lake.background.drain()
 
-    assert await look_again(workspace, was) is None
+    assert await look_again(lake, was) is None
 
 
-async def test_a_drop_that_did_not_reach_the_pointer_has_happened(workspace: Workspace) -> None:
-    was = await published(workspace, "t")
-    pointer = await workspace.store.get(workspace.layout.pointer(was["uuid"]))
+async def test_a_drop_that_did_not_reach_the_pointer_has_happened(lake: Lake) -> None:
+    was = await published(lake, "t")
+    pointer = await lake.store.get(lake.layout.pointer(was["uuid"]))
     assert pointer
 
-    await drop_name(workspace, called("t"), kind="table", request=request("drop"))
-    await workspace.background.drain()
-    dropped = await workspace.store.head(workspace.layout.pointer(was["uuid"]))
+    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await lake.background.drain()
+    dropped = await lake.store.head(lake.layout.pointer(was["uuid"]))
     assert dropped
-    await workspace.store.put(workspace.layout.pointer(was["uuid"]), pointer.data, expected=dropped.version)
+    await lake.store.put(lake.layout.pointer(was["uuid"]), pointer.data, expected=dropped.version)
 
-    assert await look_again(workspace, was) is None
+    assert await look_again(lake, was) is None
 
 
-async def test_what_was_renamed_is_found_under_its_new_name_however_often_it_was(workspace: Workspace) -> None:
-    was = await published(workspace, "t")
+async def test_what_was_renamed_is_found_under_its_new_name_however_often_it_was(lake: Lake) -> None:
+    was = await published(lake, "t")
 
-    await move(workspace, "t", "u")
-    await move(workspace, "u", "v")
-    row = await look_again(workspace, was)
+    await move(lake, "t", "u")
+    await move(lake, "u", "v")
+    row = await look_again(lake, was)
 
     assert row
     assert (row["name"], row["uuid"], row["is_shown"], row.get("problem")) == ("v", was["uuid"], True, None)
     assert row["metadata_location"] != was["metadata_location"]
 
 
-async def test_what_is_still_there_is_found_where_it_was(workspace: Workspace) -> None:
-    was = await published(workspace, "t")
+async def test_what_is_still_there_is_found_where_it_was(lake: Lake) -> None:
+    was = await published(lake, "t")
 
-    row = await look_again(workspace, was)
+    row = await look_again(lake, was)
 
     assert row
     assert (row["name"], row.get("problem")) == ("t", None)
 
 
 @pytest.mark.parametrize("damaged", ["pointer", "name"])
-async def test_what_cannot_be_read_is_told_as_it_was(workspace: Workspace, damaged: str) -> None:
-    was = await published(workspace, "t")
-    layout = workspace.layout
+async def test_what_cannot_be_read_is_told_as_it_was(lake: Lake, damaged: str) -> None:
+    was = await published(lake, "t")
+    layout = lake.layout
 
-    await damage(workspace, layout.pointer(was["uuid"]) if damaged == "pointer" else layout.name(called("t")))
-    row = await look_again(workspace, was)
+    await damage(lake, layout.pointer(was["uuid"]) if damaged == "pointer" else layout.name(called("t")))
+    row = await look_again(lake, was)
 
     assert row
     assert row.items() >= was.items()
     assert row["problem"]
 
 
-async def test_what_lives_and_was_lost_sight_of_is_told_as_it_was(workspace: Workspace) -> None:
+async def test_what_lives_and_was_lost_sight_of_is_told_as_it_was(lake: Lake) -> None:
     """Its old name was taken by another before anybody looked there again."""
-    was = await published(workspace, "t")
+    was = await published(lake, "t")
 
-    await move(workspace, "t", "u")
-    await create(workspace, "t")
-    row = await look_again(workspace, was)
+    await move(lake, "t", "u")
+    await create(lake, "t")
+    row = await look_again(lake, was)
 
     assert row
     assert row.items() >= was.items()

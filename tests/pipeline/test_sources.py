@@ -23,7 +23,7 @@ def test_sources_say_what_there_is(spark: SparkSession, world: World) -> None:
     made = world.make("orders")
     world.commits("orders", 2)
     dropped = world.make("forgotten")
-    world.wait(drop_name(world.workspace, called("forgotten"), kind="table", request=world.request()))
+    world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     world.settle()
     told = source_options(world.settings, world.layout)
 
@@ -93,7 +93,7 @@ def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
     told = source_options(world.settings, world.layout)
     receipts = world.receipts()
     known, gone, bad, *_ = sorted(receipts)
-    feed = Feed(world.workspace)
+    feed = Feed(world.lake)
     world.wait(feed.advance())
     world.remove(gone)
     world.damage(bad)

@@ -6,35 +6,35 @@ from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.updates import AddSnapshot, SetSnapshotRef
 from sandur.operations.commit_table import commit_table
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, listed_manifest, manifest_list_of, manifest_of
 from sandur.pipeline.system_history import forget
 from sandur.storage.object_store import list_all
 from tests.operations.asking import TIMESTAMP_MS, called, create, furnish, request
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 T = called("t")
 
 
 @pytest.fixture
-async def workspace() -> Workspace:
-    made = make_workspace()
+async def lake() -> Lake:
+    made = make_lake()
     await furnish(made)
     await create(made, "t")
     return made
 
 
-async def add_snapshot(workspace: Workspace, number: int, *, keeps: tuple[int, ...] = ()) -> None:
+async def add_snapshot(lake: Lake, number: int, *, keeps: tuple[int, ...] = ()) -> None:
     """A snapshot with a data file of its own and those of others; every file exists."""
-    folder = (await current_document(workspace, T)).metadata.location
+    folder = (await current_document(lake, T)).metadata.location
     files = [DataFile(f"{folder}/data/{one}.parquet", 1, 1) for one in (*keeps, number)]
-    await workspace.locations.create(files[-1].path, b"x")
+    await lake.locations.create(files[-1].path, b"x")
     ids = SnapshotIds(number, None, number)
     manifest = manifest_of(files, schema_json="{}", schema_id=0, snapshot_id=number)
-    await workspace.locations.create(f"{folder}/metadata/{number}-m0.avro", manifest)
+    await lake.locations.create(f"{folder}/metadata/{number}-m0.avro", manifest)
     listed = listed_manifest(f"{folder}/metadata/{number}-m0.avro", manifest, files, ids)
-    await workspace.locations.create(f"{folder}/metadata/snap-{number}.avro", manifest_list_of([listed], ids))
+    await lake.locations.create(f"{folder}/metadata/snap-{number}.avro", manifest_list_of([listed], ids))
     snapshot = Snapshot(
         sequence_number=number,
         snapshot_id=number,
@@ -47,33 +47,33 @@ async def add_snapshot(workspace: Workspace, number: int, *, keeps: tuple[int, .
         SetSnapshotRef(ref_name=ref, snapshot_id=number, type="tag" if ref == "kept" else "branch") for ref in refs
     ]
     commit = TableCommit(requirements=(), updates=(AddSnapshot(snapshot=snapshot), *updates))
-    await commit_table(workspace, T, commit, request(f"snapshot {number}"))
+    await commit_table(lake, T, commit, request(f"snapshot {number}"))
 
 
-async def names_of_files(workspace: Workspace) -> set[str]:
-    listed = await list_all(workspace.store, workspace.layout.tables_folder())
+async def names_of_files(lake: Lake) -> set[str]:
+    listed = await list_all(lake.store, lake.layout.tables_folder())
     return {one.key.rpartition("/")[2] for one in listed if not one.key.endswith(".metadata.json")}
 
 
-async def test_old_snapshots_go_with_the_files_that_only_they_name(workspace: Workspace) -> None:
+async def test_old_snapshots_go_with_the_files_that_only_they_name(lake: Lake) -> None:
     for number in range(1, 7):
-        await add_snapshot(workspace, number, keeps=(2,) if number == 6 else ())
+        await add_snapshot(lake, number, keeps=(2,) if number == 6 else ())
 
-    removed = await forget(workspace, T, (await current_document(workspace, T)).metadata, request("forget"), keep=2)
+    removed = await forget(lake, T, (await current_document(lake, T)).metadata, request("forget"), keep=2)
 
-    metadata = (await current_document(workspace, T)).metadata
+    metadata = (await current_document(lake, T)).metadata
     assert [snapshot.snapshot_id for snapshot in metadata.snapshots] == [1, 5, 6]
     kept = {f"{name}" for number in (1, 5, 6) for name in (f"snap-{number}.avro", f"{number}-m0.avro")}
-    assert await names_of_files(workspace) == kept | {"1.parquet", "2.parquet", "5.parquet", "6.parquet"}
+    assert await names_of_files(lake) == kept | {"1.parquet", "2.parquet", "5.parquet", "6.parquet"}
     assert removed == 8
 
 
-async def test_while_there_are_few_nothing_goes(workspace: Workspace) -> None:
+async def test_while_there_are_few_nothing_goes(lake: Lake) -> None:
     for number in range(1, 4):
-        await add_snapshot(workspace, number)
-    before = await names_of_files(workspace)
+        await add_snapshot(lake, number)
+    before = await names_of_files(lake)
 
-    removed = await forget(workspace, T, (await current_document(workspace, T)).metadata, request("forget"), keep=2)
+    removed = await forget(lake, T, (await current_document(lake, T)).metadata, request("forget"), keep=2)
 
     assert removed == 0
-    assert await names_of_files(workspace) == before
+    assert await names_of_files(lake) == before

@@ -13,9 +13,9 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
+from sandur.operations.lake import Lake
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.results import LoadedTable
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
@@ -44,16 +44,16 @@ class World:
     def __enter__(self) -> Self:
         from sandur.operations.catalogs import ensure_default_catalog  # noqa: PLC0415
 
-        self.wait(ensure_default_catalog(self.workspace))
-        self.wait(create_namespace(self.workspace, NAMESPACE, {}, self.request()))
+        self.wait(ensure_default_catalog(self.lake))
+        self.wait(create_namespace(self.lake, NAMESPACE, {}, self.request()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.open_store.close()
 
     @property
-    def workspace(self) -> Workspace:
-        return self.open_store.workspace
+    def lake(self) -> Lake:
+        return self.open_store.lake
 
     @property
     def layout(self) -> Layout:
@@ -68,21 +68,21 @@ class World:
 
     def settle(self) -> None:
         """What is finished behind the answers is finished."""
-        self.wait(self.workspace.background.drain())
+        self.wait(self.lake.background.drain())
 
     def request(self, source: Source | None = None) -> Request:
         told = source or Source(kind="rest", client="tests", principal="ada")
         return request(f"request {next(self._labels)}")._replace(source=told)
 
     def make(self, name: str, **fields: object) -> LoadedTable:
-        made = self.wait(create_table(self.workspace, NAMESPACE, table(name, **fields), self.request()))
+        made = self.wait(create_table(self.lake, NAMESPACE, table(name, **fields), self.request()))
         self.settle()
         return made
 
     def set_property(self, name: str, value: str, *, key: str = "p") -> LoadedTable:
         """A commit, of which there can be as many as one likes."""
         change = commit({"action": "set-properties", "updates": {key: value}})
-        done = self.wait(commit_table(self.workspace, called(name), change, self.request()))
+        done = self.wait(commit_table(self.lake, called(name), change, self.request()))
         self.settle()
         return done
 

@@ -12,12 +12,12 @@ import msgspec
 from sandur.iceberg.scan import decoding
 from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.operations.lake import Lake
 from sandur.operations.planning import reading
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.running import Limits, run_plan, run_task
 from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import decoded_task
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -56,16 +56,16 @@ def tasks_in(body: bytes) -> list[Task]:
     ]
 
 
-def workspace_of(folder: Path) -> Workspace:
+def lake_of(folder: Path) -> Lake:
     store = LocalStore(folder, fsync="never")
     address = f"file://{folder}"
     locations = Locations(address, store, open_store=lambda _: store)
-    return Workspace(store=store, layout=Layout(), clock=FixedClock(), settings=Settings(), locations=locations)
+    return Lake(store=store, layout=Layout(), clock=FixedClock(), settings=Settings(), locations=locations)
 
 
-def selecting_of(folder: Path, metadata_path: str, workspace: Workspace | None = None, **said: Any) -> Selecting:
+def selecting_of(folder: Path, metadata_path: str, lake: Lake | None = None, **said: Any) -> Selecting:
     metadata = decode_table_metadata(Path(metadata_path).read_bytes())
-    manifests = Manifests(workspace or workspace_of(folder), [f"file://{folder}"])
+    manifests = Manifests(lake or lake_of(folder), [f"file://{folder}"])
     return Selecting(scan_of(scan_request(**said), metadata), metadata, manifests)
 
 
@@ -80,8 +80,8 @@ def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task
     """All tasks of a scan, whose manifests are decoded all records at once, packed, and asked again."""
 
     async def run() -> list[list[Task]]:
-        workspace = workspace_of(folder)
-        answers = [await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), INLINE) for _ in (1, 2)]
+        lake = lake_of(folder)
+        answers = [await run_plan("p", selecting_of(folder, metadata_path, lake, **said), INLINE) for _ in (1, 2)]
         return [tasks_in(answered.fields) for answered in answers]
 
     with patch.object(decoding, "RECORDS_MIN", 1), patch.object(reading, "PACKED_ENTRIES_MIN", 1):
@@ -94,12 +94,12 @@ def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said:
     """The tasks of a scan, those of the answer first, then those behind each plan task."""
 
     async def run() -> list[list[Task]]:
-        workspace = workspace_of(folder)
-        answered = await run_plan("p", selecting_of(folder, metadata_path, workspace, **said), limits)
+        lake = lake_of(folder)
+        answered = await run_plan("p", selecting_of(folder, metadata_path, lake, **said), limits)
         found = [tasks_in(answered.fields)]
         for token in answered.plan_tasks:
             task = decoded_task(token)
-            found.append(tasks_in(await run_task(selecting_of(folder, metadata_path, workspace, **said), task)))
+            found.append(tasks_in(await run_task(selecting_of(folder, metadata_path, lake, **said), task)))
         return found
 
     return asyncio.run(run())

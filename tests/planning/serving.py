@@ -10,10 +10,10 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request, Source
 from sandur.iceberg.scan.requests import decode_scan_request
+from sandur.operations.lake import Lake
 from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed, Result, Submitted
 from sandur.operations.register import register_table
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -41,17 +41,17 @@ class Fleet:
         self.store = store or LocalStore(folder, fsync="never")
         self.settings = msgspec.convert({"store": str(folder), "plan_wait": "PT2M", **settings}, Settings)
 
-    def server(self, layout: Layout = LAYOUT, **settings: Any) -> Workspace:
+    def server(self, layout: Layout = LAYOUT, **settings: Any) -> Lake:
         """A server that has just started."""
         locations = Locations(f"file://{self.folder}", self.store, open_store=lambda _: self.store)
         told = msgspec.structs.replace(self.settings, **settings)
-        return Workspace(store=self.store, layout=layout, clock=self.clock, settings=told, locations=locations)
+        return Lake(store=self.store, layout=layout, clock=self.clock, settings=told, locations=locations)
 
     @property
     def table_folder(self) -> Path:
         return self.folder / "tables/default/default/main/a/t"
 
-    async def furnish(self, table: MadeTable, layout: Layout = LAYOUT) -> Workspace:
+    async def furnish(self, table: MadeTable, layout: Layout = LAYOUT) -> Lake:
         """A server on which the table is registered."""
         server = self.server(layout)
         await furnish(server)
@@ -92,26 +92,26 @@ def asking(principal: str = "ann", *, key: str | None = None) -> Request:
 
 
 async def asked(
-    server: Workspace, *, by: Request | None = None, table: Identifier = TABLE, body: bytes | None = None, **said: Any
+    server: Lake, *, by: Request | None = None, table: Identifier = TABLE, body: bytes | None = None, **said: Any
 ) -> Result:
     """What becomes of a request: of one that says these things, or that is this body."""
     wanted = scan_request(**said) if body is None else decode_scan_request(body)
     return await planning.plan_table_scan(server, table, wanted, by or asking())
 
 
-async def polled(server: Workspace, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:
+async def polled(server: Lake, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:
     return await planning.fetch_planning_result(server, table, plan_id, principal=principal)
 
 
-async def cancelled(server: Workspace, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> None:
+async def cancelled(server: Lake, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> None:
     await planning.cancel_planning(server, table, plan_id, principal=principal)
 
 
-async def fetched(server: Workspace, token: str, principal: str = "ann", *, table: Identifier = TABLE) -> list[Task]:
+async def fetched(server: Lake, token: str, principal: str = "ann", *, table: Identifier = TABLE) -> list[Task]:
     return tasks_in(await planning.fetch_scan_tasks(server, table, token, principal=principal))
 
 
-async def finished(server: Workspace, result: Result) -> Result:
+async def finished(server: Lake, result: Result) -> Result:
     """The result when it is no longer merely submitted: asked for whenever the work on it at this server has ended."""
     for _ in range(LOOKS_MAX):
         if not isinstance(result, Submitted):
@@ -122,7 +122,7 @@ async def finished(server: Workspace, result: Result) -> Result:
     raise AssertionError("the plan is never finished")
 
 
-async def everything(server: Workspace, result: Result, *, table: Identifier = TABLE) -> Sequence[str]:
+async def everything(server: Lake, result: Result, *, table: Identifier = TABLE) -> Sequence[str]:
     """The paths of all files of a completed plan, in the answer and behind its tasks, as often as they are told."""
     assert isinstance(result, Completed)
     paths = [task.path for task in tasks_in(result.answered.fields)]

@@ -21,7 +21,7 @@ from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_l
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.records import records_in
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
-from tests.planning.planners import workspace_of
+from tests.planning.planners import lake_of
 
 
 def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
@@ -249,7 +249,7 @@ async def test_many_entries_in_few_bytes_are_decoded_beside_the_event_loop(
 
     monkeypatch.setattr(asyncio, "to_thread", noted)
 
-    found = await Manifests(workspace_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
+    found = await Manifests(lake_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
 
     assert found.count == count
     assert (reading._decoded in beside) is is_beside

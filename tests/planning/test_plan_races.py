@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from sandur.errors import BadRequest, NotFound, SwapLost
+from sandur.operations.lake import Lake
 from sandur.operations.planning.planning import Cancelled, Completed, Failed, Submitted
 from sandur.operations.register import register_table
-from sandur.operations.workspace import Workspace
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import Expected, Version
@@ -49,7 +49,7 @@ class StuckStore(WrappingStore):
         return await perform()
 
 
-async def stuck_plan(folder: Path) -> tuple[StuckStore, Fleet, Workspace, Submitted]:
+async def stuck_plan(folder: Path) -> tuple[StuckStore, Fleet, Lake, Submitted]:
     store = StuckStore(LocalStore(folder, fsync="never"))
     fleet = Fleet(folder, store=store, plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
@@ -144,7 +144,7 @@ async def test_a_key_belongs_to_its_principal_and_its_request(tmp_path: Path) ->
         await polled(server, by_ann.plan_id, "bob")
 
 
-async def moved_on(server: Workspace, table: MadeTable) -> None:
+async def moved_on(server: Lake, table: MadeTable) -> None:
     """The table has another snapshot, and the one before it has expired."""
     table.add_snapshot([MadeManifest(PLAIN, numbered(100, 3))])
     del table.snapshots[0]

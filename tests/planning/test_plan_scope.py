@@ -8,10 +8,10 @@ import pytest
 from sandur.errors import NotFound
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.planning.planning import Completed
 from sandur.operations.register import register_table
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from tests.operations.asking import NAMESPACE, called, commit, request
 from tests.planning.serving import (
     PLAIN,
@@ -32,14 +32,14 @@ from tests.planning.tables import MadeManifest, MadeTable
 OTHER = called("other")
 
 
-async def planned(server: Workspace) -> Completed:
+async def planned(server: Lake) -> Completed:
     result = await asked(server)
     assert isinstance(result, Completed)
     assert result.answered.plan_tasks
     return result
 
 
-async def assert_nobody_has_it(server: Workspace, result: Completed, table: Any = TABLE) -> None:
+async def assert_nobody_has_it(server: Lake, result: Completed, table: Any = TABLE) -> None:
     for attempt in (
         polled(server, result.plan_id, table=table),
         cancelled(server, result.plan_id, table=table),

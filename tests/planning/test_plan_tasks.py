@@ -10,6 +10,7 @@ import pytest
 
 from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.residuals import SPELLED_BYTES_MAX
+from sandur.operations.lake import Lake
 from sandur.operations.planning import planning
 from sandur.operations.planning.planning import Completed
 from sandur.operations.planning.remembering import SELECTED_BYTES_MAX
@@ -21,7 +22,6 @@ from sandur.operations.planning.tokens import (
     entries_per_task,
     grouped_runs,
 )
-from sandur.operations.workspace import Workspace
 from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
 from tests.planning.serving import SMALL, TABLE, Fleet, asked, everything, fetched, made_table, paths
@@ -77,7 +77,7 @@ def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:
     assert max(len(encoded_task("0" * 36, 2**63 - 1, group)) for group in groups) <= TOKEN_CHARS_MAX
 
 
-async def answers(server: Workspace, tokens: list[str]) -> list[tuple[int, list[str]]]:
+async def answers(server: Lake, tokens: list[str]) -> list[tuple[int, list[str]]]:
     """What comes of the tasks and of those that they lead to: the length of each answer and the files it tells."""
     found = []
     while tokens:

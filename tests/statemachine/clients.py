@@ -13,16 +13,16 @@ from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from sandur.storage.object_store import ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE, called, commit, content, furnish, load, request, set_property, table
 from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 from tests.statemachine.specification import (
     OK,
     UNSURE,
@@ -73,16 +73,16 @@ class Catalog:
         self.chance = random.Random(self.seed)
         self.kept = MemoryStore(clock=self.clock)
         self.store: ObjectStore = StallingStore(self.kept, seed=self.seed)
-        self.servers: list[Workspace] = []
+        self.servers: list[Lake] = []
         self.is_tidied = False
         self._moments = itertools.count()
 
     async def open(self, servers: int) -> None:
-        await furnish(make_workspace(self.kept, self.clock))
+        await furnish(make_lake(self.kept, self.clock))
         self.servers = [self.server() for _ in range(servers)]
 
-    def server(self, store: ObjectStore | None = None) -> Workspace:
-        return make_workspace(store or self.store, self.clock)
+    def server(self, store: ObjectStore | None = None) -> Lake:
+        return make_lake(store or self.store, self.clock)
 
     def restart(self, index: int) -> None:
         """The server forgets everything."""
@@ -111,7 +111,7 @@ class Catalog:
 
     async def judge(self) -> None:
         """No commit was applied twice, and everything that must be true at rest is so."""
-        whole = await judge(make_workspace(self.kept, self.clock), pointers_may_be_gone=self.is_tidied)
+        whole = await judge(make_lake(self.kept, self.clock), pointers_may_be_gone=self.is_tidied)
         for one in self.sent:
             if isinstance(one.operation, Commit | Transact):
                 parts = len(one.operation.names) if isinstance(one.operation, Transact) else 1
@@ -158,7 +158,7 @@ async def _told(answer: Awaitable[Result]) -> Result:
         return type(error).__name__
 
 
-async def _perform(server: Workspace, asked: Asked) -> Result:
+async def _perform(server: Lake, asked: Asked) -> Result:
     sent = asked.request
     match asked.operation:
         case Create(name, label):

@@ -13,12 +13,12 @@ from sandur.errors import Invalid, SwapLost, VersionTaken
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, shown_commits, staged_location
 from sandur.operations.delta.tables import load_delta_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import furnish, request
 from tests.operations.delta_asking import D, commit_file, create_managed
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 ROOM = 1_000
 
@@ -72,8 +72,8 @@ class History:
         self.published: set[int] = set()
         self.comment: str | None = None
 
-    def restarted(self) -> Workspace:
-        return make_workspace(self.store, self.clock, delta_unpublished_max=ROOM)
+    def restarted(self) -> Lake:
+        return make_lake(self.store, self.clock, delta_unpublished_max=ROOM)
 
     @property
     def newest(self) -> int:

@@ -18,18 +18,18 @@ from sandur.operations.create_table import create_table
 from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.load_table import table_exists
 from sandur.operations.namespaces import create_namespace, drop_namespace, list_namespaces, namespace_exists
 from sandur.operations.rename import rename
 from sandur.operations.unity import schemas, securables, tables
 from sandur.operations.unity.lists import ListAsked, list_catalogs, list_in_schema, list_schemas
-from sandur.operations.workspace import Workspace
 from sandur.storage.memory import MemoryStore
 from tests.crash.unity_mutations import FUNCTION
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import request, table
-from tests.operations.making import make_workspace
+from tests.operations.making import make_lake
 
 SERVERS: Final = 3
 CATALOGS: Final = ("c", "d")
@@ -60,7 +60,7 @@ class TreeMachine(RuleBasedStateMachine):
     def open(self, seed: int) -> None:
         clock = FixedClock(seed=seed)
         store = MemoryStore(seed=seed, clock=clock)
-        self.servers = [make_workspace(store, clock) for _ in range(SERVERS)]
+        self.servers = [make_lake(store, clock) for _ in range(SERVERS)]
         self.tree = {}
         for catalog in CATALOGS:
             self._do(create_catalog(self.servers[0], catalog, root=None, properties={}, request=self._request()), None)
@@ -92,14 +92,14 @@ class TreeMachine(RuleBasedStateMachine):
             expected = NotFound
         elif schema in self.tree[catalog]:
             expected = AlreadyExists
-        workspace, namespace = self.servers[server], Namespace(catalog, (schema,))
+        lake, namespace = self.servers[server], Namespace(catalog, (schema,))
         work: Awaitable[object]
         if through_unity:
             work = schemas.create_schema(
-                workspace, namespace, comment=None, properties={}, storage_root=None, request=self._request()
+                lake, namespace, comment=None, properties={}, storage_root=None, request=self._request()
             )
         else:
-            work = create_namespace(workspace, namespace, {}, self._request())
+            work = create_namespace(lake, namespace, {}, self._request())
         if self._do(work, expected):
             self.tree[catalog][schema] = {}
 
@@ -112,12 +112,12 @@ class TreeMachine(RuleBasedStateMachine):
             expected = NotFound
         elif content and way != "force":
             expected = NotEmpty
-        workspace, namespace = self.servers[server], Namespace(catalog, (schema,))
+        lake, namespace = self.servers[server], Namespace(catalog, (schema,))
         work: Awaitable[object]
         if way == "iceberg":
-            work = drop_namespace(workspace, namespace, self._request())
+            work = drop_namespace(lake, namespace, self._request())
         else:
-            work = schemas.drop_schema(workspace, namespace, force=way == "force", request=self._request())
+            work = schemas.drop_schema(lake, namespace, force=way == "force", request=self._request())
         if self._do(work, expected):
             del self.tree[catalog][schema]
 
@@ -160,7 +160,7 @@ class TreeMachine(RuleBasedStateMachine):
     def _content(self, place: tuple[str, str]) -> dict[str, str] | None:
         return self.tree.get(place[0], {}).get(place[1])
 
-    def _made(self, server: Workspace, identifier: Identifier, kind: str) -> Awaitable[object]:
+    def _made(self, server: Lake, identifier: Identifier, kind: str) -> Awaitable[object]:
         asked = self._request()
         match kind:
             case "iceberg":
@@ -180,7 +180,7 @@ class TreeMachine(RuleBasedStateMachine):
             case _:
                 return securables.create_model(server, identifier, comment=None, request=asked)
 
-    def _dropped(self, server: Workspace, identifier: Identifier, kind: str) -> Awaitable[object]:
+    def _dropped(self, server: Lake, identifier: Identifier, kind: str) -> Awaitable[object]:
         match kind:
             case "iceberg":
                 return drop_name(server, identifier, kind="table", request=self._request())
@@ -189,7 +189,7 @@ class TreeMachine(RuleBasedStateMachine):
             case _:
                 return securables.drop_securable(server, identifier, _kind_of(kind), self._request())
 
-    def _moved(self, server: Workspace, source: Identifier, target: Identifier, kind: str) -> Awaitable[object]:
+    def _moved(self, server: Lake, source: Identifier, target: Identifier, kind: str) -> Awaitable[object]:
         match kind:
             case "iceberg":
                 return rename(server, source, target, kind="table", request=self._request())
@@ -223,7 +223,7 @@ class TreeMachine(RuleBasedStateMachine):
         for server in self.servers:
             self.loop.run_until_complete(self._seen_by(server))
 
-    async def _seen_by(self, server: Workspace) -> None:
+    async def _seen_by(self, server: Lake) -> None:
         listed = await list_catalogs(server, ALL)
         assert _names(listed.infos) == sorted(self.tree)
         for catalog, content in self.tree.items():
@@ -233,7 +233,7 @@ class TreeMachine(RuleBasedStateMachine):
             for schema, names in content.items():
                 await self._schema_seen_by(server, Namespace(catalog, (schema,)), names)
 
-    async def _schema_seen_by(self, server: Workspace, namespace: Namespace, names: dict[str, str]) -> None:
+    async def _schema_seen_by(self, server: Lake, namespace: Namespace, names: dict[str, str]) -> None:
         assert await namespace_exists(server, namespace)
         by_kind = {kind: sorted(name for name, found in names.items() if found == kind) for kind in KINDS}
         iceberg = await list_names(server, namespace, kind="table", page_token=None, page_size=None)

@@ -14,8 +14,8 @@ from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request, Source
 from sandur.clock import SystemClock
 from sandur.operations.catalogs import create_catalog, list_catalogs
-from sandur.operations.catalogs_of import Sandur
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
 from sandur.settings import load_settings
 from sandur.storage.opening import connect
 
@@ -25,8 +25,8 @@ T = TypeVar("T")
 def make_catalog(name: str, *, root: str | None, store: str | None, config: Path | None, as_json: bool) -> None:
     request = Request(hash="", source=Source(kind="admin", client="sandur"))
 
-    async def make(workspace: Workspace) -> Catalog:
-        return await create_catalog(workspace, name, root=root, properties={}, request=request)
+    async def make(lake: Lake) -> Catalog:
+        return await create_catalog(lake, name, root=root, properties={}, request=request)
 
     made = on_store(make, store=store, config=config)
     if as_json:
@@ -50,17 +50,17 @@ def _row(catalog: Catalog) -> dict[str, str]:
     return {"name": catalog.name, "root": catalog.root, "id": catalog.id}
 
 
-def on_store(work: Callable[[Workspace], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
+def on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
     """What the work makes of the workspace that the settings name, on the store itself and without a server."""
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
 
     async def run() -> T:
         clock = SystemClock()
-        sandur = Sandur(settings, clock, connect(settings, clock))
+        lakes = Lakes(settings, clock, connect(settings, clock))
         try:
-            await sandur.start()
-            return await work(sandur.workspace(settings.tenant or "default", settings.workspace or "default"))
+            await lakes.start()
+            return await work(lakes.lake(settings.tenant or "default", settings.workspace or "default"))
         finally:
-            await sandur.close()
+            await lakes.close()
 
     return asyncio.run(run())

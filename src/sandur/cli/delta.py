@@ -16,7 +16,7 @@ from sandur.errors import BadRequest
 from sandur.operations.delta import first_commits
 from sandur.operations.delta.first_commits import Created
 from sandur.operations.delta.tables import rename_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 _PATH: Final = "delta."
 
@@ -44,8 +44,8 @@ def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | N
         comment=asked.comment,
     )
 
-    async def make(workspace: Workspace) -> Created:
-        return await _made(workspace, asked, table)
+    async def make(lake: Lake) -> Created:
+        return await _made(lake, asked, table)
 
     made = on_store(make, store=store, config=config)
     if as_json:
@@ -60,8 +60,8 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     source = identifier_of(name)
     checked_new_name("table", new_name)
 
-    async def rename(workspace: Workspace) -> None:
-        await rename_table(workspace, source, new_name, request=_request(workspace))
+    async def rename(lake: Lake) -> None:
+        await rename_table(lake, source, new_name, request=_request(lake))
 
     on_store(rename, store=store, config=config)
     now = ".".join((source.catalog, *source.levels, new_name))
@@ -71,23 +71,23 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     Console().print(f"Table [bold]{name}[/] is now [bold]{now}[/]", soft_wrap=True)
 
 
-def _request(workspace: Workspace) -> Request:
-    return Request(hash=workspace.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
+def _request(lake: Lake) -> Request:
+    return Request(hash=lake.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
 
 
-async def _made(workspace: Workspace, asked: DeltaAsked, table: TableAsked) -> Created:
-    request = _request(workspace)
+async def _made(lake: Lake, asked: DeltaAsked, table: TableAsked) -> Created:
+    request = _request(lake)
     if path := path_in(asked.name):
-        if asked.if_not_exists and await first_commits.has_first_commit(workspace, path):
+        if asked.if_not_exists and await first_commits.has_first_commit(lake, path):
             return Created(path, None, is_new=False)
-        catalog = workspace.settings.default_catalog
-        return await first_commits.create_at_path(workspace, path, table, catalog=catalog)
+        catalog = lake.settings.default_catalog
+        return await first_commits.create_at_path(lake, path, table, catalog=catalog)
     identifier = identifier_of(asked.name)
-    if asked.if_not_exists and (found := await first_commits.existing(workspace, identifier)):
+    if asked.if_not_exists and (found := await first_commits.existing(lake, identifier)):
         return found
     if asked.location:
-        return await first_commits.create_external_at(workspace, identifier, asked.location, table, request=request)
-    return await first_commits.create_managed(workspace, identifier, table, request=request)
+        return await first_commits.create_external_at(lake, identifier, asked.location, table, request=request)
+    return await first_commits.create_managed(lake, identifier, table, request=request)
 
 
 def path_in(name: str) -> str | None:

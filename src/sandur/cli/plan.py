@@ -14,8 +14,8 @@ from sandur.cli.catalogs import on_store
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.text import filter_of_text
 from sandur.iceberg.scan.requests import ScanRequest
+from sandur.operations.lake import Lake
 from sandur.operations.planning.summary import Amount, Summary, scan_summary
-from sandur.operations.workspace import Workspace
 
 _BAR_WIDTH = 30
 
@@ -32,8 +32,8 @@ def show_plan(
     """Plan the scan and show what it comes to."""
     request = scan_request(filter_text, snapshot_id)
 
-    async def work(workspace: Workspace) -> Summary:
-        return await scan_summary(workspace, identifier_of(table, workspace.settings.default_catalog), request)
+    async def work(lake: Lake) -> Summary:
+        return await scan_summary(lake, identifier_of(table, lake.settings.default_catalog), request)
 
     found = on_store(work, store=store, config=config)
     if as_json:

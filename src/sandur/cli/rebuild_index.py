@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.operations.rebuild_all import rebuild_all
 from sandur.settings import load_settings
 from sandur.storage.opening import connect
@@ -21,18 +21,18 @@ def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | No
 
     async def run() -> tuple[int, list[str]]:
         clock = SystemClock()
-        sandur = Sandur(settings, clock, connect(settings, clock))
+        lakes = Lakes(settings, clock, connect(settings, clock))
         made, failed = 0, []
         try:
-            await sandur.start()
-            workspace = sandur.workspace(settings.tenant or "default", settings.workspace or "default")
-            async for scope, error in rebuild_all(workspace, catalog):
+            await lakes.start()
+            lake = lakes.lake(settings.tenant or "default", settings.workspace or "default")
+            async for scope, error in rebuild_all(lake, catalog):
                 if error is None:
                     made += 1
                 else:
-                    failed.append(f"{workspace.layout.list_index(scope)}: {error}")
+                    failed.append(f"{lake.layout.list_index(scope)}: {error}")
         finally:
-            await sandur.close()
+            await lakes.close()
         return made, failed
 
     made, failed = asyncio.run(run())

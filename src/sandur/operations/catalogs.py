@@ -14,46 +14,46 @@ from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists
 from sandur.operations.homes import exists
 from sandur.operations.index_pages import entries_page
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing_catalog
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 
 OPERATION: Final = "create-catalog"
 UPDATE: Final = "update-catalog"
 
 
-async def load_catalog(workspace: Workspace, name: str) -> Catalog:
+async def load_catalog(lake: Lake, name: str) -> Catalog:
     """The catalog of that name; NotFound when there is none. The default catalog makes itself when first asked for."""
-    found = await workspace.catalog(name).read()
+    found = await lake.catalog(name).read()
     if found is not None and exists(found.value):
         return found.value
-    if name == workspace.settings.default_catalog:
-        return await ensure_default_catalog(workspace)
+    if name == lake.settings.default_catalog:
+        return await ensure_default_catalog(lake)
     raise missing_catalog(name)
 
 
-async def ensure_default_catalog(workspace: Workspace) -> Catalog:
+async def ensure_default_catalog(lake: Lake) -> Catalog:
     """The default catalog, which is made if it is not there."""
-    name = workspace.settings.default_catalog
-    found = await workspace.catalog(name).read()
+    name = lake.settings.default_catalog
+    found = await lake.catalog(name).read()
     if found is not None and exists(found.value):
         return found.value
     try:
-        return await create_catalog(workspace, name, root=None, properties={}, request=Request(hash=""))
+        return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
     except AlreadyExists:  # Somebody else was faster.
-        return await load_catalog(workspace, name)
+        return await load_catalog(lake, name)
 
 
-async def list_catalogs(workspace: Workspace) -> Sequence[Catalog]:
+async def list_catalogs(lake: Lake) -> Sequence[Catalog]:
     """All catalogs, sorted by name."""
-    page = await entries_page(workspace, CATALOGS, last=None, wanted=None)
-    found = await together(workspace.catalog(entry.name).read() for entry in page.entries)
+    page = await entries_page(lake, CATALOGS, last=None, wanted=None)
+    found = await together(lake.catalog(entry.name).read() for entry in page.entries)
     return [held.value for held in found if held and exists(held.value)]
 
 
 async def create_catalog(
-    workspace: Workspace,
+    lake: Lake,
     name: str,
     *,
     root: str | None,
@@ -64,12 +64,12 @@ async def create_catalog(
     """A new catalog; AlreadyExists when there is one of that name."""
     checked_catalog(name)
     check_property_keys(properties)
-    now_ms = workspace.clock.now_ms()
+    now_ms = lake.clock.now_ms()
     principal = request.source.principal
     wanted = Catalog(
         name=name,
-        id=workspace.clock.new_uuid(),
-        root=_checked_root(workspace, name, root),
+        id=lake.clock.new_uuid(),
+        root=_checked_root(lake, name, root),
         asked_root=root or "",
         comment=comment,
         properties=dict(properties),
@@ -85,11 +85,11 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    return await _changed(workspace, name, request, OPERATION, decide)
+    return await _changed(lake, name, request, OPERATION, decide)
 
 
 async def update_catalog(
-    workspace: Workspace, name: str, *, comment: str | None, properties: Mapping[str, str] | None, request: Request
+    lake: Lake, name: str, *, comment: str | None, properties: Mapping[str, str] | None, request: Request
 ) -> Catalog:
     """The catalog with another comment, and with these properties in place of all others; None leaves either alone."""
     check_property_keys(properties or {})
@@ -104,22 +104,22 @@ async def update_catalog(
         )
         if changed == found:
             return found
-        return replace(changed, updated_ms=workspace.clock.now_ms(), updated_by=request.source.principal)
+        return replace(changed, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    return await _changed(workspace, name, request, UPDATE, decide)
+    return await _changed(lake, name, request, UPDATE, decide)
 
 
 async def _changed(
-    workspace: Workspace, name: str, request: Request, operation: str, decide: Callable[[Catalog | None], Catalog]
+    lake: Lake, name: str, request: Request, operation: str, decide: Callable[[Catalog | None], Catalog]
 ) -> Catalog:
     place = Place(CATALOGS, name)
-    return await RecordChange(workspace, workspace.catalog(name), request, operation, decide, place=place).run()
+    return await RecordChange(lake, lake.catalog(name), request, operation, decide, place=place).run()
 
 
-def _checked_root(workspace: Workspace, name: str, root: str | None) -> str:
+def _checked_root(lake: Lake, name: str, root: str | None) -> str:
     """Where the tables of a catalog lie: what was asked for, in the workspace's area or where the settings allow."""
     if root is None:
-        return f"{workspace.area}/{folder_name(name)}"
-    if normalized(root) in workspace.locations.others:
+        return f"{lake.area}/{folder_name(name)}"
+    if normalized(root) in lake.locations.others:
         return root.rstrip("/")
-    return checked_location(root.rstrip("/"), (normalized(workspace.area), *workspace.locations.others))
+    return checked_location(root.rstrip("/"), (normalized(lake.area), *lake.locations.others))

@@ -8,7 +8,7 @@ from sandur.catalog.failures import error_of, failure_of
 from sandur.catalog.records import Claim, Tried
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
@@ -23,8 +23,8 @@ class ClaimLost(Exception):
 class KeyClaim:
     """The claim of one request. Without a key there is none: then nothing is written and nothing is ever lost."""
 
-    def __init__(self, workspace: Workspace, request: Request, operation: str, cell: Cell[Claim] | None) -> None:
-        self._workspace = workspace
+    def __init__(self, lake: Lake, request: Request, operation: str, cell: Cell[Claim] | None) -> None:
+        self._lake = lake
         self._request = request
         self._operation = operation
         self._cell = cell
@@ -103,11 +103,11 @@ class KeyClaim:
                 if claim.failure:
                     raise error_of(claim.failure)
                 return claim
-            if claim.started_ms + self._workspace.settings.claim_timeout_ms > self._workspace.clock.now_ms():
+            if claim.started_ms + self._lake.settings.claim_timeout_ms > self._lake.clock.now_ms():
                 raise self._busy()
             self.held = found
             try:
-                await self._swap(replace(claim, owner=self._workspace.clock.new_id(), started_ms=self._now_ms()))
+                await self._swap(replace(claim, owner=self._lake.clock.new_id(), started_ms=self._now_ms()))
             except ClaimLost:
                 continue
             return self.held.value
@@ -118,7 +118,7 @@ class KeyClaim:
             state="open",
             request_hash=self._request.hash,
             operation=self._operation,
-            owner=self._workspace.clock.new_id(),
+            owner=self._lake.clock.new_id(),
             started_ms=self._now_ms(),
             uuid=uuid,
             namespace_id=namespace_id,
@@ -134,7 +134,7 @@ class KeyClaim:
             raise ClaimLost from None
 
     def _now_ms(self) -> int:
-        return self._workspace.clock.now_ms()
+        return self._lake.clock.now_ms()
 
     def _busy(self) -> Busy:
         return Busy(

@@ -33,12 +33,12 @@ from sandur.operations.documents import (
     written_as,
 )
 from sandur.operations.grounds import as_last_seen
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, is_alive, look
 from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import answered_document, document_of
 from sandur.operations.together import together
 from sandur.operations.turns import Turn
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
@@ -83,7 +83,7 @@ class Base(Generic[M]):
 class Commit(Generic[M]):
     """One request to commit, from its first look to its answer."""
 
-    workspace: Workspace
+    lake: Lake
     family: Family[M]
     identifier: Identifier
     change: Change[M]
@@ -97,7 +97,7 @@ class Commit(Generic[M]):
 
     async def run(self) -> Document[M]:
         """The document that is current after the commit."""
-        async with self.workspace.turn(self.identifier) as turn:
+        async with self.lake.turn(self.identifier) as turn:
             try:
                 return await self._run(turn)
             except SandurError:
@@ -111,7 +111,7 @@ class Commit(Generic[M]):
 
     async def _run(self, turn: Turn) -> Document[M]:
         base = self._remembered()
-        for attempt in range(self.workspace.settings.commit_attempts_max):
+        for attempt in range(self.lake.settings.commit_attempts_max):
             try:
                 read = base or await self._read(attempt)
                 outcome = read if isinstance(read, Document) else await self._attempt(read)
@@ -143,7 +143,7 @@ class Commit(Generic[M]):
     def _drafted(self, base: Base[M], metadata: M) -> tuple[Document[M], Head]:
         """The next document under a fresh name (C3), and the head that would point to it."""
         version = base.head.metadata_version + 1
-        location = new_location(self.workspace, self.family, metadata, version=version, request_hash=self._hash())
+        location = new_location(self.lake, self.family, metadata, version=version, request_hash=self._hash())
         document = written_as(self.family, metadata, location)
         head = replace(
             self.family.head(document.metadata, self._now_ms(base)),
@@ -161,8 +161,8 @@ class Commit(Generic[M]):
         try:
             *_, is_still = await together(
                 [
-                    write_document(self.workspace, self.family, document),
-                    self.workspace.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                    write_document(self.lake, self.family, document),
+                    self.lake.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
                     self._claim_of(uuid).take(uuid=uuid, tried=tried_of(head)),  # C4, C7 (fence)
                     self._relist(base, document),  # I1
                     self._is_still(base),
@@ -177,23 +177,21 @@ class Commit(Generic[M]):
 
     async def _relist(self, base: Base[M], document: Document[M]) -> None:
         if self.relisting is None and changes_list(base.document.metadata, document.metadata):
-            self.relisting = await relisting.begin(self.workspace, self.identifier)
+            self.relisting = await relisting.begin(self.lake, self.identifier)
 
     async def _is_still(self, base: Base[M]) -> bool:
         """Whether name and pointer are as remembered: asked every time, for a cached name is never trusted (C2)."""
         if not base.is_remembered:
             return True
-        name_cell, pointer_cell = self._name(), self.workspace.pointer(base.found.uuid)
+        name_cell, pointer_cell = self._name(), self.lake.pointer(base.found.uuid)
         name, pointer = await asyncio.gather(name_cell.read(), pointer_cell.read())
         seen = (name.version if name else None, pointer.version if pointer else None)
         return seen == (base.found.name.version, base.pointer.version)
 
     async def _swap(self, base: Base[M], document: Document[M], head: Head) -> Document[M] | None:
         """C6, C7: round 2, where the commit happens. None when the swap was lost."""
-        moved = replace(
-            base.pointer.value, state="live", head=head, pending=None, updated_ms=self.workspace.clock.now_ms()
-        )
-        cell = self.workspace.pointer(base.found.uuid)
+        moved = replace(base.pointer.value, state="live", head=head, pending=None, updated_ms=self.lake.clock.now_ms())
+        cell = self.lake.pointer(base.found.uuid)
         try:
             pointer = await cell.swap(moved, expected=base.pointer.version)  # The commit happens here.
         except SwapLost as lost:
@@ -202,28 +200,28 @@ class Commit(Generic[M]):
             else:
                 self.uncertain.append(tried_of(head))
             return None
-        keep(self.workspace, self.family, document)
+        keep(self.lake, self.family, document)
         done = Found(self.identifier, base.found.name, pointer)
-        await self.workspace.background.run(
+        await self.lake.background.run(
             "finish commit",
-            finish_commit(self.workspace, self.family, done, base.document, document, self._claim_of(done.uuid)),
+            finish_commit(self.lake, self.family, done, base.document, document, self._claim_of(done.uuid)),
         )
         return document
 
     async def _read(self, attempt: int) -> Base[M] | Document[M]:
         """The table as it is now; the answer itself, when it shows that an uncertain swap of ours was applied."""
         if attempt > 1:
-            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance())
-        found = await look(self.workspace, self.identifier, beside=hinted(self.workspace, self.family))
+            await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
+        found = await look(self.lake, self.identifier, beside=hinted(self.lake, self.family))
         if found is None or found.name.value.kind != self.family.kind:
             return await self._without_name()
         if document := await self._made_before_the_name_changed(found):
             return document
-        pointer = await transactions_met.pushed_aside(self.workspace, found.pointer)
+        pointer = await transactions_met.pushed_aside(self.lake, found.pointer)
         head = pointer.value.head
         if head is None or not is_alive(pointer):
             return await self._without_name()
-        document = await load_document(self.workspace, self.family, head.metadata_location)
+        document = await load_document(self.lake, self.family, head.metadata_location)
         if committed := await self._committed(document):
             return await self._replayed(committed, found.uuid)
         return Base(found, pointer, head, document, is_remembered=False)
@@ -237,12 +235,12 @@ class Commit(Generic[M]):
         name = name_cell.last_seen
         if name is None or name.value.state not in {"active", "new"} or name.value.kind != self.family.kind:
             return None
-        pointer_cell = self.workspace.pointer(name.value.uuid)
+        pointer_cell = self.lake.pointer(name.value.uuid)
         pointer = pointer_cell.last_seen
         if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
             return None
-        document = self.workspace.documents.get((self.family.kind, pointer.value.head.metadata_location))
-        is_so = as_last_seen(self.workspace, (name_cell.key, name.version), (pointer_cell.key, pointer.version))
+        document = self.lake.documents.get((self.family.kind, pointer.value.head.metadata_location))
+        is_so = as_last_seen(self.lake, (name_cell.key, name.version), (pointer_cell.key, pointer.version))
         if document is None or is_so is False:
             return None
         found = Found(self.identifier, name, pointer)
@@ -254,14 +252,14 @@ class Commit(Generic[M]):
         """C5: the one of our uncertain files that is head, in the log, or has a receipt; asked in this order."""
         known = set(locations_in(self.family, document)) if self.uncertain else set()
         for tried in self.uncertain:
-            if tried.metadata_location in known or await self.workspace.receipts.exists(tried):
+            if tried.metadata_location in known or await self.lake.receipts.exists(tried):
                 return tried
         return None
 
     async def _replayed(self, tried: Tried, uuid: str) -> Document[M]:
         """An earlier swap of this request was applied after all."""
         await self._claim_of(uuid).done(uuid=uuid, location=tried.metadata_location)
-        return await answered_document(self.workspace, self.family, tried.metadata_location, uuid)
+        return await answered_document(self.lake, self.family, tried.metadata_location, uuid)
 
     async def _refused(self, base: Base[M], error: SandurError) -> Document[M]:
         """C9: a change that is there already is no conflict. Otherwise the refusal is final, and kept (G3)."""
@@ -321,8 +319,8 @@ class Commit(Generic[M]):
             self.claim = None
             if await self._claim_of(uuid).read():
                 raise ClaimLost
-        pointer = await self.workspace.pointer(uuid).read()
-        document = await document_of(self.workspace, self.family, pointer) if pointer else None
+        pointer = await self.lake.pointer(uuid).read()
+        document = await document_of(self.lake, self.family, pointer) if pointer else None
         if document is None:
             return None
         if committed := await self._committed(document):
@@ -335,15 +333,13 @@ class Commit(Generic[M]):
             raise Busy(f"{self.identifier}: the claim is not known yet")
         claim = await self.claim.follow()
         if claim.state == "done":
-            return await answered_document(self.workspace, self.family, claim.location, claim.uuid)
+            return await answered_document(self.lake, self.family, claim.location, claim.uuid)
         self.uncertain = list(claim.locations)
         return None
 
     async def _abandon(self, document: Document[M]) -> None:
         """C3: a loser may delete its own file after a definite loss; nobody else knows of it."""
-        await self.workspace.background.run(
-            "delete a file not used", self.workspace.locations.remove(document.location)
-        )
+        await self.lake.background.run("delete a file not used", self.lake.locations.remove(document.location))
 
     def _holds_claim_of(self, uuid: str) -> bool:
         held = self.claim.held if self.claim else None
@@ -352,16 +348,16 @@ class Commit(Generic[M]):
     def _claim_of(self, uuid: str) -> KeyClaim:
         if self.claim is None:
             key_hash = self.request.key_hash
-            cell = self.workspace.commit_claim(uuid, key_hash) if key_hash else None
-            self.claim = KeyClaim(self.workspace, self.request, OPERATION, cell)
+            cell = self.lake.commit_claim(uuid, key_hash) if key_hash else None
+            self.claim = KeyClaim(self.lake, self.request, OPERATION, cell)
         return self.claim
 
     def _now_ms(self, base: Base[M]) -> int:
         """The time of this commit. Not before that of the base: logs are read in order of time."""
-        return max(self.workspace.clock.now_ms(), base.head.last_updated_ms)
+        return max(self.lake.clock.now_ms(), base.head.last_updated_ms)
 
     def _hash(self) -> str:
         return (self.request.key_hash or self.request.hash)[:HASH_LENGTH]
 
     def _name(self) -> Cell[NameRecord]:
-        return self.workspace.name(self.identifier)
+        return self.lake.name(self.identifier)

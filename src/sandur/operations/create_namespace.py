@@ -17,9 +17,9 @@ from sandur.operations.catalogs import load_catalog
 from sandur.operations.claims import ClaimLost
 from sandur.operations.exactly_once import claim_of, exactly_once, hold
 from sandur.operations.homes import confirm_parent, is_shown, look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, missing_parent, nothing
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT
 
@@ -37,22 +37,22 @@ class NamespaceCreation:
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         namespace: Namespace,
         properties: Mapping[str, str],
         request: Request,
         *,
         comment: str | None = None,
     ) -> None:
-        self._workspace = workspace
+        self._lake = lake
         self._namespace = namespace
         self._properties = dict(properties)
         self._comment = comment
         self._principal = request.source.principal
-        self._cell = workspace.namespace(namespace)
-        self._claim = claim_of(workspace, request, OPERATION)
-        self._change = change_of(workspace, request, OPERATION)
-        self._id = workspace.clock.new_uuid()
+        self._cell = lake.namespace(namespace)
+        self._claim = claim_of(lake, request, OPERATION)
+        self._change = change_of(lake, request, OPERATION)
+        self._id = lake.clock.new_uuid()
         self._is_marked = False
         self._is_uncertain = False
         self._made: NamespaceRecord | None = None
@@ -68,20 +68,20 @@ class NamespaceCreation:
             return await exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                await self._workspace.background.run("index a namespace", self._finish_index())
+                await self._lake.background.run("index a namespace", self._finish_index())
 
     async def _replay(self, claim: Claim) -> Catalog:
         self._id = claim.namespace_id
         found = await self._cell.read()
         self._made = found.value if found and found.value.id == self._id else None
-        return await load_catalog(self._workspace, self._namespace.catalog)
+        return await load_catalog(self._lake, self._namespace.catalog)
 
     async def _attempt(self, taken: Claim | None) -> Catalog:
         if taken:
             self._id = taken.namespace_id
         for _ in range(TRIES_MAX):
             catalog, found, parent = await asyncio.gather(
-                load_catalog(self._workspace, self._namespace.catalog), self._cell.read(), self._parent_id()
+                load_catalog(self._lake, self._namespace.catalog), self._cell.read(), self._parent_id()
             )
             self._check_location(catalog)
             if found and found.value.id == self._id:
@@ -100,18 +100,18 @@ class NamespaceCreation:
         """The id of the namespace above; None when it does not exist, and for a first level."""
         if self._namespace.parent is None:
             return None
-        found = await look_up_namespace(self._workspace, self._namespace.parent)
+        found = await look_up_namespace(self._lake, self._namespace.parent)
         return found.value.id if found else None
 
     def _check_location(self, catalog: Catalog) -> None:
-        check_namespace_location(self._workspace, catalog, self._properties)
+        check_namespace_location(self._lake, catalog, self._properties)
 
     async def _expect_free(self, found: Held[NamespaceRecord] | None, parent: str | None) -> None:
         if self._is_uncertain and not self._claim.is_keyed:
             raise OutcomeUnknown(f"namespace {self._namespace}: it may have been created, and was changed since")
         if parent is None:
             raise missing_parent(self._namespace)
-        if found and await is_shown(self._workspace, self._namespace, found.value):
+        if found and await is_shown(self._lake, self._namespace, found.value):
             raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
 
     async def _write_aside(self, found: Held[NamespaceRecord] | None) -> None:
@@ -122,8 +122,8 @@ class NamespaceCreation:
         await together(
             [
                 hold(self._claim, namespace_id=self._id),
-                indexing.mark(self._workspace, self._namespace, self._id),
-                help_predecessor(self._workspace, before, failed_by=failed_by),
+                indexing.mark(self._lake, self._namespace, self._id),
+                help_predecessor(self._lake, before, failed_by=failed_by),
             ]
         )
 
@@ -136,7 +136,7 @@ class NamespaceCreation:
             return None
 
     def _record(self, parent: str) -> NamespaceRecord:
-        now_ms = self._workspace.clock.now_ms()
+        now_ms = self._lake.clock.now_ms()
         return NamespaceRecord(
             state="new",
             id=self._id,
@@ -157,16 +157,16 @@ class NamespaceCreation:
         False when it cannot be taken away: somebody saw it, and may have changed or dropped it before its parent went.
         """
         if held.value.state == "new":
-            if not await confirm_parent(self._workspace, self._namespace, held.value.parent_id):
+            if not await confirm_parent(self._lake, self._namespace, held.value.parent_id):
                 try:
-                    await self._cell.swap(nothing(self._workspace.clock.now_ms()), expected=held.version)
+                    await self._cell.swap(nothing(self._lake.clock.now_ms()), expected=held.version)
                 except SwapLost:
                     self._is_uncertain = True
                     return False
                 raise missing_parent(self._namespace)
-            await self._workspace.background.run("activate a namespace", self._activate(held))
+            await self._lake.background.run("activate a namespace", self._activate(held))
         self._made = held.value
-        await self._workspace.background.run("finish create namespace", self._finish_claim())
+        await self._lake.background.run("finish create namespace", self._finish_claim())
         return True
 
     async def _activate(self, held: Held[NamespaceRecord]) -> None:
@@ -179,10 +179,10 @@ class NamespaceCreation:
             await self._claim.done()
 
     async def _finish_index(self) -> None:
-        await indexing.finish(self._workspace, self._namespace, self._id)
+        await indexing.finish(self._lake, self._namespace, self._id)
 
 
-def check_namespace_location(workspace: Workspace, catalog: Catalog, properties: Mapping[str, str]) -> None:
+def check_namespace_location(lake: Lake, catalog: Catalog, properties: Mapping[str, str]) -> None:
     """A namespace may say where its tables lie only within the storage of its catalog."""
     if location := properties.get("location"):
-        checked_location(location, (normalized(catalog.root), *workspace.locations.others))
+        checked_location(location, (normalized(catalog.root), *lake.locations.others))

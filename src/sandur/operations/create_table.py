@@ -16,61 +16,55 @@ from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.operations.creation import taken
 from sandur.operations.document_creation import create_document
 from sandur.operations.documents import TABLES, Document, new_location, written_as
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import loaded
 from sandur.operations.placing import allowed_roots, chosen_location, default_location
 from sandur.operations.results import LoadedTable
 from sandur.operations.staging import forget_stage, stage_table
 from sandur.operations.table_changes import TableChange, check_updates
-from sandur.operations.workspace import Workspace
 
 CREATE: Final = "create-table"
 CREATE_BY_COMMIT: Final = "create-table-by-commit"
 
 
-async def create_table(
-    workspace: Workspace, namespace: Namespace, create: CreateTable, request: Request
-) -> LoadedTable:
+async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, request: Request) -> LoadedTable:
     """The new table, or, when the request says so, one that is only staged."""
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
     guardrails.check_property_keys(properties)
-    roots = await allowed_roots(workspace, namespace.catalog)
+    roots = await allowed_roots(lake, namespace.catalog)
     guardrails.check_paths(properties, roots)
-    draft = _Created(workspace, identifier, create, request, roots)
+    draft = _Created(lake, identifier, create, request, roots)
     if create.stage_create:
-        return await stage_table(workspace, identifier, draft.metadata, request)
-    document = await create_document(workspace, TABLES, identifier, draft, request=request, operation=CREATE)
-    return loaded(workspace, document)
+        return await stage_table(lake, identifier, draft.metadata, request)
+    document = await create_document(lake, TABLES, identifier, draft, request=request, operation=CREATE)
+    return loaded(lake, document)
 
 
-async def create_by_commit(
-    workspace: Workspace, identifier: Identifier, change: TableChange, request: Request
-) -> LoadedTable:
+async def create_by_commit(lake: Lake, identifier: Identifier, change: TableChange, request: Request) -> LoadedTable:
     """The end of a create transaction: built from nothing by the commit's own updates, whatever was staged."""
     checked_identifier(identifier)
-    roots = await allowed_roots(workspace, identifier.catalog)
-    metadata = created_metadata(workspace, identifier, change, roots)
-    draft = _Built(workspace, metadata, request)
+    roots = await allowed_roots(lake, identifier.catalog)
+    metadata = created_metadata(lake, identifier, change, roots)
+    draft = _Built(lake, metadata, request)
     document = await create_document(
-        workspace, TABLES, identifier, draft, request=request, operation=CREATE_BY_COMMIT, refusal=lost_race
+        lake, TABLES, identifier, draft, request=request, operation=CREATE_BY_COMMIT, refusal=lost_race
     )
-    await workspace.background.run("forget stage", forget_stage(workspace, identifier, metadata.table_uuid or ""))
-    return loaded(workspace, document)
+    await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
+    return loaded(lake, document)
 
 
-def created_metadata(
-    workspace: Workspace, identifier: Identifier, change: TableChange, roots: tuple[str, ...]
-) -> TableMetadata:
+def created_metadata(lake: Lake, identifier: Identifier, change: TableChange, roots: tuple[str, ...]) -> TableMetadata:
     """What the updates of a create transaction make of nothing; a uuid or a location they leave out is given."""
     updates: list[Update] = list(change.commit.updates)
     check_updates(updates, None, roots)
     uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
     if uuid is None:
-        uuid = workspace.clock.new_uuid()
+        uuid = lake.clock.new_uuid()
         updates.insert(0, AssignUuid(uuid=uuid))
     if not any(isinstance(update, SetLocation) for update in updates):
         updates.append(SetLocation(location=default_location(roots[0], identifier, uuid)))
-    return next_metadata(None, change.commit.requirements, updates, now_ms=workspace.clock.now_ms())
+    return next_metadata(None, change.commit.requirements, updates, now_ms=lake.clock.now_ms())
 
 
 def lost_race(identifier: Identifier, by: NameRecord, kind: Kind) -> SandurError:
@@ -84,7 +78,7 @@ def lost_race(identifier: Identifier, by: NameRecord, kind: Kind) -> SandurError
 class _Created:
     """A table as a create request describes it; its uuid is not known yet."""
 
-    workspace: Workspace
+    lake: Lake
     identifier: Identifier
     create: CreateTable
     request: Request
@@ -95,18 +89,18 @@ class _Created:
 
     def metadata(self, uuid: str) -> TableMetadata:
         location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
-        now_ms = self.workspace.clock.now_ms()
+        now_ms = self.lake.clock.now_ms()
         return create_table_metadata(self.create, location=location, table_uuid=uuid, now_ms=now_ms)
 
     def document(self, uuid: str) -> Document[TableMetadata]:
-        return first_document(self.workspace, self.metadata(uuid), self.request)
+        return first_document(self.lake, self.metadata(uuid), self.request)
 
 
 @dataclass(frozen=True)
 class _Built:
     """A table as a create transaction built it; a table of its uuid under the name is this very one (C9)."""
 
-    workspace: Workspace
+    lake: Lake
     built: TableMetadata
     request: Request
     is_named_by_uuid: bool = True
@@ -118,9 +112,9 @@ class _Built:
 
     def document(self, uuid: str) -> Document[TableMetadata]:
         del uuid  # The metadata has its own.
-        return first_document(self.workspace, self.built, self.request)
+        return first_document(self.lake, self.built, self.request)
 
 
-def first_document(workspace: Workspace, metadata: TableMetadata, request: Request) -> Document[TableMetadata]:
-    location = new_location(workspace, TABLES, metadata, version=0, request_hash=request.key_hash or request.hash)
+def first_document(lake: Lake, metadata: TableMetadata, request: Request) -> Document[TableMetadata]:
+    location = new_location(lake, TABLES, metadata, version=0, request_hash=request.key_hash or request.hash)
     return written_as(TABLES, metadata, location)

@@ -17,9 +17,9 @@ from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import missing_file
 from sandur.operations.homes import confirm_namespace, look_up_namespace
 from sandur.operations.index_riding import Ride, board, ride, still_counts
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, Spot, bound_pointer, settle
 from sandur.operations.together import all_three, together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class Draft(Protocol[T]):
 class Creation(Generic[T]):
     """One request to create something under a name."""
 
-    workspace: Workspace
+    lake: Lake
     identifier: Identifier
     draft: Draft[T]
     request: Request
@@ -106,8 +106,8 @@ class Creation(Generic[T]):
     async def run(self) -> T:
         """The document that was created; AlreadyExists, or NotFound when there is no such namespace."""
         key_hash = self.request.key_hash
-        cell = self.workspace.claim(self.operation, key_hash) if key_hash else None
-        self.claim = KeyClaim(self.workspace, self.request, self.operation, cell)
+        cell = self.lake.claim(self.operation, key_hash) if key_hash else None
+        self.claim = KeyClaim(self.lake, self.request, self.operation, cell)
         try:
             return await self._first_attempt()
         except ClaimLost:
@@ -118,8 +118,8 @@ class Creation(Generic[T]):
 
     async def _first_attempt(self) -> T:
         namespace, spot, uuid = await all_three(  # N1
-            look_up_namespace(self.workspace, self.identifier.namespace),
-            settle(self.workspace, self.identifier),
+            look_up_namespace(self.lake, self.identifier.namespace),
+            settle(self.lake, self.identifier),
             self._free_uuid(),
         )
         if namespace is None:
@@ -130,7 +130,7 @@ class Creation(Generic[T]):
         """What the name will refer to: the uuid of the metadata, unless it was in use before by another request."""
         wanted = self.draft.uuid
         if wanted is None:
-            return self.workspace.clock.new_uuid()
+            return self.lake.clock.new_uuid()
         pointer = await self._cell(wanted).read()
         if pointer is None:
             return wanted
@@ -139,10 +139,10 @@ class Creation(Generic[T]):
             return wanted
         if spent := self.draft.spent(pointer.value):
             raise await self._refused(spent, wanted)
-        return self.workspace.clock.new_uuid()
+        return self.lake.clock.new_uuid()
 
     def _cell(self, uuid: str) -> Cell[Pointer]:
-        return self.workspace.pointer(uuid, self.draft.format)
+        return self.lake.pointer(uuid, self.draft.format)
 
     async def _retried(self) -> T:
         """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
@@ -151,7 +151,7 @@ class Creation(Generic[T]):
             return await self.draft.answered(claim)
         try:
             self._is_retry = True
-            spot = await settle(self.workspace, self.identifier)  # The name first, then the pointer.
+            spot = await settle(self.lake, self.identifier)  # The name first, then the pointer.
             return await self._create(claim.uuid, claim.namespace_id, spot)
         except ClaimLost:
             raise Busy(f"{self.identifier}: is being created") from None
@@ -170,7 +170,7 @@ class Creation(Generic[T]):
                 return outcome.value
             uuid = outcome.uuid if outcome else uuid
             self._is_retry = True
-            spot = await settle(self.workspace, self.identifier)
+            spot = await settle(self.lake, self.identifier)
         raise Busy(f"{self.identifier}: the name keeps changing")
 
     async def _found_live(self, uuid: str, live: Found) -> "_Answer[T] | None":
@@ -206,10 +206,10 @@ class Creation(Generic[T]):
             format=self.draft.format,
             namespace_id=home,
             metadata_location=made.hint,
-            updated_ms=self.workspace.clock.now_ms(),
+            updated_ms=self.lake.clock.now_ms(),
         )
         try:
-            name = await self.workspace.name(self.identifier).swap(wanted, expected=spot.expected)
+            name = await self.lake.name(self.identifier).swap(wanted, expected=spot.expected)
         except SwapLost:
             return None
         return await self._confirm(uuid, home, name)
@@ -242,12 +242,12 @@ class Creation(Generic[T]):
             state="unbound",
             made_for=self.identifier,
             made_by=self._made_by(),
-            updated_ms=self.workspace.clock.now_ms(),
+            updated_ms=self.lake.clock.now_ms(),
         )
         return dataclasses.replace(made, pointer=signed)
 
     async def _board(self, uuid: str) -> None:
-        self._ride = await board(self.workspace, self.identifier, uuid)
+        self._ride = await board(self.lake, self.identifier, uuid)
 
     async def _create_pointer(self, pointer: Pointer) -> bool:
         """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
@@ -277,7 +277,7 @@ class Creation(Generic[T]):
         # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-            name = await self.workspace.name(self.identifier).read()
+            name = await self.lake.name(self.identifier).read()
             if name and name.value.uuid == wanted.uuid and name.value.state in {"new", "active"}:
                 return None
             await cell.swap(wanted, expected=condemned.version)
@@ -289,14 +289,14 @@ class Creation(Generic[T]):
         """N10: with that uuid it never happens; go on with a fresh one, if any will do."""
         if spent := self.draft.spent(taken_by):
             raise await self._refused(spent, taken_by.uuid)
-        fresh = self.workspace.clock.new_uuid()
+        fresh = self.lake.clock.new_uuid()
         await self.claim.take_anew(uuid=fresh)
         return _Fresh(fresh)
 
     async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
         is_there, pointer, self._is_listed = await all_three(
-            confirm_namespace(self.workspace, self.identifier.namespace, home),
+            confirm_namespace(self.lake, self.identifier.namespace, home),
             bound_pointer(self._cell(uuid), binds=False),
             self._listed(name.value),
         )
@@ -305,8 +305,8 @@ class Creation(Generic[T]):
         if happened := await self._happened(uuid):
             return await self._answered(happened)
         await self._give_back(name)
-        unlisted = indexing.finish(self.workspace, self.identifier, uuid)
-        await self.workspace.background.run("take an entry back", unlisted)
+        unlisted = indexing.finish(self.lake, self.identifier, uuid)
+        await self.lake.background.run("take an entry back", unlisted)
         if not is_there:
             raise await self._refused(self._no_namespace(), uuid)
         raise Busy(f"{self.identifier}: what was to be created was swept away")
@@ -315,7 +315,7 @@ class Creation(Generic[T]):
         """Whether the index shows the name already; if what is confirmed beside it fails, `finish` takes it back."""
         if self._ride is None or self._aside is None:
             return False
-        return await ride(self.workspace, self._ride, name, self._aside[1].pointer)
+        return await ride(self.lake, self._ride, name, self._aside[1].pointer)
 
     async def _happened(self, uuid: str) -> Held[Pointer] | None:
         """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
@@ -337,7 +337,7 @@ class Creation(Generic[T]):
                 await cell.create(replace(self._drafted(uuid).pointer, state="killed", head=None))
             elif found.value.state != "killed":
                 condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-                name = await self.workspace.name(self.identifier).read()
+                name = await self.lake.name(self.identifier).read()
                 if name and name.value.uuid == uuid and name.value.state in {"new", "active", "pending"}:
                     return None  # N4 name: another attempt wrote it; what that means is for `settle` to say.
                 await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
@@ -347,19 +347,19 @@ class Creation(Generic[T]):
 
     async def _give_back(self, name: Held[NameRecord]) -> None:
         """The name of a creation that did not happen is free again; not dropped, for nothing was."""
-        free = replace(name.value, state="free", updated_ms=self.workspace.clock.now_ms())
+        free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
         with contextlib.suppress(SwapLost):
-            await self.workspace.name(self.identifier).swap(free, expected=name.version)
+            await self.lake.name(self.identifier).swap(free, expected=name.version)
 
     async def _done(self, found: Found) -> "_Answer[T]":
         answer = await self._answer_of(found.pointer)
-        await self.workspace.background.run("finish create", self._finish(found))
+        await self.lake.background.run("finish create", self._finish(found))
         return answer
 
     async def _answered(self, happened: Held[Pointer]) -> "_Answer[T]":
         """The answer to a creation of which it turned out that it happened before."""
         answer = await self._answer_of(happened)
-        await self.workspace.background.run("finish create", self._finish_claim(happened.value))
+        await self.lake.background.run("finish create", self._finish_claim(happened.value))
         return answer
 
     async def _answer_of(self, pointer: Held[Pointer]) -> "_Answer[T]":
@@ -383,11 +383,11 @@ class Creation(Generic[T]):
     async def _finish_name(self, found: Found, pointer: Held[Pointer] | None) -> None:
         """Nothing is left to do for a table that was dropped meanwhile."""
         if pointer:
-            await together([activate(self.workspace, found), self.draft.finish(pointer.value)])
+            await together([activate(self.lake, found), self.draft.finish(pointer.value)])
 
     async def _finish_index(self, uuid: str) -> None:
-        is_right = self._is_listed and self._ride is not None and await still_counts(self.workspace, self._ride)
-        await indexing.finish(self.workspace, self.identifier, uuid, is_right=is_right)
+        is_right = self._is_listed and self._ride is not None and await still_counts(self.lake, self._ride)
+        await indexing.finish(self.lake, self.identifier, uuid, is_right=is_right)
 
     async def _finish_claim(self, pointer: Pointer) -> None:
         location = pointer.head.metadata_location if pointer.head else ""

@@ -15,9 +15,9 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.creation import Creation, Made, taken
 from sandur.operations.documents import Document, Family, keep, version_in, write_document
+from sandur.operations.lake import Lake
 from sandur.operations.placing import make_room
 from sandur.operations.replays import answered_document, document_of
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
@@ -50,7 +50,7 @@ Refusal = Callable[[Identifier, NameRecord, Kind], SandurError]
 
 
 async def create_document(
-    workspace: Workspace,
+    lake: Lake,
     family: Family[M],
     identifier: Identifier,
     draft: DocumentDraft[M],
@@ -60,15 +60,15 @@ async def create_document(
     refusal: Refusal = taken,
 ) -> Document[M]:
     """The document that was created; AlreadyExists as `refusal` says it, or NotFound when there is no namespace."""
-    whole = _Draft(workspace, family, draft, request, refusal)
-    return await Creation(workspace, identifier, whole, request, operation).run()
+    whole = _Draft(lake, family, draft, request, refusal)
+    return await Creation(lake, identifier, whole, request, operation).run()
 
 
 @dataclass(frozen=True)
 class _Draft(Generic[M]):
     """A metadata file as the protocol of creation sees it."""
 
-    workspace: Workspace
+    lake: Lake
     family: Family[M]
     draft: DocumentDraft[M]
     request: Request
@@ -90,7 +90,7 @@ class _Draft(Generic[M]):
     def made(self, uuid: str) -> Made[Document[M]]:
         document = self.draft.document(uuid)
         head = replace(
-            self.family.head(document.metadata, self.workspace.clock.now_ms()),
+            self.family.head(document.metadata, self.lake.clock.now_ms()),
             metadata_version=version_in(document.location),
             registration=uuid if self.draft.is_written else "",
             operation="register" if self.draft.is_written else "create",
@@ -104,19 +104,19 @@ class _Draft(Generic[M]):
     async def write(self, made: Made[Document[M]]) -> None:
         if not self.draft.is_written:
             if self.family.kind == "table":
-                make_room(self.workspace, made.answer.metadata.location)
-            await write_document(self.workspace, self.family, made.answer)
-        keep(self.workspace, self.family, made.answer)
+                make_room(self.lake, made.answer.metadata.location)
+            await write_document(self.lake, self.family, made.answer)
+        keep(self.lake, self.family, made.answer)
 
     async def found(self, pointer: Held[Pointer]) -> Document[M] | None:
-        return await document_of(self.workspace, self.family, pointer)
+        return await document_of(self.lake, self.family, pointer)
 
     async def answered(self, claim: Claim) -> Document[M]:
-        return await answered_document(self.workspace, self.family, claim.location, claim.uuid)
+        return await answered_document(self.lake, self.family, claim.location, claim.uuid)
 
     async def finish(self, pointer: Pointer) -> None:
         if pointer.head:
-            await self.workspace.receipts.ensure(pointer.table_uuid, pointer.head)
+            await self.lake.receipts.ensure(pointer.table_uuid, pointer.head)
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return self.refuse(identifier, by, self.family.kind)

@@ -12,7 +12,7 @@ from sandur.catalog.records import Head, NameRecord
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata, replaced
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -95,26 +95,26 @@ VIEWS: Final = Family[ViewMetadata](
 )
 
 
-async def load_document(workspace: Workspace, family: Family[M], location: str) -> Document[M]:
+async def load_document(lake: Lake, family: Family[M], location: str) -> Document[M]:
     """The metadata file at a location; NotFound when it is gone. Files never change, so what was read once is kept."""
-    cached: Document[M] | None = workspace.documents.get((family.kind, location))
+    cached: Document[M] | None = lake.documents.get((family.kind, location))
     if cached is not None:
         return cached
-    data = await workspace.locations.read(location)
+    data = await lake.locations.read(location)
     if data is None:
         raise missing_file(location)
     metadata = family.decode(data, location)
     body = data if not data.startswith(b"\x1f\x8b") else family.encode(metadata)
-    return keep(workspace, family, Document(location, body, metadata))
+    return keep(lake, family, Document(location, body, metadata))
 
 
-def hinted(workspace: Workspace, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
+def hinted(lake: Lake, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
     """Reads, beside the pointer, the file that was current when the name was written: often it still is."""
 
     async def read(name: NameRecord) -> None:
         if name.kind == family.kind and name.metadata_location:
             with contextlib.suppress(SandurError):  # Only a hint; what counts is read by what the pointer says.
-                await load_document(workspace, family, name.metadata_location)
+                await load_document(lake, family, name.metadata_location)
 
     return read
 
@@ -123,15 +123,15 @@ def missing_file(location: str) -> NotFound:
     return NotFound(f"Failed to open input stream for file: {location}", subject="file")
 
 
-def keep(workspace: Workspace, family: Family[M], document: Document[M]) -> Document[M]:
+def keep(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
     """Remember a document; what is parsed of it costs about as much again as its bytes."""
-    workspace.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
+    lake.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
     return document
 
 
-def new_location(workspace: Workspace, family: Family[M], metadata: M, *, version: int, request_hash: str) -> str:
+def new_location(lake: Lake, family: Family[M], metadata: M, *, version: int, request_hash: str) -> str:
     """C3: a name that no other attempt has, made of version, request and a nonce; nobody adopts another's file."""
-    nonce = workspace.clock.new_uuid().replace("-", "")[:12]
+    nonce = lake.clock.new_uuid().replace("-", "")[:12]
     suffix = ".gz.metadata.json" if family.compresses(metadata) else ".metadata.json"
     return f"{family.folder(metadata)}/{version:05d}-{request_hash[:HASH_LENGTH]}-{nonce}{suffix}"
 
@@ -141,12 +141,12 @@ def written_as(family: Family[M], metadata: M, location: str) -> Document[M]:
     return Document(location, family.encode(metadata), family.placed(metadata, location))
 
 
-async def write_document(workspace: Workspace, family: Family[M], document: Document[M]) -> None:
+async def write_document(lake: Lake, family: Family[M], document: Document[M]) -> None:
     """Write a new metadata file; when this returns it is there."""
     data = document.body
     if family.compresses(document.metadata):
         data = gzip.compress(data, _GZIP_LEVEL, mtime=0)
-    await workspace.locations.create(document.location, data)
+    await lake.locations.create(document.location, data)
 
 
 def request_hash_of(location: str) -> str:

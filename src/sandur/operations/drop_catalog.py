@@ -12,23 +12,23 @@ from sandur.errors import Invalid, NotFound
 from sandur.operations.drop_home import drop_home, first_child_namespace
 from sandur.operations.emptying import empty_catalog
 from sandur.operations.homes import exists
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing_catalog
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 OPERATION: Final = "drop-catalog"
 
 
-async def drop_catalog(workspace: Workspace, name: str, *, force: bool, request: Request) -> None:
+async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     """When this returns the catalog is gone; NotFound, or NotEmpty when it holds something and `force` is not set."""
-    if name == workspace.settings.default_catalog:
+    if name == lake.settings.default_catalog:
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
-    await drop_home(workspace, _CatalogHome(workspace, name, request, force), request)
+    await drop_home(lake, _CatalogHome(lake, name, request, force), request)
 
 
 @dataclass(frozen=True)
 class _CatalogHome:
-    workspace: Workspace
+    lake: Lake
     name: str
     request: Request
     force: bool
@@ -40,7 +40,7 @@ class _CatalogHome:
 
     @property
     def cell(self) -> Cell[Catalog]:
-        return self.workspace.catalog(self.name)
+        return self.lake.catalog(self.name)
 
     @property
     def place(self) -> Place:
@@ -54,11 +54,11 @@ class _CatalogHome:
 
     async def is_emptied(self) -> bool:
         if self.force:
-            await empty_catalog(self.workspace, self.name, self.request.source)
+            await empty_catalog(self.lake, self.name, self.request.source)
         return self.force
 
     async def first_child(self, home_id: str) -> str | None:
-        return await first_child_namespace(self.workspace, self.name, None, home_id)
+        return await first_child_namespace(self.lake, self.name, None, home_id)
 
     def gone(self, record: Catalog, change: Change, now_ms: int) -> Catalog:
         return replace(record, state="dropped", properties={}, change=change, updated_ms=now_ms)

@@ -16,9 +16,9 @@ from sandur.operations import indexing
 from sandur.operations.claims import ClaimLost
 from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
 from sandur.operations.index_truth import child_namespaces
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, is_by
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
 T = TypeVar("T")
@@ -69,25 +69,23 @@ class Home(Protocol[H]):
         ...
 
 
-async def drop_home(workspace: Workspace, home: Home[H], request: Request) -> None:
+async def drop_home(lake: Lake, home: Home[H], request: Request) -> None:
     """When this returns it is gone; NotFound, or NotEmpty when it holds something that is not to be taken along."""
-    await _HomeDrop(workspace, home, request).run()
+    await _HomeDrop(lake, home, request).run()
 
 
-async def first_child_namespace(
-    workspace: Workspace, catalog: str, parent: Namespace | None, home_id: str
-) -> str | None:
+async def first_child_namespace(lake: Lake, catalog: str, parent: Namespace | None, home_id: str) -> str | None:
     """A namespace one level below, as it is called; None when there is none."""
 
     async def looked(child: Namespace) -> str | None:
         """A `new` one counts if it was made for this home, without asking: its creator will."""
-        found = await workspace.namespace(child).read()
+        found = await lake.namespace(child).read()
         if found is None or found.value.state == "dropped":
             return None
         is_child = found.value.state != "new" or found.value.parent_id == home_id
         return f"the namespace {child}" if is_child else None
 
-    return await first_found(child_namespaces(workspace, catalog, parent), looked)
+    return await first_found(child_namespaces(lake, catalog, parent), looked)
 
 
 async def first_found(items: AsyncIterator[T], look: Callable[[T], Awaitable[str | None]]) -> str | None:
@@ -115,22 +113,22 @@ class _HomeDrop(Generic[H]):
     holds the claim and does not find its own signature has not dropped anything.
     """
 
-    workspace: Workspace
+    lake: Lake
     home: Home[H]
     request: Request
     _is_marked: bool = False
     _is_uncertain: bool = False
 
     async def run(self) -> None:
-        self._mark = self.workspace.clock.new_id()
-        self._claim = claim_of(self.workspace, self.request, self.home.operation)
-        self._change = change_of(self.workspace, self.request, self.home.operation)
+        self._mark = self.lake.clock.new_id()
+        self._claim = claim_of(self.lake, self.request, self.home.operation)
+        self._change = change_of(self.lake, self.request, self.home.operation)
         try:
             await exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = indexing.finish_place(self.workspace, self.home.place, self._mark)
-                await self.workspace.background.run(f"index {self.home.text}", finishing)
+                finishing = indexing.finish_place(self.lake, self.home.place, self._mark)
+                await self.lake.background.run(f"index {self.home.text}", finishing)
 
     async def _replay(self, _: Claim) -> None:
         """It was dropped before."""
@@ -150,7 +148,7 @@ class _HomeDrop(Generic[H]):
             await together(
                 [
                     hold(self._claim, namespace_id=found.value.id),  # D2, C7
-                    indexing.mark_place(self.workspace, self.home.place, self._mark),  # I1
+                    indexing.mark_place(self.lake, self.home.place, self._mark),  # I1
                 ]
             )
             pinned = found.value.id if self._claim.is_keyed else ""
@@ -174,7 +172,7 @@ class _HomeDrop(Generic[H]):
             if not await self._call_off(marked) or is_emptied:
                 return False
             raise NotEmpty(f"{self.home.text} is not empty. It holds {child}")
-        gone = self.home.gone(found.value, self._change, self.workspace.clock.now_ms())
+        gone = self.home.gone(found.value, self._change, self.lake.clock.now_ms())
         try:
             await self.home.cell.swap(gone, expected=marked.version)  # It happens here.
         except SwapLost as lost:  # Somebody had a child to show (N6).
@@ -183,7 +181,7 @@ class _HomeDrop(Generic[H]):
         return True
 
     async def _helped(self, record: H) -> None:
-        await help_predecessor(self.workspace, record)
+        await help_predecessor(self.lake, record)
 
     async def _call_off(self, marked: Held[H]) -> bool:
         try:
@@ -193,7 +191,7 @@ class _HomeDrop(Generic[H]):
         return True
 
     async def _done(self) -> None:
-        await self.workspace.background.run(f"finish dropping {self.home.text}", self._finish_claim())
+        await self.lake.background.run(f"finish dropping {self.home.text}", self._finish_claim())
 
     async def _finish_claim(self) -> None:
         with contextlib.suppress(ClaimLost):  # Whoever has it finds what we left behind.

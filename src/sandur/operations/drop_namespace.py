@@ -11,23 +11,23 @@ from sandur.errors import NotFound
 from sandur.operations.drop_home import drop_home, first_child_namespace, first_found
 from sandur.operations.homes import is_shown
 from sandur.operations.index_truth import keys_below
+from sandur.operations.lake import Lake
 from sandur.operations.names import settle
 from sandur.operations.namespace_changes import missing, nothing
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 OPERATION: Final = "drop-namespace"
 
 
-async def drop_namespace(workspace: Workspace, namespace: Namespace, request: Request) -> None:
+async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop an empty namespace; NotFound when there is none, NotEmpty when it holds anything."""
-    await drop_home(workspace, _NamespaceHome(workspace, namespace), request)
+    await drop_home(lake, _NamespaceHome(lake, namespace), request)
 
 
 @dataclass(frozen=True)
 class _NamespaceHome:
-    workspace: Workspace
+    lake: Lake
     namespace: Namespace
     operation: str = OPERATION
 
@@ -37,7 +37,7 @@ class _NamespaceHome:
 
     @property
     def cell(self) -> Cell[NamespaceRecord]:
-        return self.workspace.namespace(self.namespace)
+        return self.lake.namespace(self.namespace)
 
     @property
     def place(self) -> Place:
@@ -47,25 +47,25 @@ class _NamespaceHome:
         return missing(self.namespace)
 
     async def is_there(self, record: NamespaceRecord) -> bool:
-        return await is_shown(self.workspace, self.namespace, record)
+        return await is_shown(self.lake, self.namespace, record)
 
     async def is_emptied(self) -> bool:
         return False
 
     async def first_child(self, home_id: str) -> str | None:
-        below = first_child_namespace(self.workspace, self.namespace.catalog, self.namespace, home_id)
+        below = first_child_namespace(self.lake, self.namespace.catalog, self.namespace, home_id)
         namespace, name = await together([below, self._first_name(home_id)])
         return namespace or name
 
     async def _first_name(self, home_id: str) -> str | None:
-        layout = self.workspace.layout
+        layout = self.lake.layout
 
         async def looked(key: str) -> str | None:
             identifier = layout.read_name(key)
-            spot = await settle(self.workspace, identifier, dropping=home_id)
+            spot = await settle(self.lake, identifier, dropping=home_id)
             return f"the {spot.live.name.value.kind} {identifier}" if spot.live else None
 
-        return await first_found(keys_below(self.workspace, layout.names_folder(self.namespace)), looked)
+        return await first_found(keys_below(self.lake, layout.names_folder(self.namespace)), looked)
 
     def gone(self, record: NamespaceRecord, change: Change, now_ms: int) -> NamespaceRecord:
         del record

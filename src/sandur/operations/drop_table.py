@@ -11,12 +11,12 @@ from sandur.errors import Busy, NotFound, SandurError, SwapLost
 from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.documents import TABLES, load_document
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import loaded
 from sandur.operations.names import ICEBERG, Found, dropped_pointer, finish_drop, pointer_cell, settle
 from sandur.operations.purging import queue_purge
 from sandur.operations.results import LoadedTable
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 TRIES_MAX: Final = 8
@@ -24,7 +24,7 @@ FOLLOWS_MAX: Final = 4
 
 
 async def drop_name(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     *,
     kind: Kind,
@@ -36,16 +36,16 @@ async def drop_name(
 
     A name of another format than `formats` is as none: nobody drops what they cannot see.
     """
-    await _Drop(workspace, identifier, kind, purge=purge, request=request, formats=formats).run()
+    await _Drop(lake, identifier, kind, purge=purge, request=request, formats=formats).run()
 
 
-async def unregister_table(workspace: Workspace, identifier: Identifier, request: Request) -> LoadedTable:
+async def unregister_table(lake: Lake, identifier: Identifier, request: Request) -> LoadedTable:
     """Let go of a table: no file is deleted. What comes back is its last state; no commit comes to it any more."""
-    pointer = await _Drop(workspace, identifier, "table", purge=False, request=request).run()
+    pointer = await _Drop(lake, identifier, "table", purge=False, request=request).run()
     head = pointer.value.head if pointer else None
     if head is None:
         raise TABLES.missing(identifier)
-    return loaded(workspace, await load_document(workspace, TABLES, head.metadata_location))
+    return loaded(lake, await load_document(lake, TABLES, head.metadata_location))
 
 
 class _Drop:
@@ -53,7 +53,7 @@ class _Drop:
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         identifier: Identifier,
         kind: Kind,
         *,
@@ -64,14 +64,12 @@ class _Drop:
         self._formats = formats
         operation = f"drop-{kind}"
         key_hash = request.key_hash
-        self._workspace = workspace
+        self._lake = lake
         self._identifier = identifier
         self._kind = kind
         self._purge = purge
-        self._by = key_hash or workspace.clock.new_id()
-        self._claim = KeyClaim(
-            workspace, request, operation, workspace.claim(operation, key_hash) if key_hash else None
-        )
+        self._by = key_hash or lake.clock.new_id()
+        self._claim = KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
     async def run(self) -> Held[Pointer] | None:
         """The pointer of what was dropped, as it is from now on; None when a replay comes so late that it is gone."""
@@ -81,7 +79,7 @@ class _Drop:
             await self._claim.let_go()
             raise
         finally:
-            await self._workspace.background.run("finish drop", self._finish_index())
+            await self._lake.background.run("finish drop", self._finish_index())
 
     async def _run(self) -> Held[Pointer] | None:
         for _ in range(FOLLOWS_MAX):
@@ -94,7 +92,7 @@ class _Drop:
         raise Busy(f"{self._identifier}: is being dropped")
 
     async def _attempts(self) -> Held[Pointer]:
-        _, live = await together([indexing.mark(self._workspace, self._identifier, self._by), self._live()])  # I1
+        _, live = await together([indexing.mark(self._lake, self._identifier, self._by), self._live()])  # I1
         for _ in range(TRIES_MAX):
             pinned = self._claim.held.value.uuid if self._claim.held else None
             if live and pinned in {None, live.uuid}:
@@ -111,7 +109,7 @@ class _Drop:
 
     async def _live(self) -> Found | None:
         """D1: what is there to drop."""
-        live = (await settle(self._workspace, self._identifier)).live
+        live = (await settle(self._lake, self._identifier)).live
         return live if live and live.is_a(self._kind, self._formats) else None
 
     async def _dropped_before(self, uuid: str) -> Held[Pointer] | None:
@@ -119,12 +117,12 @@ class _Drop:
         pointer = await self._pointer_of(uuid)
         if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self._by):
             return None
-        await self._workspace.background.run("finish drop", self._finish_claim())
+        await self._lake.background.run("finish drop", self._finish_claim())
         return pointer
 
     async def _pointer_of(self, uuid: str) -> Held[Pointer] | None:
         """What was dropped before, of whichever format: the claim keeps only its uuid."""
-        found = await together(self._workspace.pointer(uuid, one).read() for one in self._formats)
+        found = await together(self._lake.pointer(uuid, one).read() for one in self._formats)
         return next((pointer for pointer in found if pointer), None)
 
     async def _dropped(self, live: Found) -> Held[Pointer] | None:
@@ -136,11 +134,11 @@ class _Drop:
             kind=record.kind,
             format=record.format,
             by=self._by,
-            updated_ms=self._workspace.clock.now_ms(),
+            updated_ms=self._lake.clock.now_ms(),
         )
-        cell = self._workspace.name(self._identifier)
+        cell = self._lake.name(self._identifier)
         if self._purge:
-            await queue_purge(self._workspace, live, drop=self._by)
+            await queue_purge(self._lake, live, drop=self._by)
         try:
             await cell.swap(dropped, expected=live.name.version)  # The drop happens here.
         except SwapLost as lost:
@@ -149,28 +147,28 @@ class _Drop:
             if not await self._is_ours():
                 return await self._dropped_before(live.uuid)
         pointer = await self._drop_pointer(live, dropped)
-        await self._workspace.background.run("finish drop", self._finish_claim())
+        await self._lake.background.run("finish drop", self._finish_claim())
         return pointer
 
     async def _is_ours(self) -> bool:
-        found = await self._workspace.name(self._identifier).read()
+        found = await self._lake.name(self._identifier).read()
         return found is not None and (found.value.state, found.value.by) == ("dropped", self._by)
 
     async def _drop_pointer(self, live: Found, dropped: NameRecord) -> Held[Pointer]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
-        cell = pointer_cell(self._workspace, live.name.value)
+        cell = pointer_cell(self._lake, live.name.value)
         with contextlib.suppress(SwapLost):
-            pointer = await transactions_met.pushed_aside(self._workspace, live.pointer, drops=True)
+            pointer = await transactions_met.pushed_aside(self._lake, live.pointer, drops=True)
             gone = dropped_pointer(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)
             return await cell.swap(gone, expected=pointer.version)
-        await finish_drop(self._workspace, self._identifier, dropped)
+        await finish_drop(self._lake, self._identifier, dropped)
         found = await cell.read()
         if found is None:
             raise Busy(f"{self._identifier}: its pointer is gone")
         return found
 
     async def _finish_index(self) -> None:
-        await indexing.finish(self._workspace, self._identifier, self._by)
+        await indexing.finish(self._lake, self._identifier, self._by)
 
     async def _finish_claim(self) -> None:
         if self._claim.is_open:

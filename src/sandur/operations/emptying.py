@@ -13,65 +13,65 @@ from sandur.operations.delta.tables import drop_table
 from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.drop_table import drop_name
 from sandur.operations.index_truth import keys_below
+from sandur.operations.lake import Lake
 from sandur.operations.names import settle
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 
 DROPS_AT_ONCE: Final = 16
 ROUNDS_MAX: Final = 3
 
 
-async def empty_catalog(workspace: Workspace, catalog: str, source: Source) -> None:
+async def empty_catalog(lake: Lake, catalog: str, source: Source) -> None:
     """Drop all namespaces of a catalog and what is in them; somebody may be putting something into it meanwhile."""
-    folder = workspace.layout.namespaces_folder(catalog)
-    namespaces = [workspace.layout.read_namespace(key) async for key in keys_below(workspace, folder)]
-    await _drop_all(workspace, namespaces, source)
+    folder = lake.layout.namespaces_folder(catalog)
+    namespaces = [lake.layout.read_namespace(key) async for key in keys_below(lake, folder)]
+    await _drop_all(lake, namespaces, source)
 
 
-async def drop_with_content(workspace: Workspace, namespace: Namespace, request: Request) -> None:
+async def drop_with_content(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop a namespace and all that is in it; NotFound when there is none."""
     for rounds in range(ROUNDS_MAX):
-        await _empty_namespace(workspace, namespace, request.source)
+        await _empty_namespace(lake, namespace, request.source)
         try:
-            return await drop_namespace(workspace, namespace, request)
+            return await drop_namespace(lake, namespace, request)
         except NotEmpty:
             if rounds + 1 == ROUNDS_MAX:
                 raise
     return None
 
 
-async def _empty_namespace(workspace: Workspace, namespace: Namespace, source: Source) -> None:
-    layout = workspace.layout
+async def _empty_namespace(lake: Lake, namespace: Namespace, source: Source) -> None:
+    layout = lake.layout
     folder, beginning = layout.namespaces_folder(namespace.catalog), layout.namespaces_below(namespace)
-    below = [layout.read_namespace(key) async for key in keys_below(workspace, folder, beginning=beginning)]
-    await _drop_all(workspace, below, source)
-    await _drop_names(workspace, namespace, source)
+    below = [layout.read_namespace(key) async for key in keys_below(lake, folder, beginning=beginning)]
+    await _drop_all(lake, below, source)
+    await _drop_names(lake, namespace, source)
 
 
-async def _drop_all(workspace: Workspace, namespaces: list[Namespace], source: Source) -> None:
+async def _drop_all(lake: Lake, namespaces: list[Namespace], source: Source) -> None:
     """The deepest first: a namespace goes only when there is none below it."""
     for namespace in sorted(namespaces, key=lambda namespace: -len(namespace.levels)):
-        await _drop_names(workspace, namespace, source)
+        await _drop_names(lake, namespace, source)
         # Gone already, or somebody was faster to put something into it, which whoever drops the parent finds.
         with contextlib.suppress(NotFound, NotEmpty):
-            await drop_namespace(workspace, namespace, Request(hash="", source=source))
+            await drop_namespace(lake, namespace, Request(hash="", source=source))
 
 
-async def _drop_names(workspace: Workspace, namespace: Namespace, source: Source) -> None:
-    layout = workspace.layout
-    keys = [key async for key in keys_below(workspace, layout.names_folder(namespace))]
+async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
+    layout = lake.layout
+    keys = [key async for key in keys_below(lake, layout.names_folder(namespace))]
     for start in range(0, len(keys), DROPS_AT_ONCE):
-        await together(_drop_name(workspace, key, source) for key in keys[start : start + DROPS_AT_ONCE])
+        await together(_drop_name(lake, key, source) for key in keys[start : start + DROPS_AT_ONCE])
 
 
-async def _drop_name(workspace: Workspace, key: str, source: Source) -> None:
-    identifier = workspace.layout.read_name(key)
-    live = (await settle(workspace, identifier)).live
+async def _drop_name(lake: Lake, key: str, source: Source) -> None:
+    identifier = lake.layout.read_name(key)
+    live = (await settle(lake, identifier)).live
     if live is None:
         return
     record, request = live.name.value, Request(hash="", source=source)
     with contextlib.suppress(NotFound):  # Somebody else was faster.
         if record.kind in {"table", "view"}:
-            await drop_table(workspace, identifier, request=request)
+            await drop_table(lake, identifier, request=request)
         else:
-            await drop_name(workspace, identifier, kind=record.kind, request=request, formats=(record.format,))
+            await drop_name(lake, identifier, kind=record.kind, request=request, formats=(record.format,))

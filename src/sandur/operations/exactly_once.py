@@ -8,17 +8,17 @@ from sandur.catalog.records import Claim
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, SandurError
 from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 T = TypeVar("T")
 
 FOLLOWS_MAX: Final = 8
 
 
-def claim_of(workspace: Workspace, request: Request, operation: str) -> KeyClaim:
+def claim_of(lake: Lake, request: Request, operation: str) -> KeyClaim:
     """The claim of a request, not taken yet; without a key there is none."""
     key_hash = request.key_hash
-    return KeyClaim(workspace, request, operation, workspace.claim(operation, key_hash) if key_hash else None)
+    return KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
 
 async def exactly_once(

@@ -11,8 +11,8 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import Unavailable
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import Looks, Version, looks_of
 
@@ -37,9 +37,9 @@ class Standing(NamedTuple):
     grounds: Sequence[Ground]
 
 
-def as_last_seen(workspace: Workspace, *seen: tuple[str, Version]) -> bool | None:
+def as_last_seen(lake: Lake, *seen: tuple[str, Version]) -> bool | None:
     """Whether all these objects of the catalog are at these versions; None when only waiting would tell."""
-    looks = looks_of(workspace.store)
+    looks = looks_of(lake.store)
     if looks is None:
         return None
     try:
@@ -48,15 +48,15 @@ def as_last_seen(workspace: Workspace, *seen: tuple[str, Version]) -> bool | Non
         return None
 
 
-def still_held(workspace: Workspace, cell: Cell[T]) -> Held[T] | None:
+def still_held(lake: Lake, cell: Cell[T]) -> Held[T] | None:
     """What a cell held when it was seen last, if a look says that it still does; None when unsure."""
     held = cell.last_seen
-    return held if held and as_last_seen(workspace, (cell.key, held.version)) else None
+    return held if held and as_last_seen(lake, (cell.key, held.version)) else None
 
 
-def standing_location(workspace: Workspace, identifier: Identifier) -> str | None:
+def standing_location(lake: Lake, identifier: Identifier) -> str | None:
     """The metadata file that was current and, by a look at everything that says so, still is; None when unsure."""
-    standing: Standing | None = workspace.standing.get(identifier)
+    standing: Standing | None = lake.standing.get(identifier)
     if standing is None:
         return None
     try:
@@ -64,31 +64,31 @@ def standing_location(workspace: Workspace, identifier: Identifier) -> str | Non
             return standing.location
     except Unavailable:
         return None
-    del workspace.standing[identifier]
+    del lake.standing[identifier]
     return None
 
 
-def note_standing(workspace: Workspace, found: Found, location: str) -> None:
+def note_standing(lake: Lake, found: Found, location: str) -> None:
     """Remember what a load found, if it rests on nothing that a look cannot confirm."""
-    store, file_key = workspace.locations.holder(location)
-    looks, file_looks = looks_of(workspace.store), looks_of(store)
+    store, file_key = lake.locations.holder(location)
+    looks, file_looks = looks_of(lake.store), looks_of(store)
     # A pending also rests on the record of its transaction (T6).
     if looks is None or file_looks is None or found.pointer.value.pending is not None:
         return
-    homes = _homes(workspace, looks, found)
+    homes = _homes(lake, looks, found)
     file_version = file_looks.version_now(file_key)
     if homes is None or file_version is None:
         return
     grounds = (
-        Ground(looks, workspace.layout.name(found.identifier), found.name.version),
-        Ground(looks, workspace.layout.pointer(found.uuid), found.pointer.version),
+        Ground(looks, lake.layout.name(found.identifier), found.name.version),
+        Ground(looks, lake.layout.pointer(found.uuid), found.pointer.version),
         Ground(file_looks, file_key, file_version),
         *homes,
     )
-    workspace.standing[found.identifier] = Standing(location, grounds)
+    lake.standing[found.identifier] = Standing(location, grounds)
 
 
-def _homes(workspace: Workspace, looks: Looks, found: Found) -> Sequence[Ground] | None:
+def _homes(lake: Lake, looks: Looks, found: Found) -> Sequence[Ground] | None:
     """The namespaces that the name rests on (N4); None when that is not certain.
 
     A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.
@@ -98,9 +98,9 @@ def _homes(workspace: Workspace, looks: Looks, found: Found) -> Sequence[Ground]
     home_id = found.name.value.namespace_id
     home: Namespace | None = found.identifier.namespace
     while state == "new" and home is not None:
-        held = workspace.namespace(home).last_seen
+        held = lake.namespace(home).last_seen
         if held is None or held.value.id != home_id:
             return None
-        grounds.append(Ground(looks, workspace.layout.namespace(home), held.version))
+        grounds.append(Ground(looks, lake.layout.namespace(home), held.version))
         state, home_id, home = held.value.state, held.value.parent_id, home.parent
     return grounds if state in {"active", "new"} else None

@@ -7,15 +7,15 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
-from sandur.operations.workspace import Workspace
 
 Row = dict[str, object]
 
 
-async def schemas(workspace: Workspace, identifier: Identifier) -> Sequence[Row]:
+async def schemas(lake: Lake, identifier: Identifier) -> Sequence[Row]:
     """Each snapshot with the schema it was written with; a table without snapshots shows its current schema."""
-    metadata = (await current_document(workspace, identifier)).metadata
+    metadata = (await current_document(lake, identifier)).metadata
     by_id = {schema.schema_id: msgspec.to_builtins(schema) for schema in metadata.schemas}
     rows: list[Row] = [
         {**_of_snapshot(snapshot), "schema-id": snapshot.schema_id, "schema": by_id.get(snapshot.schema_id)}
@@ -25,9 +25,9 @@ async def schemas(workspace: Workspace, identifier: Identifier) -> Sequence[Row]
     return rows or [{"snapshot-id": None, "timestamp-ms": metadata.last_updated_ms, **current}]
 
 
-async def partition_specs(workspace: Workspace, identifier: Identifier) -> Sequence[Row]:
+async def partition_specs(lake: Lake, identifier: Identifier) -> Sequence[Row]:
     """Every partition spec the table has or had, and whether it is the one new files get."""
-    metadata = (await current_document(workspace, identifier)).metadata
+    metadata = (await current_document(lake, identifier)).metadata
     return [
         {
             "spec-id": spec.spec_id,
@@ -38,9 +38,9 @@ async def partition_specs(workspace: Workspace, identifier: Identifier) -> Seque
     ]
 
 
-async def snapshots(workspace: Workspace, identifier: Identifier) -> Sequence[Row]:
+async def snapshots(lake: Lake, identifier: Identifier) -> Sequence[Row]:
     """The snapshots, oldest first, with the references that point at them."""
-    metadata = (await current_document(workspace, identifier)).metadata
+    metadata = (await current_document(lake, identifier)).metadata
     return [
         {
             **_of_snapshot(snapshot),

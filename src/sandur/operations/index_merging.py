@@ -17,8 +17,8 @@ from sandur.operations.index_objects import (
     write_segments,
 )
 from sandur.operations.index_rebuild import rebuild
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 WORTH_IT: Final = 2
@@ -37,12 +37,12 @@ class Remade(NamedTuple):
     segments: int
 
 
-async def remake(workspace: Workspace, scope: Scope) -> Remade:
+async def remake(lake: Lake, scope: Scope) -> Remade:
     """Make an index anew from what is true, and merge its segments if that is worth it; Busy when it keeps changing."""
-    before, segments_before = await _content(workspace, scope)
-    await rebuild(workspace, scope)
-    await merge_segments(workspace, scope)
-    after, segments = await _content(workspace, scope)
+    before, segments_before = await _content(lake, scope)
+    await rebuild(lake, scope)
+    await merge_segments(lake, scope)
+    after, segments = await _content(lake, scope)
     return Remade(_things(before) == _things(after), len(after or ()), segments_before, segments)
 
 
@@ -50,58 +50,58 @@ def _things(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, st
     return None if entries is None else [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries]
 
 
-async def merge_segments(workspace: Workspace, scope: Scope) -> bool:
+async def merge_segments(lake: Lake, scope: Scope) -> bool:
     """Replace many segments by few, without a listing; False when there is no need, or somebody else is at it.
 
     Every segment is sealed first, at the version that was read, as if it were to be split: an update that comes later
     finds it sealed and splits it, an update that came before makes the sealing lose. Either way the swap of the
     manifest loses as well, and nothing that anybody wrote is missing from what is written here.
     """
-    manifest = await read_manifest(workspace, scope)
+    manifest = await read_manifest(lake, scope)
     if not isinstance(manifest, Held) or not manifest.value.segments:
         return False
     refs = manifest.value.segments
-    segments = await _segments(workspace, scope, refs)
-    splits = _splits(workspace, refs, segments) if segments else None
+    segments = await _segments(lake, scope, refs)
+    splits = _splits(lake, refs, segments) if segments else None
     if segments is None or splits is None:
         return False
     entries = tuple(entry for segment in segments for entry in segment.value.entries)
     if needs_segments(entries) and len(packed(entries)) * WORTH_IT > len(refs):
         return False
-    sealed = await _sealed(workspace, scope, refs, segments, splits)
-    if len(sealed) == len(refs) and await _swapped(workspace, scope, manifest, entries):
-        await remove_segments(workspace, scope, refs)
+    sealed = await _sealed(lake, scope, refs, segments, splits)
+    if len(sealed) == len(refs) and await _swapped(lake, scope, manifest, entries):
+        await remove_segments(lake, scope, refs)
         return True
     for ref, segment in sealed:
-        await finish_split(workspace, scope, ref.id, segment)
+        await finish_split(lake, scope, ref.id, segment)
     return False
 
 
-async def _content(workspace: Workspace, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
+async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
     """The entries of an index and the number of its segments; None when it is damaged or changing.
 
     An index that is not there says that there is nothing: most namespaces have none below them, and no list of them.
     """
-    manifest = await read_manifest(workspace, scope)
+    manifest = await read_manifest(lake, scope)
     if manifest is None:
         return (), 0
     if not isinstance(manifest, Held):
         return None, 0
     if not manifest.value.segments:
         return manifest.value.entries, 0
-    segments = await _segments(workspace, scope, manifest.value.segments)
+    segments = await _segments(lake, scope, manifest.value.segments)
     entries = tuple(entry for segment in segments or () for entry in segment.value.entries)
     return entries if segments is not None else None, len(manifest.value.segments)
 
 
-async def _segments(workspace: Workspace, scope: Scope, refs: Sequence[SegmentRef]) -> list[Held[Segment]] | None:
+async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Held[Segment]] | None:
     """All segments; None when one of them is missing or damaged."""
-    found = await together(read_segment(workspace, scope, ref.id) for ref in refs)
+    found = await together(read_segment(lake, scope, ref.id) for ref in refs)
     held = [segment for segment in found if isinstance(segment, Held)]
     return held if len(held) == len(refs) else None
 
 
-def _splits(workspace: Workspace, refs: Sequence[SegmentRef], segments: Sequence[Held[Segment]]) -> list[Split] | None:
+def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Held[Segment]]) -> list[Split] | None:
     """How each segment is cut, should somebody meet it sealed; None when one is sealed already, or cannot be cut."""
     ends = [ref.first for ref in refs[1:]]
     splits: list[Split] = []
@@ -110,12 +110,12 @@ def _splits(workspace: Workspace, refs: Sequence[SegmentRef], segments: Sequence
         cut = cut_of(entries) if len(entries) > 1 else f"{ref.first}\x00"
         if segment.value.split or (at < len(ends) and cut >= ends[at]):
             return None
-        splits.append(Split(cut, new_segment_id(workspace), new_segment_id(workspace)))
+        splits.append(Split(cut, new_segment_id(lake), new_segment_id(lake)))
     return splits
 
 
 async def _sealed(
-    workspace: Workspace,
+    lake: Lake,
     scope: Scope,
     refs: Sequence[SegmentRef],
     segments: Sequence[Held[Segment]],
@@ -124,7 +124,7 @@ async def _sealed(
     """The segments that are sealed now; fewer than there are when somebody changed one of them meanwhile."""
     sealed: list[tuple[SegmentRef, Held[Segment]]] = []
     for ref, segment, split in zip(refs, segments, splits, strict=True):
-        cell = workspace.index_segment(scope, ref.id)
+        cell = lake.index_segment(scope, ref.id)
         try:
             sealed.append((ref, await cell.swap(replace(segment.value, split=split), expected=segment.version)))
         except SwapLost:
@@ -132,13 +132,13 @@ async def _sealed(
     return sealed
 
 
-async def _swapped(workspace: Workspace, scope: Scope, manifest: Held[Manifest], entries: tuple[Entry, ...]) -> bool:
-    refs = await write_segments(workspace, scope, entries) if needs_segments(entries) else ()
-    merged = manifest_of(() if refs else entries, refs, workspace.clock.now_ms())
+async def _swapped(lake: Lake, scope: Scope, manifest: Held[Manifest], entries: tuple[Entry, ...]) -> bool:
+    refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
+    merged = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
     try:
-        await workspace.index(scope).swap(merged, expected=manifest.version)
+        await lake.index(scope).swap(merged, expected=manifest.version)
     except SwapLost as lost:
         if lost.is_definite:
-            await remove_segments(workspace, scope, refs)
+            await remove_segments(lake, scope, refs)
         return False
     return True

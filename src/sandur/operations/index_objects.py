@@ -20,8 +20,8 @@ from sandur.catalog.index import (
     packed,
 )
 from sandur.errors import SwapLost, Unavailable
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT, Expected, Version
 
@@ -37,21 +37,21 @@ class Damaged(NamedTuple):
     version: Version
 
 
-async def read_manifest(workspace: Workspace, scope: Scope) -> Held[Manifest] | Damaged | None:
+async def read_manifest(lake: Lake, scope: Scope) -> Held[Manifest] | Damaged | None:
     """The index; None when there is none."""
-    return await _read(workspace, workspace.index(scope), Manifest)
+    return await _read(lake, lake.index(scope), Manifest)
 
 
-async def read_segment(workspace: Workspace, scope: Scope, segment_id: str) -> Held[Segment] | Damaged | None:
-    return await _read(workspace, workspace.index_segment(scope, segment_id), Segment)
+async def read_segment(lake: Lake, scope: Scope, segment_id: str) -> Held[Segment] | Damaged | None:
+    return await _read(lake, lake.index_segment(scope, segment_id), Segment)
 
 
-async def _read(workspace: Workspace, cell: Cell[T], kind: type[T]) -> Held[T] | Damaged | None:
+async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Held[T] | Damaged | None:
     try:
         found = await cell.read()
     except Unavailable:
         # Either the store does not answer, and this raises again, or the object is there and is none of ours.
-        stored = await workspace.store.get(cell.key)
+        stored = await lake.store.get(cell.key)
         if stored is None:
             return None
         try:
@@ -70,29 +70,29 @@ def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], no
     return Manifest(version=1, updated_at_epoch_ms=now_ms, entries=entries, segments=segments)
 
 
-def segment_of(workspace: Workspace, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
+def segment_of(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
     """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
-    split = Split(cut_of(entries), new_segment_id(workspace), new_segment_id(workspace)) if is_full else None
-    return Segment(scope=scope, updated_at_epoch_ms=workspace.clock.now_ms(), entries=entries, split=split)
+    split = Split(cut_of(entries), new_segment_id(lake), new_segment_id(lake)) if is_full else None
+    return Segment(scope=scope, updated_at_epoch_ms=lake.clock.now_ms(), entries=entries, split=split)
 
 
-async def write_segments(workspace: Workspace, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
+async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
     """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
     parts = packed(entries)
-    refs = tuple(SegmentRef(first, new_segment_id(workspace)) for first, _ in parts)
+    refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
     await together(
-        workspace.index_segment(scope, ref.id).create(segment_of(workspace, scope, part, is_full=False))
+        lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
         for ref, (_, part) in zip(refs, parts, strict=True)
     )
     return refs
 
 
-async def remove_segments(workspace: Workspace, scope: Scope, refs: Sequence[SegmentRef]) -> None:
+async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
     """Take away segments that no manifest names."""
-    await together(_remove(workspace, scope, ref.id) for ref in refs)
+    await together(_remove(lake, scope, ref.id) for ref in refs)
 
 
-async def finish_split(workspace: Workspace, scope: Scope, sealed_id: str, sealed: Held[Segment]) -> None:
+async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Held[Segment]) -> None:
     """Bring a split to its end, whoever began it: both successors are there, then the manifest names them.
 
     A successor that is there already is as it should be, or has changed since, which only those do who found it in
@@ -102,35 +102,33 @@ async def finish_split(workspace: Workspace, scope: Scope, sealed_id: str, seale
     if split is None:
         return
     left, right = halves(sealed.value, split)
-    await together(
-        [_put_successor(workspace, scope, split.left, left), _put_successor(workspace, scope, split.right, right)]
-    )
+    await together([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
     for _ in range(SWAPS_MAX):
-        manifest = await read_manifest(workspace, scope)
+        manifest = await read_manifest(lake, scope)
         if manifest is None or isinstance(manifest, Damaged):
             return
         refs = after_split(manifest.value.segments, sealed_id, split)
         if refs is None:
             return
-        grown = replace(manifest.value, segments=refs, updated_at_epoch_ms=workspace.clock.now_ms())
+        grown = replace(manifest.value, segments=refs, updated_at_epoch_ms=lake.clock.now_ms())
         with contextlib.suppress(SwapLost):
-            await workspace.index(scope).swap(grown, expected=manifest.version)
-            await workspace.background.run("remove a split segment", _remove(workspace, scope, sealed_id))
+            await lake.index(scope).swap(grown, expected=manifest.version)
+            await lake.background.run("remove a split segment", _remove(lake, scope, sealed_id))
             return
 
 
-async def _put_successor(workspace: Workspace, scope: Scope, segment_id: str, entries: tuple[Entry, ...]) -> None:
+async def _put_successor(lake: Lake, scope: Scope, segment_id: str, entries: tuple[Entry, ...]) -> None:
     with contextlib.suppress(SwapLost):
-        await workspace.index_segment(scope, segment_id).create(segment_of(workspace, scope, entries, is_full=False))
+        await lake.index_segment(scope, segment_id).create(segment_of(lake, scope, entries, is_full=False))
 
 
-async def _remove(workspace: Workspace, scope: Scope, segment_id: str) -> None:
-    cell = workspace.index_segment(scope, segment_id)
+async def _remove(lake: Lake, scope: Scope, segment_id: str) -> None:
+    cell = lake.index_segment(scope, segment_id)
     found = await cell.read()
     if found:
         with contextlib.suppress(SwapLost):
             await cell.empty(expected=found.version)
 
 
-def new_segment_id(workspace: Workspace) -> str:
-    return workspace.clock.new_uuid().replace("-", "")[:_ID_LENGTH]
+def new_segment_id(lake: Lake) -> str:
+    return lake.clock.new_uuid().replace("-", "")[:_ID_LENGTH]

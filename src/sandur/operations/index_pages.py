@@ -11,7 +11,7 @@ from sandur.operations.grounds import still_held
 from sandur.operations.index_objects import Damaged, read_manifest, read_segment
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.index_truth import LOOKS_AT_ONCE, truth_about, written_names
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
 from sandur.storage.object_store import Version
 
@@ -62,17 +62,17 @@ class _Kept(NamedTuple):
     page: EntriesPage
 
 
-async def glance(workspace: Workspace, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
+async def glance(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
     """Read the index, and in the same round what the page needs of it if it is as it was seen last."""
-    changed = workspace.index_memory.under_way(scope, workspace.clock.now_ms())
-    before = workspace.index(scope).last_seen
+    changed = lake.index_memory.under_way(scope, lake.clock.now_ms())
+    before = lake.index(scope).last_seen
     ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
-    manifest, parts = await asyncio.gather(read_manifest(workspace, scope), _read_parts(workspace, scope, ids))
+    manifest, parts = await asyncio.gather(read_manifest(lake, scope), _read_parts(lake, scope, ids))
     return Glance(manifest, parts, changed)
 
 
 async def entries_page(
-    workspace: Workspace,
+    lake: Lake,
     scope: Scope,
     *,
     last: str | None,
@@ -87,22 +87,22 @@ async def entries_page(
     sees what was answered. Where nothing is touched, pages neither skip nor repeat an entry: their borders are names.
     With `kept_as`, which names what is accepted, a whole list is kept: while the index stays, so does the very object.
     """
-    changed = seen.changed if seen else workspace.index_memory.under_way(scope, workspace.clock.now_ms())
-    examined = await _from_index(workspace, scope, last, _Wish(wanted, accepts), seen)
+    changed = seen.changed if seen else lake.index_memory.under_way(scope, lake.clock.now_ms())
+    examined = await _from_index(lake, scope, last, _Wish(wanted, accepts), seen)
     if examined is None:
-        return await _without_index(workspace, scope, last, _Wish(wanted, accepts))
+        return await _without_index(lake, scope, last, _Wish(wanted, accepts))
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     if names:
-        entries = merged(examined.entries, await truth_about(workspace, scope, names))
+        entries = merged(examined.entries, await truth_about(lake, scope, names))
         return _page(entries, _Wish(wanted, accepts), bound)
     if not kept_as or wanted is not None or last is not None:
         return _page(examined.entries, _Wish(wanted, accepts), bound)
     key = (f"list of {kept_as}", scope.text)
-    kept: _Kept | None = workspace.documents.get(key)
+    kept: _Kept | None = lake.documents.get(key)
     if kept is None or kept.versions != examined.versions:
         kept = _Kept(examined.versions, _page(examined.entries, _Wish(wanted, accepts), bound))
-        workspace.documents.put(key, kept, _KEPT_ENTRY_BYTES * (len(kept.page.entries) + 1))
+        lake.documents.put(key, kept, _KEPT_ENTRY_BYTES * (len(kept.page.entries) + 1))
     return kept.page
 
 
@@ -126,34 +126,30 @@ def _page(entries: Sequence[Entry], wish: _Wish, bound: str | None) -> EntriesPa
     return EntriesPage(accepted, bound)
 
 
-async def _from_index(
-    workspace: Workspace, scope: Scope, last: str | None, wish: _Wish, seen: Glance | None
-) -> _Examined | None:
+async def _from_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish, seen: Glance | None) -> _Examined | None:
     """What the index says; None when it cannot be used, or is not to be."""
-    if not workspace.settings.unity_catalog.preview_index_enabled:
+    if not lake.settings.unity_catalog.preview_index_enabled:
         return None
     for _ in range(TRIES_MAX):
-        found = seen or await glance(workspace, scope, last=last, wanted=wish.wanted)
+        found = seen or await glance(lake, scope, last=last, wanted=wish.wanted)
         seen = None
         if not isinstance(found.manifest, Held):
-            workspace.counters.add(INDEX_READS, "error" if found.manifest else "miss")
+            lake.counters.add(INDEX_READS, "error" if found.manifest else "miss")
             return None
         if not found.manifest.value.segments:
-            workspace.counters.add(INDEX_READS, "hit")
+            lake.counters.add(INDEX_READS, "hit")
             entries = behind(found.manifest.value.entries, last)
             return _Examined(entries, is_all=True, versions=(found.manifest.version,))
-        examined = await _from_segments(workspace, scope, last, wish, found)
+        examined = await _from_segments(lake, scope, last, wish, found)
         if examined is not None:
-            workspace.counters.add(INDEX_READS, "hit")
+            lake.counters.add(INDEX_READS, "hit")
             return examined
         # A segment is gone: split since, so that the manifest is another by now; otherwise it is lost.
-    workspace.counters.add(INDEX_READS, "error")
+    lake.counters.add(INDEX_READS, "error")
     return None
 
 
-async def _from_segments(
-    workspace: Workspace, scope: Scope, last: str | None, wish: _Wish, found: Glance
-) -> _Examined | None:
+async def _from_segments(lake: Lake, scope: Scope, last: str | None, wish: _Wish, found: Glance) -> _Examined | None:
     if not isinstance(found.manifest, Held):
         return None
     entries: list[Entry] = []
@@ -163,7 +159,7 @@ async def _from_segments(
     while done < len(ids) and not wish.is_met(entries):
         some = ids[done : done + step]
         missing = [segment_id for segment_id in some if segment_id not in found.parts]
-        parts = {**found.parts, **await _read_parts(workspace, scope, missing)}
+        parts = {**found.parts, **await _read_parts(lake, scope, missing)}
         for segment_id in some:
             part = parts[segment_id]
             if not isinstance(part, Held):
@@ -189,35 +185,35 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
     return [ref.id for ref in segments[start : None if count is None else start + count]]
 
 
-async def _read_parts(workspace: Workspace, scope: Scope, ids: Sequence[str]) -> Parts:
-    standing = {segment_id: still_held(workspace, workspace.index_segment(scope, segment_id)) for segment_id in ids}
+async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
+    standing = {segment_id: still_held(lake, lake.index_segment(scope, segment_id)) for segment_id in ids}
     others = [segment_id for segment_id, held in standing.items() if held is None or not held.value.is_sound]
-    return {**standing, **await _read_one_by_one(workspace, scope, others)} if others else standing
+    return {**standing, **await _read_one_by_one(lake, scope, others)} if others else standing
 
 
-async def _read_one_by_one(workspace: Workspace, scope: Scope, ids: Sequence[str]) -> Parts:
+async def _read_one_by_one(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
     places = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
     async def one(segment_id: str) -> Held[Segment] | Damaged | None:
         async with places:
-            return await read_segment(workspace, scope, segment_id)
+            return await read_segment(lake, scope, segment_id)
 
     return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
 
 
-async def _without_index(workspace: Workspace, scope: Scope, last: str | None, wish: _Wish) -> EntriesPage:
+async def _without_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish) -> EntriesPage:
     """The same page, in the same order, from the things themselves; the index is made anew behind the answer."""
-    workspace.counters.add(LIST_FALLBACKS, scope.collection)
-    is_used = workspace.settings.unity_catalog.preview_index_enabled
-    if is_used and workspace.index_memory.may_rebuild(scope, workspace.clock.now_ms()):
-        await workspace.background.run("rebuild index", rebuild(workspace, scope))
-    names = await written_names(workspace, scope)
+    lake.counters.add(LIST_FALLBACKS, scope.collection)
+    is_used = lake.settings.unity_catalog.preview_index_enabled
+    if is_used and lake.index_memory.may_rebuild(scope, lake.clock.now_ms()):
+        await lake.background.run("rebuild index", rebuild(lake, scope))
+    names = await written_names(lake, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]
     entries: list[Entry] = []
     done = 0
     while done < len(names) and not wish.is_met(entries):
         some = names[done : done + LOOKS_AT_ONCE]
-        truth = await truth_about(workspace, scope, some)
+        truth = await truth_about(lake, scope, some)
         entries += [entry for name in some if (entry := truth[name])]
         done += len(some)
     return _page(entries, wish, None if done == len(names) else names[done - 1])._replace(is_fallback=True)

@@ -23,8 +23,8 @@ from sandur.errors import SandurError
 from sandur.operations.index_objects import Damaged, manifest_of, read_manifest, read_segment, segment_of
 from sandur.operations.index_truth import entry_of
 from sandur.operations.indexing import mark_place
+from sandur.operations.lake import Lake
 from sandur.operations.together import all_three
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 
@@ -36,15 +36,15 @@ class Ride(NamedTuple):
     segment_id: str | None = None
 
 
-async def board(workspace: Workspace, identifier: Identifier, operation_id: str) -> Ride:
+async def board(lake: Lake, identifier: Identifier, operation_id: str) -> Ride:
     """I1, and the first half of I2, in one round: the mark, and the index."""
     place = place_of(identifier)
-    before = workspace.index(place.scope).last_seen
+    before = lake.index(place.scope).last_seen
     guessed = _segment_id(before.value, place) if before else None
     _, manifest, segment = await all_three(
-        mark_place(workspace, place, operation_id),
-        read_manifest(workspace, place.scope),
-        read_segment(workspace, place.scope, guessed) if guessed else _nothing(),
+        mark_place(lake, place, operation_id),
+        read_manifest(lake, place.scope),
+        read_segment(lake, place.scope, guessed) if guessed else _nothing(),
     )
     if not isinstance(manifest, Held):
         return Ride(place, None)
@@ -56,18 +56,18 @@ async def board(workspace: Workspace, identifier: Identifier, operation_id: str)
     return Ride(place, segment if is_known and isinstance(segment, Held) else None, segment_id)
 
 
-async def ride(workspace: Workspace, boarded: Ride, name: NameRecord, pointer: Pointer) -> bool:
+async def ride(lake: Lake, boarded: Ride, name: NameRecord, pointer: Pointer) -> bool:
     """The second half of I2, for whoever wrote the name after it boarded: whether the index says so now."""
-    if boarded.part is None or workspace.index_memory.is_being_put_right(boarded.place.scope):
+    if boarded.part is None or lake.index_memory.is_being_put_right(boarded.place.scope):
         return False
     identifier = Identifier(*boarded.place.scope.namespace, boarded.place.name)
     try:
-        return await _swapped(workspace, boarded, await entry_of(workspace, identifier, name, pointer))
+        return await _swapped(lake, boarded, await entry_of(lake, identifier, name, pointer))
     except SandurError:  # Lost, or worse: the mark is there, and `finish` puts it right.
         return False
 
 
-async def _swapped(workspace: Workspace, boarded: Ride, entry: Entry) -> bool:
+async def _swapped(lake: Lake, boarded: Ride, entry: Entry) -> bool:
     scope, part = boarded.place.scope, boarded.part
     if part is None:
         return False
@@ -75,21 +75,21 @@ async def _swapped(workspace: Workspace, boarded: Ride, entry: Entry) -> bool:
     if isinstance(part.value, Segment):
         if part.value.split or is_full(entries) or boarded.segment_id is None:
             return False
-        segment = segment_of(workspace, scope, entries, is_full=False)
-        await workspace.index_segment(scope, boarded.segment_id).swap(segment, expected=part.version)
+        segment = segment_of(lake, scope, entries, is_full=False)
+        await lake.index_segment(scope, boarded.segment_id).swap(segment, expected=part.version)
     else:
         if needs_segments(entries):
             return False
-        manifest = manifest_of(entries, (), workspace.clock.now_ms())
-        await workspace.index(scope).swap(manifest, expected=part.version)
+        manifest = manifest_of(entries, (), lake.clock.now_ms())
+        await lake.index(scope).swap(manifest, expected=part.version)
     return True
 
 
-async def still_counts(workspace: Workspace, boarded: Ride) -> bool:
+async def still_counts(lake: Lake, boarded: Ride) -> bool:
     """Whether the segment that was swapped is still part of the index: one made anew does not have it."""
     if boarded.segment_id is None:
         return True
-    manifest: Held[Manifest] | Damaged | None = await read_manifest(workspace, boarded.place.scope)
+    manifest: Held[Manifest] | Damaged | None = await read_manifest(lake, boarded.place.scope)
     return isinstance(manifest, Held) and any(ref.id == boarded.segment_id for ref in manifest.value.segments)
 
 

@@ -10,41 +10,41 @@ from sandur.catalog.index import Entry, Scope
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.unity_infos import catalog_info, schema_info
 from sandur.operations.homes import exists, look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
 from sandur.operations.together import together
 from sandur.operations.transactions_met import effective
 from sandur.operations.unity.infos import info_of
-from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import LIST_LIMIT_MAX
 
 LOOKS_AT_ONCE: Final = 64
 
 
-async def truth_about(workspace: Workspace, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
+async def truth_about(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
     """What each name is by now; None where there is nothing."""
     wanted = sorted(set(names))
     truth: dict[str, Entry | None] = {}
     for start in range(0, len(wanted), LOOKS_AT_ONCE):
         some = wanted[start : start + LOOKS_AT_ONCE]
-        entries = await together(_entry(workspace, scope, name) for name in some)
+        entries = await together(_entry(lake, scope, name) for name in some)
         truth.update(zip(some, entries, strict=True))
     return truth
 
 
-async def _entry(workspace: Workspace, scope: Scope, name: str) -> Entry | None:
+async def _entry(lake: Lake, scope: Scope, name: str) -> Entry | None:
     match scope.collection:
         case "catalogs":
-            return await _catalog_entry(workspace, name)
+            return await _catalog_entry(lake, name)
         case "schemas":
-            return await _namespace_entry(workspace, Namespace(scope.catalog, (*scope.levels, name)))
+            return await _namespace_entry(lake, Namespace(scope.catalog, (*scope.levels, name)))
         case "tables":
-            return await _name_entry(workspace, Identifier(scope.catalog, scope.levels, name))
+            return await _name_entry(lake, Identifier(scope.catalog, scope.levels, name))
         case _:
             assert_never(scope.collection)
 
 
-async def _catalog_entry(workspace: Workspace, name: str) -> Entry | None:
-    found = await workspace.catalog(name).read()
+async def _catalog_entry(lake: Lake, name: str) -> Entry | None:
+    found = await lake.catalog(name).read()
     if found is None or not exists(found.value):
         return None
     record = found.value
@@ -58,8 +58,8 @@ async def _catalog_entry(workspace: Workspace, name: str) -> Entry | None:
     )
 
 
-async def _namespace_entry(workspace: Workspace, namespace: Namespace) -> Entry | None:
-    found = await look_up_namespace(workspace, namespace)
+async def _namespace_entry(lake: Lake, namespace: Namespace) -> Entry | None:
+    found = await look_up_namespace(lake, namespace)
     if found is None:
         return None
     record = found.value
@@ -77,15 +77,15 @@ def _info(shown: msgspec.Struct) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(shown))
 
 
-async def _name_entry(workspace: Workspace, identifier: Identifier) -> Entry | None:
-    found = await look(workspace, identifier)
+async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
+    found = await look(lake, identifier)
     if found is None:
         return None
-    pointer = await effective(workspace, found.pointer)
-    return await entry_of(workspace, identifier, found.name.value, pointer.value)
+    pointer = await effective(lake, found.pointer)
+    return await entry_of(lake, identifier, found.name.value, pointer.value)
 
 
-async def entry_of(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
+async def entry_of(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
     """What lists say of a name that exists, and of what it leads to."""
     return Entry(
         name=identifier.name,
@@ -94,46 +94,46 @@ async def entry_of(workspace: Workspace, identifier: Identifier, name: NameRecor
         uuid=name.uuid,
         created_ms=name.updated_ms,
         updated_ms=max(name.updated_ms, pointer.updated_ms),
-        info=_info(await info_of(workspace, identifier, name, pointer)),
+        info=_info(await info_of(lake, identifier, name, pointer)),
     )
 
 
-async def written_names(workspace: Workspace, scope: Scope) -> Sequence[str]:
+async def written_names(lake: Lake, scope: Scope) -> Sequence[str]:
     """Every name that was ever written in the scope and not swept since, sorted; what it is must be looked up.
 
     This lists: it is for repairs and for lists without an index.
     """
-    layout = workspace.layout
+    layout = lake.layout
     match scope.collection:
         case "catalogs":
-            keys = keys_below(workspace, layout.catalogs_folder())
+            keys = keys_below(lake, layout.catalogs_folder())
             return sorted([layout.read_catalog(key) async for key in keys])
         case "schemas":
-            children = child_namespaces(workspace, scope.catalog, scope.namespace if scope.levels else None)
+            children = child_namespaces(lake, scope.catalog, scope.namespace if scope.levels else None)
             return sorted([child.levels[-1] async for child in children])
         case "tables":
-            keys = keys_below(workspace, layout.names_folder(scope.namespace))
+            keys = keys_below(lake, layout.names_folder(scope.namespace))
             return sorted([layout.read_name(key).name async for key in keys])
         case _:
             assert_never(scope.collection)
 
 
-async def child_namespaces(workspace: Workspace, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
+async def child_namespaces(lake: Lake, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
     """The namespaces ever written right below another, or on the first level, page by page."""
-    layout = workspace.layout
+    layout = lake.layout
     depth = len(parent.levels) + 1 if parent else 1
     beginning = layout.namespaces_below(parent) if parent else ""
-    async for key in keys_below(workspace, layout.namespaces_folder(catalog), beginning=beginning):
+    async for key in keys_below(lake, layout.namespaces_folder(catalog), beginning=beginning):
         namespace = layout.read_namespace(key)
         if len(namespace.levels) == depth:
             yield namespace
 
 
-async def keys_below(workspace: Workspace, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
+async def keys_below(lake: Lake, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
     """The keys in a folder, in order, page by page; with `beginning`, only those that begin so."""
     after = beginning.rstrip("/") or None
     while True:
-        page = await workspace.store.list(folder, after=after)
+        page = await lake.store.list(folder, after=after)
         for listed in page:
             if not listed.key.startswith(beginning):
                 return

@@ -38,8 +38,8 @@ from sandur.operations.index_objects import (
 )
 from sandur.operations.index_rebuild import rebuild, replace_all, write_index
 from sandur.operations.index_truth import truth_about
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT
 
@@ -50,56 +50,54 @@ _BACKOFF_DOUBLINGS_MAX: Final = 6
 Parts = Mapping[str, Held[Segment] | Damaged | None]
 
 
-async def mark(workspace: Workspace, identifier: Identifier | Namespace, operation_id: str) -> None:
+async def mark(lake: Lake, identifier: Identifier | Namespace, operation_id: str) -> None:
     """I1: note that the index may not say the truth about an entry; when this returns the mark is there.
 
     Written in the same round as the files of an operation, before the name changes.
     """
-    await mark_place(workspace, place_of(identifier), operation_id)
+    await mark_place(lake, place_of(identifier), operation_id)
 
 
-async def finish(
-    workspace: Workspace, identifier: Identifier | Namespace, operation_id: str, *, is_right: bool = False
-) -> None:
+async def finish(lake: Lake, identifier: Identifier | Namespace, operation_id: str, *, is_right: bool = False) -> None:
     """Put the entry right unless it is, then take the mark away. What fails here is left to the janitor."""
-    await finish_place(workspace, place_of(identifier), operation_id, is_right=is_right)
+    await finish_place(lake, place_of(identifier), operation_id, is_right=is_right)
 
 
-async def mark_place(workspace: Workspace, place: Place, operation_id: str) -> None:
+async def mark_place(lake: Lake, place: Place, operation_id: str) -> None:
     """As `mark`, for any entry of any index."""
-    memory = workspace.index_memory
-    memory.begin(place, operation_id, workspace.clock.now_ms())
-    key = workspace.layout.mark(place.scope.hash, operation_id)
+    memory = lake.index_memory
+    memory.begin(place, operation_id, lake.clock.now_ms())
+    key = lake.layout.mark(place.scope.hash, operation_id)
     body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
     # A mark that is there already is that of an earlier attempt of the same operation.
     with contextlib.suppress(SwapLost):
-        memory.mark_versions[key] = await workspace.store.put(key, msgspec.json.encode(body), expected=ABSENT)
+        memory.mark_versions[key] = await lake.store.put(key, msgspec.json.encode(body), expected=ABSENT)
 
 
-async def finish_place(workspace: Workspace, place: Place, operation_id: str, *, is_right: bool = False) -> None:
+async def finish_place(lake: Lake, place: Place, operation_id: str, *, is_right: bool = False) -> None:
     """As `finish`, for any entry of any index."""
     if not is_right:
-        await put_right(workspace, place)
-    workspace.index_memory.end(place, operation_id)
-    await _remove_mark(workspace, workspace.layout.mark(place.scope.hash, operation_id))
+        await put_right(lake, place)
+    lake.index_memory.end(place, operation_id)
+    await _remove_mark(lake, lake.layout.mark(place.scope.hash, operation_id))
 
 
-async def _remove_mark(workspace: Workspace, key: str) -> None:
-    version = workspace.index_memory.mark_versions.pop(key, None)
+async def _remove_mark(lake: Lake, key: str) -> None:
+    version = lake.index_memory.mark_versions.pop(key, None)
     if version is None:
-        listed = await workspace.store.head(key)
+        listed = await lake.store.head(key)
         version = listed.version if listed else None
     if version is not None:
         with contextlib.suppress(SwapLost):
-            await workspace.store.delete(key, expected=version)
+            await lake.store.delete(key, expected=version)
 
 
-async def put_right(workspace: Workspace, place: Place) -> None:
+async def put_right(lake: Lake, place: Place) -> None:
     """I2: when this returns, the index says what is true about the entry, or what somebody made true since.
 
     Those who call this at the same time for one scope share a swap: whoever comes first works for all who wait.
     """
-    async with workspace.index_memory.batch(place.scope) as batch:
+    async with lake.index_memory.batch(place.scope) as batch:
         mine = batch.waiting.setdefault(place.name, asyncio.get_running_loop().create_future())
         async with batch.lock:
             if mine.done():
@@ -107,7 +105,7 @@ async def put_right(workspace: Workspace, place: Place) -> None:
             # Taken before the index is read: what these names are is looked up after that.
             names, batch.waiting = batch.waiting, {}
             try:
-                await _put_right(workspace, place.scope, names)
+                await _put_right(lake, place.scope, names)
             except BaseException as error:
                 _end(names.values(), error)
                 raise
@@ -126,49 +124,47 @@ def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None)
             future.exception()  # Looked at: nobody may be waiting.
 
 
-async def _put_right(workspace: Workspace, scope: Scope, names: Collection[str]) -> None:
+async def _put_right(lake: Lake, scope: Scope, names: Collection[str]) -> None:
     for tries in range(TRIES_MAX):
         if tries:
-            waits = _BACKOFF_SECONDS * workspace.clock.chance() * (1 << min(tries, _BACKOFF_DOUBLINGS_MAX))
-            await workspace.clock.sleep(waits)
-        if await _updated(workspace, scope, names):
-            workspace.counters.add(INDEX_UPDATES, "ok")
+            waits = _BACKOFF_SECONDS * lake.clock.chance() * (1 << min(tries, _BACKOFF_DOUBLINGS_MAX))
+            await lake.clock.sleep(waits)
+        if await _updated(lake, scope, names):
+            lake.counters.add(INDEX_UPDATES, "ok")
             return
-        workspace.counters.add(INDEX_UPDATES, "conflict")
-    workspace.counters.add(INDEX_UPDATES, "error")
+        lake.counters.add(INDEX_UPDATES, "conflict")
+    lake.counters.add(INDEX_UPDATES, "error")
     raise Busy(f"index {scope.text!r}: it keeps changing")
 
 
-async def _updated(workspace: Workspace, scope: Scope, names: Collection[str]) -> bool:
+async def _updated(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
     """One try; False when somebody was faster."""
-    manifest, parts = await _read(workspace, scope, names)
+    manifest, parts = await _read(lake, scope, names)
     if not isinstance(manifest, Held):
-        return await replace_all(workspace, scope, expected=expected_of(manifest))
+        return await replace_all(lake, scope, expected=expected_of(manifest))
     if manifest.value.segments:
-        return await _update_segments(workspace, scope, manifest.value, parts, names)
-    truth = await truth_about(workspace, scope, names)
+        return await _update_segments(lake, scope, manifest.value, parts, names)
+    truth = await truth_about(lake, scope, names)
     entries = merged(manifest.value.entries, truth)
     if needs_segments(entries):
-        return await write_index(workspace, scope, entries, expected=manifest.version)
+        return await write_index(lake, scope, entries, expected=manifest.version)
     try:
         # I3: also when nothing changes, so that whoever read the index before us cannot write what is not so.
-        await workspace.index(scope).swap(manifest_of(entries, (), workspace.clock.now_ms()), expected=manifest.version)
+        await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=manifest.version)
     except SwapLost:
         return False
     return True
 
 
-async def _read(
-    workspace: Workspace, scope: Scope, names: Collection[str]
-) -> tuple[Held[Manifest] | Damaged | None, Parts]:
+async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Held[Manifest] | Damaged | None, Parts]:
     """The manifest, and the segments these names belong to; in one round if the manifest is as it was seen last."""
-    before = workspace.index(scope).last_seen
+    before = lake.index(scope).last_seen
     guessed = _segments_of(before.value, names) if before else set()
-    manifest, guesses = await asyncio.gather(read_manifest(workspace, scope), _read_segments(workspace, scope, guessed))
+    manifest, guesses = await asyncio.gather(read_manifest(lake, scope), _read_segments(lake, scope, guessed))
     if not isinstance(manifest, Held):
         return manifest, {}
     missing = _segments_of(manifest.value, names) - guessed
-    return manifest, {**guesses, **await _read_segments(workspace, scope, missing)}
+    return manifest, {**guesses, **await _read_segments(lake, scope, missing)}
 
 
 def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
@@ -176,52 +172,49 @@ def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
     return {segments[segment_at(segments, name)].id for name in names} if segments else set()
 
 
-async def _read_segments(workspace: Workspace, scope: Scope, ids: Collection[str]) -> Parts:
+async def _read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Parts:
     ordered = sorted(ids)
-    found = await together(read_segment(workspace, scope, segment_id) for segment_id in ordered)
+    found = await together(read_segment(lake, scope, segment_id) for segment_id in ordered)
     return dict(zip(ordered, found, strict=True))
 
 
-async def _update_segments(
-    workspace: Workspace, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]
-) -> bool:
+async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]) -> bool:
     refs = manifest.segments
     names_by_id = {refs[position].id: some for position, some in by_segment(names, refs).items()}
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Held)}
     if len(found) < len(names_by_id):
-        return await _without_segment(workspace, scope, manifest)
+        return await _without_segment(lake, scope, manifest)
     are_updated = await together(
-        _update_segment(workspace, scope, segment_id, found[segment_id], some)
-        for segment_id, some in names_by_id.items()
+        _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
     # An index that was lost and made anew meanwhile does not have these segments: then this was for nobody.
-    again = await read_manifest(workspace, scope)
+    again = await read_manifest(lake, scope)
     named = {ref.id for ref in again.value.segments} if isinstance(again, Held) else set()
     return all(are_updated) and named >= names_by_id.keys()
 
 
 async def _update_segment(
-    workspace: Workspace, scope: Scope, segment_id: str, found: Held[Segment], names: Collection[str]
+    lake: Lake, scope: Scope, segment_id: str, found: Held[Segment], names: Collection[str]
 ) -> bool:
     """I2 for the names of one segment. A segment that is sealed is split first; one that is full is sealed."""
     if found.value.split:
-        await finish_split(workspace, scope, segment_id, found)
+        await finish_split(lake, scope, segment_id, found)
         return False
-    truth = await truth_about(workspace, scope, names)
+    truth = await truth_about(lake, scope, names)
     entries = merged(found.value.entries, truth)
-    segment = segment_of(workspace, scope, entries, is_full=is_full(entries))
+    segment = segment_of(lake, scope, entries, is_full=is_full(entries))
     try:
-        held = await workspace.index_segment(scope, segment_id).swap(segment, expected=found.version)
+        held = await lake.index_segment(scope, segment_id).swap(segment, expected=found.version)
     except SwapLost:
         return False
-    await finish_split(workspace, scope, segment_id, held)
+    await finish_split(lake, scope, segment_id, held)
     return True
 
 
-async def _without_segment(workspace: Workspace, scope: Scope, manifest: Manifest) -> bool:
+async def _without_segment(lake: Lake, scope: Scope, manifest: Manifest) -> bool:
     """A segment is not there: it was split since the manifest was read, or it is lost and has to be made anew."""
-    again = await read_manifest(workspace, scope)
+    again = await read_manifest(lake, scope)
     if isinstance(again, Held) and again.value == manifest:
-        await rebuild(workspace, scope)
+        await rebuild(lake, scope)
         return True
     return False

@@ -9,9 +9,9 @@ from sandur.catalog.index import Entry, Scope, names_of
 from sandur.catalog.paging import checked_size, last_of, token_of
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import EntriesPage, entries_page, glance
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
 from sandur.operations.results import Page
-from sandur.operations.workspace import Workspace
 
 
 class PageRequest(NamedTuple):
@@ -22,11 +22,11 @@ class PageRequest(NamedTuple):
 
 
 async def list_names(
-    workspace: Workspace, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
+    lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
     """What has a name of one kind in a namespace; NotFound when the namespace does not exist."""
-    listing = Listing(workspace, names_of(namespace), kind, PageRequest(page_token, page_size))
-    page = await listing.read(beside=must_exist(workspace, namespace))
+    listing = Listing(lake, names_of(namespace), kind, PageRequest(page_token, page_size))
+    page = await listing.read(beside=must_exist(lake, namespace))
     return Page(page.entries, listing.next_token(page))
 
 
@@ -35,29 +35,29 @@ def _is_for_iceberg(entry: Entry) -> bool:
     return entry.kind not in {"table", "view"} or entry.format == "iceberg"
 
 
-async def must_exist(workspace: Workspace, namespace: Namespace) -> None:
-    if await look_up_namespace(workspace, namespace) is None:
+async def must_exist(lake: Lake, namespace: Namespace) -> None:
+    if await look_up_namespace(lake, namespace) is None:
         raise missing(namespace)
 
 
 class Listing:
     """One request for a list. What it asks for is checked before anything is read."""
 
-    def __init__(self, workspace: Workspace, scope: Scope, kind: str, request: PageRequest) -> None:
-        self._workspace = workspace
+    def __init__(self, lake: Lake, scope: Scope, kind: str, request: PageRequest) -> None:
+        self._lake = lake
         self._scope = scope
         self._kind = kind
-        self._what = (workspace.layout.root, kind, scope.text)
+        self._what = (lake.layout.root, kind, scope.text)
         size = checked_size(request.size)
         self._wanted = None if request.token is None else size
         self._last = last_of(request.token, self._what) if request.token else None
 
     async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
         """The page; `beside` is done in the same round, and what it raises is raised."""
-        first_look = glance(self._workspace, self._scope, last=self._last, wanted=self._wanted)
+        first_look = glance(self._lake, self._scope, last=self._last, wanted=self._wanted)
         _, seen = await asyncio.gather(beside, first_look)
         return await entries_page(
-            self._workspace,
+            self._lake,
             self._scope,
             last=self._last,
             wanted=self._wanted,

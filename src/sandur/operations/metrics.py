@@ -8,8 +8,8 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request, Source
 from sandur.errors import BadRequest
 from sandur.operations.documents import TABLES
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
@@ -31,26 +31,26 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
     report_type: str
 
 
-async def report_metrics(workspace: Workspace, identifier: Identifier, report: bytes, request: Request) -> None:
+async def report_metrics(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
     """Keep a report of a table that exists. One of an unknown kind is kept too; one that is too large is let go."""
     try:
         body = msgspec.json.decode(report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"metrics report of {identifier}: not a report: {error}") from error
-    found = await look(workspace, identifier)
+    found = await look(lake, identifier)
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     if len(report) > REPORT_BYTES_MAX:
         return
-    report_id = workspace.clock.new_id()
+    report_id = lake.clock.new_id()
     kept = Report(
         id=report_id,
         table_uuid=found.pointer.value.table_uuid,
         identifier=identifier,
         report_type=body.report_type,
-        received_ms=workspace.clock.now_ms(),
+        received_ms=lake.clock.now_ms(),
         source=request.source,
         report=msgspec.Raw(report),
     )
-    key = workspace.layout.operational("metrics", report_id)
-    await workspace.store.put(key, msgspec.json.encode(kept), expected=ABSENT)
+    key = lake.layout.operational("metrics", report_id)
+    await lake.store.put(key, msgspec.json.encode(kept), expected=ABSENT)

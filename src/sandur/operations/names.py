@@ -10,8 +10,8 @@ from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy, SwapLost
 from sandur.operations import transactions_met
 from sandur.operations.homes import confirm_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.together import both
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT, Expected
 
@@ -50,20 +50,20 @@ class Spot(NamedTuple):
 
 
 async def look(
-    workspace: Workspace, identifier: Identifier, *, beside: Callable[[NameRecord], Awaitable[None]] | None = None
+    lake: Lake, identifier: Identifier, *, beside: Callable[[NameRecord], Awaitable[None]] | None = None
 ) -> Found | None:
     """What a reader sees under a name; None when nothing exists there.
 
     Readers see exactly one of the two names of a rename at every moment (R7). `beside` is done in the same round in
     which the pointer is read for the first time: by what the name hints at.
     """
-    cell = workspace.name(identifier)
+    cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(workspace, cell)
+        name, pointer = await _name_and_pointer(lake, cell)
         if name is None:
             return None
-        if await _is_shown(workspace, identifier, name):
-            pointer = pointer or await _pointer_of(workspace, name.value, beside)
+        if await _is_shown(lake, identifier, name):
+            pointer = pointer or await _pointer_of(lake, name.value, beside)
             return Found(identifier, name, pointer) if pointer and is_alive(pointer) else None
         if name.value.state not in _UNCERTAIN:
             return None
@@ -74,24 +74,22 @@ async def look(
     raise Busy(f"{identifier}: the name keeps changing")
 
 
-async def _is_shown(workspace: Workspace, identifier: Identifier, name: Held[NameRecord]) -> bool:
+async def _is_shown(lake: Lake, identifier: Identifier, name: Held[NameRecord]) -> bool:
     """Whether the name counts, by what stands beside it."""
     match name.value.state:
         case "active":
             return True
         case "new":
-            return await confirm_namespace(workspace, identifier.namespace, name.value.namespace_id)
+            return await confirm_namespace(lake, identifier.namespace, name.value.namespace_id)
         case "moving":
-            return await _has_moved(workspace, name.value)
+            return await _has_moved(lake, name.value)
         case "pending":
-            return await transactions_met.creation_outcome(workspace, name) == "committed"
+            return await transactions_met.creation_outcome(lake, name) == "committed"
         case "free" | "dropped" | "moved":
             return False
 
 
-async def _name_and_pointer(
-    workspace: Workspace, cell: Cell[NameRecord]
-) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
+async def _name_and_pointer(lake: Lake, cell: Cell[NameRecord]) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
     """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
 
     A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
@@ -99,24 +97,24 @@ async def _name_and_pointer(
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await both(cell.read(), pointer_cell(workspace, before.value).read())
+    name, pointer = await both(cell.read(), pointer_cell(lake, before.value).read())
     return name, pointer if name and name.version == before.version else None
 
 
 async def _pointer_of(
-    workspace: Workspace, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
+    lake: Lake, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
 ) -> Held[Pointer] | None:
-    cell = pointer_cell(workspace, name)
+    cell = pointer_cell(lake, name)
     if beside is None:
         return await cell.read()
     pointer, _ = await both(cell.read(), beside(name))
     return pointer
 
 
-async def _has_moved(workspace: Workspace, moving: NameRecord) -> bool:
+async def _has_moved(lake: Lake, moving: NameRecord) -> bool:
     if moving.other is None:
         return False
-    other = await workspace.name(moving.other).read()
+    other = await lake.name(moving.other).read()
     return other is not None and _is_moved_by(other.value, moving.rename_id)
 
 
@@ -128,7 +126,7 @@ def is_alive(pointer: Held[Pointer] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
-async def settle(workspace: Workspace, identifier: Identifier, *, dropping: str | None = None) -> Spot:
+async def settle(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> Spot:
     """What a writer does before it relies on a name or reuses it: it brings to an end what others left half done.
 
     `dropping` is the id of the namespace that the caller drops: a `new` name made for it counts as its child, without
@@ -136,11 +134,11 @@ async def settle(workspace: Workspace, identifier: Identifier, *, dropping: str 
     Raises Busy when somebody else keeps changing the name.
     """
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(workspace, workspace.name(identifier))
+        name, pointer = await _name_and_pointer(lake, lake.name(identifier))
         if name is None:
             return Spot(ABSENT, None)
         try:
-            settled = await _settled(workspace, identifier, name, pointer, dropping=dropping)
+            settled = await _settled(lake, identifier, name, pointer, dropping=dropping)
         except SwapLost:
             continue
         if settled is not None:
@@ -149,7 +147,7 @@ async def settle(workspace: Workspace, identifier: Identifier, *, dropping: str 
 
 
 async def _settled(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     name: Held[NameRecord],
     pointer: Held[Pointer] | None,
@@ -160,39 +158,39 @@ async def _settled(
     record = name.value
     match record.state:
         case "free" | "dropped" | "moved":
-            await _finish(workspace, identifier, record)
+            await _finish(lake, identifier, record)
             return Spot(name.version, None)
         case "new" if dropping is not None:
             if record.namespace_id != dropping:
                 return Spot(name.version, None)
         case "new" | "active":
-            if not await _is_shown(workspace, identifier, name):
+            if not await _is_shown(lake, identifier, name):
                 return Spot(name.version, None)
         case "moving" | "pending":
-            await _decide(workspace, name)
-            if not await _is_shown(workspace, identifier, name):
-                again = await workspace.name(identifier).read()
+            await _decide(lake, name)
+            if not await _is_shown(lake, identifier, name):
+                again = await lake.name(identifier).read()
                 return Spot(name.version, None) if again and again.version == name.version else None
             if record.state == "moving":
-                name = await workspace.name(identifier).swap(activated(record), expected=name.version)
-    bound = await bound_pointer(pointer_cell(workspace, record), pointer, binds=dropping is None)  # N7, N7 pending
+                name = await lake.name(identifier).swap(activated(record), expected=name.version)
+    bound = await bound_pointer(pointer_cell(lake, record), pointer, binds=dropping is None)  # N7, N7 pending
     return Spot(name.version, Found(identifier, name, bound) if bound else None)
 
 
-async def _finish(workspace: Workspace, identifier: Identifier, over: NameRecord) -> None:
+async def _finish(lake: Lake, identifier: Identifier, over: NameRecord) -> None:
     """G6: what stands beside a name that is over is brought to its end before the name is reused."""
     if over.state == "dropped":
-        await finish_drop(workspace, identifier, over)
+        await finish_drop(lake, identifier, over)
     elif over.state == "moved":
-        await _finish_rename(workspace, over)
+        await _finish_rename(lake, over)
 
 
-async def _decide(workspace: Workspace, name: Held[NameRecord]) -> None:
+async def _decide(lake: Lake, name: Held[NameRecord]) -> None:
     """What may or may not come to be shown is made to be the one or the other."""
     if name.value.state == "pending":
-        await transactions_met.push_creation_aside(workspace, name)
-    elif not await _has_moved(workspace, name.value):
-        await _fence_rename(workspace, name.value)
+        await transactions_met.push_creation_aside(lake, name)
+    elif not await _has_moved(lake, name.value):
+        await _fence_rename(lake, name.value)
 
 
 def activated(record: NameRecord) -> NameRecord:
@@ -207,34 +205,34 @@ def activated(record: NameRecord) -> NameRecord:
     )
 
 
-async def _finish_rename(workspace: Workspace, moved: NameRecord) -> None:
+async def _finish_rename(lake: Lake, moved: NameRecord) -> None:
     """R6 (settle), R9: before a `moved` name is reused, the new one is active and the rename's claim says so."""
     if moved.other is None:
         return
-    cell = workspace.name(moved.other)
+    cell = lake.name(moved.other)
     other = await cell.read()
     if other and other.value.state == "moving" and other.value.rename_id == moved.rename_id:
         await cell.swap(activated(other.value), expected=other.version)
     if moved.by:
-        claim_cell = workspace.claim(RENAME, moved.by)
+        claim_cell = lake.claim(RENAME, moved.by)
         claim = await claim_cell.read()
         if claim and claim.value.state == "open":
             await claim_cell.swap(replace(claim.value, state="done"), expected=claim.version)
 
 
-async def _fence_rename(workspace: Workspace, moving: NameRecord) -> None:
+async def _fence_rename(lake: Lake, moving: NameRecord) -> None:
     """R6 (fence): bump the old name, so that the rename which has not happened can no longer happen."""
     if moving.other is None:
         return
-    cell = workspace.name(moving.other)
+    cell = lake.name(moving.other)
     other = await cell.read()
     if other and other.version == moving.other_version:
         await cell.swap(other.value, expected=other.version)
 
 
-def pointer_cell(workspace: Workspace, name: NameRecord) -> Cell[Pointer]:
+def pointer_cell(lake: Lake, name: NameRecord) -> Cell[Pointer]:
     """The cell of what a name leads to."""
-    return workspace.pointer(name.uuid, name.format)
+    return lake.pointer(name.uuid, name.format)
 
 
 async def bound_pointer(
@@ -259,16 +257,16 @@ async def bound_pointer(
     raise Busy(f"{cell.key.rpartition('/')[2]}: its pointer keeps changing")
 
 
-async def finish_drop(workspace: Workspace, identifier: Identifier, dropped: NameRecord) -> None:
+async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -> None:
     """D4: the pointer of a dropped name never lives again. Returns when that is certain."""
-    cell = pointer_cell(workspace, dropped)
+    cell = pointer_cell(lake, dropped)
     for _ in range(TRIES_MAX):
         found = await cell.read()
         if found is None or not is_alive(found):
             return
-        pointer = await transactions_met.pushed_aside(workspace, found, drops=True)
+        pointer = await transactions_met.pushed_aside(lake, found, drops=True)
         try:
-            gone = dropped_pointer(pointer.value, identifier, by=dropped.by, now_ms=workspace.clock.now_ms())
+            gone = dropped_pointer(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
             await cell.swap(gone, expected=pointer.version)
         except SwapLost:
             continue

@@ -10,7 +10,7 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Change, Failure, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 TRIES_MAX: Final = 8
 
@@ -22,10 +22,10 @@ class Signed(Protocol):
     def change(self) -> Change | None: ...
 
 
-def change_of(workspace: Workspace, request: Request, operation: str) -> Change:
+def change_of(lake: Lake, request: Request, operation: str) -> Change:
     """How a request signs the record that it writes; without a key by an id that nobody else has."""
     key_hash = request.key_hash
-    return Change(key_hash, operation) if key_hash else Change(workspace.clock.new_id())
+    return Change(key_hash, operation) if key_hash else Change(lake.clock.new_id())
 
 
 def is_by(record: Signed, change: Change) -> bool:
@@ -62,9 +62,7 @@ def nothing(now_ms: int, change: Change | None = None) -> NamespaceRecord:
     return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
 
 
-async def help_predecessor(
-    workspace: Workspace, record: Signed | None, *, failed_by: SandurError | None = None
-) -> None:
+async def help_predecessor(lake: Lake, record: Signed | None, *, failed_by: SandurError | None = None) -> None:
     """G6: before a record is changed, the claim of the request that made it what it is says that this happened.
 
     A retry of that request can then never mistake it for something that did not happen, whatever becomes of the record.
@@ -72,11 +70,11 @@ async def help_predecessor(
     """
     last = record.change if record else None
     if last is not None and last.operation:
-        await _make_done(workspace, last, failure_of(failed_by) if failed_by else None)
+        await _make_done(lake, last, failure_of(failed_by) if failed_by else None)
 
 
-async def _make_done(workspace: Workspace, last: Change, failure: Failure | None) -> None:
-    cell = workspace.claim(last.operation, last.id)
+async def _make_done(lake: Lake, last: Change, failure: Failure | None) -> None:
+    cell = lake.claim(last.operation, last.id)
     for _ in range(TRIES_MAX):
         claim = await cell.read()
         if claim is None or claim.value.state == "done":

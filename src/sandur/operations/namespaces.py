@@ -15,11 +15,11 @@ from sandur.operations.catalogs import load_catalog
 from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.homes import look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.listing import Listing, PageRequest, must_exist
 from sandur.operations.namespace_changes import missing, shown_properties
 from sandur.operations.results import Page
 from sandur.operations.update_namespace import NamespaceUpdate, PropertiesUpdate
-from sandur.operations.workspace import Workspace
 
 __all__ = [
     "NamespaceView",
@@ -41,30 +41,28 @@ class NamespaceView(NamedTuple):
 
 
 async def create_namespace(
-    workspace: Workspace, namespace: Namespace, properties: Mapping[str, str], request: Request
+    lake: Lake, namespace: Namespace, properties: Mapping[str, str], request: Request
 ) -> NamespaceView:
     """A new namespace; AlreadyExists when there is one of that name, NotFound when its parent does not exist."""
     checked_namespace(namespace)
     check_property_keys(properties)
-    catalog = await NamespaceCreation(workspace, namespace, properties, request).run()
+    catalog = await NamespaceCreation(lake, namespace, properties, request).run()
     return _view(catalog, namespace, properties)
 
 
-async def load_namespace(workspace: Workspace, namespace: Namespace) -> NamespaceView:
-    catalog, found = await asyncio.gather(
-        load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace)
-    )
+async def load_namespace(lake: Lake, namespace: Namespace) -> NamespaceView:
+    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
     return _view(catalog, namespace, shown_properties(found.value))
 
 
-async def namespace_exists(workspace: Workspace, namespace: Namespace) -> bool:
-    return await look_up_namespace(workspace, namespace) is not None
+async def namespace_exists(lake: Lake, namespace: Namespace) -> bool:
+    return await look_up_namespace(lake, namespace) is not None
 
 
 async def list_namespaces(
-    workspace: Workspace,
+    lake: Lake,
     catalog: str,
     *,
     parent: Namespace | None,
@@ -72,15 +70,15 @@ async def list_namespaces(
     page_size: int | None,
 ) -> Page[Namespace]:
     """The namespaces right below a parent, or those of the first level; NotFound when the parent does not exist."""
-    listing = Listing(workspace, children_of(catalog, parent), "namespace", PageRequest(page_token, page_size))
-    exists = must_exist(workspace, parent) if parent else load_catalog(workspace, catalog)
+    listing = Listing(lake, children_of(catalog, parent), "namespace", PageRequest(page_token, page_size))
+    exists = must_exist(lake, parent) if parent else load_catalog(lake, catalog)
     page = await listing.read(beside=exists)
     levels = parent.levels if parent else ()
     return Page([Namespace(catalog, (*levels, entry.name)) for entry in page.entries], listing.next_token(page))
 
 
 async def update_namespace_properties(
-    workspace: Workspace,
+    lake: Lake,
     namespace: Namespace,
     *,
     removals: Sequence[str],
@@ -91,7 +89,7 @@ async def update_namespace_properties(
     if both := sorted(set(removals) & set(updates)):
         raise Unprocessable(f"Cannot set and remove properties at the same time: {', '.join(both)}")
     check_property_keys([*removals, *updates])
-    update = NamespaceUpdate(workspace, namespace, removals=removals, updates=updates, request=request)
+    update = NamespaceUpdate(lake, namespace, removals=removals, updates=updates, request=request)
     return await update.run()
 
 

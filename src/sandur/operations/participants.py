@@ -31,11 +31,11 @@ from sandur.operations.documents import (
 )
 from sandur.operations.folding import fold_in
 from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, bound_pointer, is_alive, look, settle
 from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import document_of
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT, Expected
 
@@ -72,7 +72,7 @@ class Changed(Generic[M]):
     `is_made`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made now.
     """
 
-    workspace: Workspace
+    lake: Lake
     family: Family[M]
     identifier: Identifier
     change: Change[M]
@@ -86,16 +86,16 @@ class Changed(Generic[M]):
 
     async def read(self, attempt: Attempt) -> None:
         """The base to decide on. An undecided transaction in the way is pushed aside if ours is the older one (T5)."""
-        found = await look(self.workspace, self.identifier)
+        found = await look(self.lake, self.identifier)
         if found is None or found.name.value.kind != self.family.kind:
             return await self._read_elsewhere()
         self.pointer = await transactions_met.pushed_aside(
-            self.workspace, found.pointer, older_than=transactions_met.Age(attempt.started_ms, attempt.transaction)
+            self.lake, found.pointer, older_than=transactions_met.Age(attempt.started_ms, attempt.transaction)
         )
         head = self.pointer.value.head
         if head is None or not is_alive(self.pointer):
             return await self._read_elsewhere()
-        self.base = await load_document(self.workspace, self.family, head.metadata_location)
+        self.base = await load_document(self.lake, self.family, head.metadata_location)
         self.is_made = self.change.is_in(self.base.metadata)
         asserted = self.change.asserted_uuid
         if not self.is_made and asserted and asserted != self.pointer.value.table_uuid.lower():
@@ -106,8 +106,8 @@ class Changed(Generic[M]):
         """C10: the name stands for nothing, or for another table; the one that is asserted may show the change."""
         self.refusal = None if self.base else self.family.missing(self.identifier)
         uuid = self.change.asserted_uuid
-        pointer = await self.workspace.pointer(uuid).read() if uuid else None
-        document = await document_of(self.workspace, self.family, pointer) if pointer else None
+        pointer = await self.lake.pointer(uuid).read() if uuid else None
+        document = await document_of(self.lake, self.family, pointer) if pointer else None
         self.is_made = document is not None and (self.change.is_in(document.metadata) or self._is_by_us(document))
 
     def _is_by_us(self, document: Document[M]) -> bool:
@@ -119,7 +119,7 @@ class Changed(Generic[M]):
         if self.refusal:
             raise self.refusal
         base, pointer = self._state()
-        now_ms = max(self.workspace.clock.now_ms(), pointer.value.head.last_updated_ms if pointer.value.head else 0)
+        now_ms = max(self.lake.clock.now_ms(), pointer.value.head.last_updated_ms if pointer.value.head else 0)
         try:
             self.planned = self.change.applied_to(base.metadata, now_ms=now_ms)
         except Conflict:
@@ -151,7 +151,7 @@ class Changed(Generic[M]):
         pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=head)
         *_, is_pending = await together(
             [
-                self.workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
+                self.lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._write(document, is_there=is_same),
                 self._relist(base.metadata, metadata),  # I1
                 self._swap_in(pending, pointer),
@@ -161,15 +161,15 @@ class Changed(Generic[M]):
 
     async def _relist(self, before: M, after: M) -> None:
         if self.relisting is None and changes_list(before, after):
-            self.relisting = await relisting.begin(self.workspace, self.identifier)
+            self.relisting = await relisting.begin(self.lake, self.identifier)
 
     async def _write(self, document: Document[M], *, is_there: bool) -> None:
         if not is_there:
-            await write_document(self.workspace, self.family, document)
-            keep(self.workspace, self.family, document)
+            await write_document(self.lake, self.family, document)
+            keep(self.lake, self.family, document)
 
     async def _swap_in(self, pending: Pending, pointer: Held[Pointer]) -> bool:
-        cell = self.workspace.pointer(pointer.value.uuid)
+        cell = self.lake.pointer(pointer.value.uuid)
         try:
             self.pointer = await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
         except SwapLost as lost:
@@ -177,7 +177,7 @@ class Changed(Generic[M]):
         return True
 
     async def _holds(self, pending: Pending, uuid: str) -> bool:
-        found = await self.workspace.pointer(uuid).read()
+        found = await self.lake.pointer(uuid).read()
         if found is None or found.value.pending != pending:
             return False
         self.pointer = found
@@ -185,7 +185,7 @@ class Changed(Generic[M]):
 
     def _drafted(self, metadata: M, before: Head) -> tuple[Document[M], Head]:
         version = before.metadata_version + 1
-        location = new_location(self.workspace, self.family, metadata, version=version, request_hash=self._hash())
+        location = new_location(self.lake, self.family, metadata, version=version, request_hash=self._hash())
         document = written_as(self.family, metadata, location)
         head = replace(
             self.family.head(document.metadata, before.last_updated_ms),
@@ -202,7 +202,7 @@ class Changed(Generic[M]):
 
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
-        await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
+        await fold_in(self.lake, attempt.transaction, attempt.attempt, self.participant())
         self.let_go()
 
     def let_go(self) -> None:
@@ -228,7 +228,7 @@ class Changed(Generic[M]):
 class Created(Generic[M]):
     """Something that the transaction creates."""
 
-    workspace: Workspace
+    lake: Lake
     family: Family[M]
     identifier: Identifier
     metadata: M
@@ -246,9 +246,9 @@ class Created(Generic[M]):
         """N1: the namespace and a free name; T5 for a name that another transaction is creating."""
         del attempt
         namespace, spot, in_use = await asyncio.gather(
-            look_up_namespace(self.workspace, self.identifier.namespace),
-            settle(self.workspace, self.identifier),
-            self.workspace.pointer(self.table_uuid).read(),
+            look_up_namespace(self.lake, self.identifier.namespace),
+            settle(self.lake, self.identifier),
+            self.lake.pointer(self.table_uuid).read(),
         )
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.is_made = self._is_proof(in_use) or (spot.live is not None and self._is_proof(spot.live.pointer))
@@ -259,7 +259,7 @@ class Created(Generic[M]):
         else:
             self.home, self.expected = namespace.value.id, spot.expected
         self.left = in_use if is_left else None
-        self.uuid = self.table_uuid if in_use is None or is_left else self.workspace.clock.new_uuid()
+        self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
     def _is_ours(self, pointer: Held[Pointer]) -> bool:
         """S2: whether an attempt of this very request made the pointer; the uuid alone is no proof."""
@@ -281,9 +281,9 @@ class Created(Generic[M]):
 
     async def prepare(self, attempt: Attempt) -> None:
         """T3: file and pointer, then the name `pending`; the name is settled again when its swap is lost."""
-        location = new_location(self.workspace, self.family, self.metadata, version=0, request_hash=self._hash())
+        location = new_location(self.lake, self.family, self.metadata, version=0, request_hash=self._hash())
         document = written_as(self.family, self.metadata, location)
-        now_ms = self.workspace.clock.now_ms()
+        now_ms = self.lake.clock.now_ms()
         head = replace(
             self.family.head(document.metadata, now_ms),
             metadata_version=version_in(location),
@@ -301,20 +301,20 @@ class Created(Generic[M]):
             updated_ms=now_ms,
         )
         aside = [
-            write_document(self.workspace, self.family, document),
-            indexing.mark(self.workspace, self.identifier, self.uuid),  # I1
+            write_document(self.lake, self.family, document),
+            indexing.mark(self.lake, self.identifier, self.uuid),  # I1
         ]
         if self.left is None:
             aside.append(self._write_pointer(pointer, ABSENT))
         await together(aside)
         if self.left:  # Only now that our file is there: that pointer may have a name by now.
             await self._write_pointer(pointer, self.left.version)
-        keep(self.workspace, self.family, document)
+        keep(self.lake, self.family, document)
         await self._name_pending(attempt, location)
 
     async def _write_pointer(self, pointer: Pointer, expected: Expected) -> None:
         try:
-            await self.workspace.pointer(self.uuid).swap(pointer, expected=expected)
+            await self.lake.pointer(self.uuid).swap(pointer, expected=expected)
         except SwapLost:
             raise Overtaken from None
 
@@ -326,9 +326,9 @@ class Created(Generic[M]):
             transaction=attempt.transaction,
             attempt=attempt.attempt,
             metadata_location=location,
-            updated_ms=self.workspace.clock.now_ms(),
+            updated_ms=self.lake.clock.now_ms(),
         )
-        cell = self.workspace.name(self.identifier)
+        cell = self.lake.name(self.identifier)
         expected: Expected = self.expected or ABSENT
         for _ in range(TRIES_MAX):
             try:
@@ -337,7 +337,7 @@ class Created(Generic[M]):
                 found = await cell.read()
                 if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
                     return
-                spot = await settle(self.workspace, self.identifier)
+                spot = await settle(self.lake, self.identifier)
                 if spot.live:
                     raise Overtaken from None
                 expected = spot.expected
@@ -348,8 +348,8 @@ class Created(Generic[M]):
     async def confirm(self) -> None:
         """T3 namespace, T3 pointer: N4 and N5 for what a transaction creates, after its names and before it commits."""
         is_there, pointer = await asyncio.gather(
-            confirm_namespace(self.workspace, self.identifier.namespace, self.home),
-            bound_pointer(self.workspace.pointer(self.uuid), binds=False),
+            confirm_namespace(self.lake, self.identifier.namespace, self.home),
+            bound_pointer(self.lake.pointer(self.uuid), binds=False),
         )
         if not is_there:
             raise NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
@@ -358,8 +358,8 @@ class Created(Generic[M]):
 
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
-        await fold_in(self.workspace, attempt.transaction, attempt.attempt, self.participant())
-        await indexing.finish(self.workspace, self.identifier, self.uuid)
+        await fold_in(self.lake, attempt.transaction, attempt.attempt, self.participant())
+        await indexing.finish(self.lake, self.identifier, self.uuid)
 
     def let_go(self) -> None:
         """The mark of a creation stays until the janitor has seen that nothing came of it."""

@@ -5,20 +5,20 @@ from sandur.catalog.locations import checked_location, folder_name
 from sandur.errors import NotFound
 from sandur.iceberg.table_metadata import without_trailing_slash
 from sandur.operations.homes import exists
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 
-async def allowed_roots(workspace: Workspace, catalog: str) -> tuple[str, ...]:
+async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
     """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow.
 
     The root of a catalog never changes, so what was seen of it once is good enough: one that was dropped and made again
     elsewhere lets nothing lie where it might not have lain before.
     """
-    cell = workspace.catalog(catalog)
+    cell = lake.catalog(catalog)
     found = cell.last_seen or await cell.read()
     if found is None or not exists(found.value):
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
-    return (found.value.root, *workspace.locations.others)
+    return (found.value.root, *lake.locations.others)
 
 
 def default_location(root: str, identifier: Identifier, uuid: str) -> str:
@@ -34,16 +34,16 @@ def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Iden
     return checked_location(without_trailing_slash(wanted), roots)
 
 
-def make_room(workspace: Workspace, location: str) -> None:
+def make_room(lake: Lake, location: str) -> None:
     """On a file system, the folders into which engines write a table's files: some write only where there is one."""
-    workspace.locations.make_folders(*_rooms(location))
+    lake.locations.make_folders(*_rooms(location))
 
 
-def clear_room(workspace: Workspace, location: str) -> None:
+def clear_room(lake: Lake, location: str) -> None:
     """Take the folders away again, for a table that never came to be; where there is metadata, one did."""
     metadata, data = _rooms(location)
-    if workspace.locations.remove_empty_folder(metadata):
-        workspace.locations.remove_empty_folder(data)
+    if lake.locations.remove_empty_folder(metadata):
+        lake.locations.remove_empty_folder(data)
 
 
 def _rooms(location: str) -> tuple[str, str]:

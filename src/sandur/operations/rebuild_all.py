@@ -6,23 +6,21 @@ from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
 from sandur.errors import SandurError
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.index_truth import keys_below, written_names
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 
-async def rebuild_all(
-    workspace: Workspace, catalog: str | None = None
-) -> AsyncIterator[tuple[Scope, SandurError | None]]:
+async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:
     """Every index of a catalog, or of all catalogs, one by one: its scope, and why it could not be made anew, if so."""
-    catalogs = [catalog] if catalog else list(await written_names(workspace, CATALOGS))
+    catalogs = [catalog] if catalog else list(await written_names(lake, CATALOGS))
     scopes = [] if catalog else [CATALOGS]
     for name in catalogs:
         scopes.append(children_of(name, None))
-        folder = workspace.layout.namespaces_folder(name)
-        namespaces = [workspace.layout.read_namespace(key) async for key in keys_below(workspace, folder)]
+        folder = lake.layout.namespaces_folder(name)
+        namespaces = [lake.layout.read_namespace(key) async for key in keys_below(lake, folder)]
         scopes += [scope for namespace in namespaces for scope in (children_of(name, namespace), names_of(namespace))]
     for scope in scopes:
         try:
-            await rebuild(workspace, scope)
+            await rebuild(lake, scope)
         except SandurError as error:
             yield scope, error
         else:

@@ -14,9 +14,9 @@ from sandur.errors import Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
 from sandur.operations.claims import ClaimLost
 from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import Signed, change_of, help_predecessor, is_by
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
@@ -42,7 +42,7 @@ class RecordChange(Generic[R]):
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         cell: Cell[R],
         request: Request,
         operation: str,
@@ -51,26 +51,26 @@ class RecordChange(Generic[R]):
         place: Place | None = None,
         look: Callable[[], Awaitable[Held[R] | None]] | None = None,
     ) -> None:
-        self._workspace = workspace
+        self._lake = lake
         self._cell = cell
         self._decide = decide
         self._place = place
         self._look = look or cell.read
-        self._claim = claim_of(workspace, request, operation)
-        self._change = change_of(workspace, request, operation)
-        self._mark = workspace.clock.new_id()
+        self._claim = claim_of(lake, request, operation)
+        self._change = change_of(lake, request, operation)
+        self._mark = lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
 
     async def run(self) -> R:
         """The record as this request made it."""
         try:
-            async with self._workspace.turn(self._cell.key):
+            async with self._lake.turn(self._cell.key):
                 return await exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:
-                finishing = indexing.finish_place(self._workspace, self._place, self._mark)
-                await self._workspace.background.run("index a record", finishing)
+                finishing = indexing.finish_place(self._lake, self._place, self._mark)
+                await self._lake.background.run("index a record", finishing)
 
     async def _replay(self, claim: Claim) -> R:
         return msgspec.json.decode(claim.answer, type=self._cell.kind)
@@ -78,8 +78,8 @@ class RecordChange(Generic[R]):
     async def _attempt(self, _: Claim | None) -> R:
         for tries in range(TRIES_MAX):
             if tries:
-                waits = _BACKOFF_SECONDS * self._workspace.clock.chance() * (1 << min(tries, _DOUBLINGS_MAX))
-                await self._workspace.clock.sleep(waits)
+                waits = _BACKOFF_SECONDS * self._lake.clock.chance() * (1 << min(tries, _DOUBLINGS_MAX))
+                await self._lake.clock.sleep(waits)
             found = await self._look()
             if found and is_by(_signed(found.value), self._change):
                 must_hold(self._claim)
@@ -106,7 +106,7 @@ class RecordChange(Generic[R]):
             [
                 hold(self._claim),  # C7
                 self._marked(),  # I1
-                help_predecessor(self._workspace, _signed(found.value) if found else None),  # G6
+                help_predecessor(self._lake, _signed(found.value) if found else None),  # G6
             ]
         )
         try:
@@ -118,10 +118,10 @@ class RecordChange(Generic[R]):
 
     async def _marked(self) -> None:
         if self._place:
-            await indexing.mark_place(self._workspace, self._place, self._mark)
+            await indexing.mark_place(self._lake, self._place, self._mark)
 
     async def _done(self, record: R) -> R:
-        await self._workspace.background.run("finish a change", self._finish_claim(record))
+        await self._lake.background.run("finish a change", self._finish_claim(record))
         return record
 
     async def _finish_claim(self, record: R) -> None:

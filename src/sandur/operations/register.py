@@ -20,6 +20,7 @@ from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.document_creation import create_document
 from sandur.operations.documents import TABLES, VIEWS, Document, keep, missing_file, version_in
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import loaded
 from sandur.operations.names import Found, is_alive, look
 from sandur.operations.placing import allowed_roots
@@ -27,7 +28,6 @@ from sandur.operations.purging import check_not_purged
 from sandur.operations.replays import answered_document
 from sandur.operations.results import LoadedTable, LoadedView
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -37,7 +37,7 @@ FILE_BYTES_MAX: Final = 512 << 20
 
 
 async def register_table(
-    workspace: Workspace,
+    lake: Lake,
     namespace: Namespace,
     name: str,
     metadata_location: str,
@@ -47,38 +47,38 @@ async def register_table(
 ) -> LoadedTable:
     """The table of a metadata file, which is kept as it is, uuid and all."""
     identifier = checked_identifier(Identifier(*namespace, name))
-    roots = await allowed_roots(workspace, namespace.catalog)
-    data = await _file(workspace, metadata_location, roots)
+    roots = await allowed_roots(lake, namespace.catalog)
+    data = await _file(lake, metadata_location, roots)
     metadata = decode_foreign_table_metadata(data, metadata_location=metadata_location)
     checked_location(metadata.location, roots)
     if metadata.table_uuid:
-        await check_not_purged(workspace, metadata.table_uuid)
+        await check_not_purged(lake, metadata.table_uuid)
     document = Document(metadata_location, TABLES.encode(metadata) if _is_gzip(data) else data, metadata)
-    if overwrite and (replaced := await _Overwrite(workspace, identifier, document, request).run()):
-        return loaded(workspace, replaced)
+    if overwrite and (replaced := await _Overwrite(lake, identifier, document, request).run()):
+        return loaded(lake, replaced)
     draft = _Registered(document, metadata.table_uuid)
-    created = await create_document(workspace, TABLES, identifier, draft, request=request, operation=REGISTER)
-    return loaded(workspace, created)
+    created = await create_document(lake, TABLES, identifier, draft, request=request, operation=REGISTER)
+    return loaded(lake, created)
 
 
 async def register_view(
-    workspace: Workspace, namespace: Namespace, name: str, metadata_location: str, *, request: Request
+    lake: Lake, namespace: Namespace, name: str, metadata_location: str, *, request: Request
 ) -> LoadedView:
     """The view of a metadata file, which is kept as it is."""
     identifier = checked_identifier(Identifier(*namespace, name))
-    roots = await allowed_roots(workspace, namespace.catalog)
-    data = await _file(workspace, metadata_location, roots)
+    roots = await allowed_roots(lake, namespace.catalog)
+    data = await _file(lake, metadata_location, roots)
     metadata = decode_foreign_view_metadata(data, metadata_location=metadata_location)
     checked_location(metadata.location, roots)
     document = Document(metadata_location, VIEWS.encode(metadata) if _is_gzip(data) else data, metadata)
     draft = _Registered(document, metadata.view_uuid)
-    created = await create_document(workspace, VIEWS, identifier, draft, request=request, operation="register-view")
+    created = await create_document(lake, VIEWS, identifier, draft, request=request, operation="register-view")
     return LoadedView(created.body, created.metadata.view_uuid, created.location)
 
 
-async def _file(workspace: Workspace, metadata_location: str, roots: tuple[str, ...]) -> bytes:
+async def _file(lake: Lake, metadata_location: str, roots: tuple[str, ...]) -> bytes:
     checked_location(metadata_location, roots)
-    data = await workspace.locations.read(metadata_location)
+    data = await lake.locations.read(metadata_location)
     if data is None:
         raise missing_file(metadata_location)
     if len(data) > FILE_BYTES_MAX:
@@ -111,15 +111,13 @@ class _Overwrite:
     was carried out: every attempt has a registration of its own, which the head keeps and its receipt after it (C5).
     """
 
-    def __init__(
-        self, workspace: Workspace, identifier: Identifier, document: Document[TableMetadata], request: Request
-    ) -> None:
+    def __init__(self, lake: Lake, identifier: Identifier, document: Document[TableMetadata], request: Request) -> None:
         key_hash = request.key_hash
-        self._workspace = workspace
+        self._lake = lake
         self._identifier = identifier
         self._document = document
         self._request = request
-        self._claim = KeyClaim(workspace, request, REGISTER, workspace.claim(REGISTER, key_hash) if key_hash else None)
+        self._claim = KeyClaim(lake, request, REGISTER, lake.claim(REGISTER, key_hash) if key_hash else None)
         self._tried: list[Tried] = []
 
     async def run(self) -> Document[TableMetadata] | None:
@@ -140,7 +138,7 @@ class _Overwrite:
                     return None  # An earlier attempt of this request found no table, and creates one.
                 claim = await self._claim.follow()
                 if claim.state == "done":
-                    return await answered_document(self._workspace, TABLES, claim.location, claim.uuid)
+                    return await answered_document(self._lake, TABLES, claim.location, claim.uuid)
                 self._tried = list(claim.locations)
         raise Busy(f"{self._identifier}: is being registered")
 
@@ -150,7 +148,7 @@ class _Overwrite:
             if held and await self._is_made(held.uuid):
                 await self._claim.done(location=self._document.location)
                 return self._document
-            found = await look(self._workspace, self._identifier)
+            found = await look(self._lake, self._identifier)
             is_there = found is not None and found.is_a("table")
             if held and (not found or not is_there or found.uuid != held.uuid):
                 await self._claim.done(error=TABLES.missing(self._identifier))  # G3
@@ -160,19 +158,19 @@ class _Overwrite:
                     raise ClaimLost
                 return None
             if await self._swapped(found):
-                return keep(self._workspace, TABLES, self._document)
+                return keep(self._lake, TABLES, self._document)
         raise Busy(f"{self._identifier}: too many commits at once")
 
     async def _is_made(self, uuid: str) -> bool:
         """C5: whether one of our registrations is the head, or has a receipt; asked in this order."""
-        pointer = await self._workspace.pointer(uuid).read()
-        head = (await transactions_met.effective(self._workspace, pointer)).value.head if pointer else None
+        pointer = await self._lake.pointer(uuid).read()
+        head = (await transactions_met.effective(self._lake, pointer)).value.head if pointer else None
         if head and head.registration in {tried.registration for tried in self._tried}:
             return True
-        return any(await together(self._workspace.receipts.exists(tried) for tried in self._tried))
+        return any(await together(self._lake.receipts.exists(tried) for tried in self._tried))
 
     async def _swapped(self, found: Found) -> bool:
-        pointer = await transactions_met.pushed_aside(self._workspace, found.pointer)
+        pointer = await transactions_met.pushed_aside(self._lake, found.pointer)
         before = pointer.value.head
         metadata = self._document.metadata
         if before is None or not is_alive(pointer):
@@ -181,35 +179,35 @@ class _Overwrite:
             await self._claim.done(uuid=found.uuid, location=self._document.location)
             return True
         head = replace(
-            TABLES.head(metadata, self._workspace.clock.now_ms()),
+            TABLES.head(metadata, self._lake.clock.now_ms()),
             metadata_version=max(version_in(self._document.location), before.metadata_version + 1),
             previous_metadata_location=before.metadata_location,
             previous_commit_key=commit_key_of(before),
-            registration=self._workspace.clock.new_id(),
+            registration=self._lake.clock.new_id(),
             operation="register",
             source=self._request.source,
         )
         await together(
             [
-                self._workspace.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
+                self._lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
-                indexing.mark(self._workspace, self._identifier, head.registration),
+                indexing.mark(self._lake, self._identifier, head.registration),
             ]
         )
         self._tried.append(tried_of(head))
         table_uuid = metadata.table_uuid or found.uuid
         moved = replace(pointer.value, state="live", head=head, pending=None, table_uuid=table_uuid)
         try:
-            await self._workspace.pointer(found.uuid).swap(moved, expected=pointer.version)  # It happens here.
+            await self._lake.pointer(found.uuid).swap(moved, expected=pointer.version)  # It happens here.
         except SwapLost as lost:
             if lost.is_definite or not await self._is_made(found.uuid):
                 return False
-        await self._workspace.background.run("finish register", self._finish(table_uuid, head))
+        await self._lake.background.run("finish register", self._finish(table_uuid, head))
         return True
 
     async def _finish(self, table_uuid: str, head: Head) -> None:
-        await self._workspace.receipts.ensure(table_uuid, head)
-        await indexing.finish(self._workspace, self._identifier, head.registration)
+        await self._lake.receipts.ensure(table_uuid, head)
+        await indexing.finish(self._lake, self._identifier, head.registration)
         if self._claim.is_open:
             with contextlib.suppress(ClaimLost):
                 await self._claim.done(location=self._document.location)

@@ -14,7 +14,7 @@ from sandur.catalog.index import Place, place_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations import indexing
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 PAUSE_SECONDS: Final = 1.0
 """The pauses of all tables end at the same moments, so that one swap of the index serves all of a namespace."""
@@ -51,36 +51,36 @@ class Relisting:
             self.is_unused.set()
 
 
-async def begin(workspace: Workspace, identifier: Identifier) -> Relisting:
+async def begin(lake: Lake, identifier: Identifier) -> Relisting:
     """I1: when this returns the mark is there, and stays until this user has ended too.
 
     The index is put right behind the answers, whatever becomes of the users: nobody joins a mark that is old.
     """
-    place, shared = place_of(identifier), workspace.index_memory.relistings
+    place, shared = place_of(identifier), lake.index_memory.relistings
     while joined := shared.get(place):
         await joined.is_marked.wait()
         if shared.get(place) is joined:
             joined.users += 1
             return joined
-    relisting = shared[place] = Relisting(place, workspace.clock.new_id())
+    relisting = shared[place] = Relisting(place, lake.clock.new_id())
     try:
-        await indexing.mark_place(workspace, place, relisting.mark)
+        await indexing.mark_place(lake, place, relisting.mark)
     except BaseException:
         del shared[place]  # Whoever waits for this mark writes another.
         raise
     finally:
         relisting.is_marked.set()
-    await workspace.background.run("index a change", _put_right(workspace, relisting))
+    await lake.background.run("index a change", _put_right(lake, relisting))
     return relisting
 
 
-async def _put_right(workspace: Workspace, relisting: Relisting) -> None:
+async def _put_right(lake: Lake, relisting: Relisting) -> None:
     now = asyncio.get_running_loop().time()
-    await workspace.background.pause(PAUSE_SECONDS - now % PAUSE_SECONDS, asyncio.Event())
+    await lake.background.pause(PAUSE_SECONDS - now % PAUSE_SECONDS, asyncio.Event())
     # From here on a commit writes a mark of its own: this one goes when those who share it have ended.
-    del workspace.index_memory.relistings[relisting.place]
+    del lake.index_memory.relistings[relisting.place]
     if relisting.users:
         relisting.is_unused.clear()
-        await workspace.background.pause(LATE_SECONDS, relisting.is_unused)
+        await lake.background.pause(LATE_SECONDS, relisting.is_unused)
     if not relisting.users:
-        await indexing.finish_place(workspace, relisting.place, relisting.mark)
+        await indexing.finish_place(lake, relisting.place, relisting.mark)

@@ -14,9 +14,9 @@ from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurE
 from sandur.operations import indexing
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.names import ICEBERG, RENAME, Found, Spot, activated, look, settle
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import Expected
 
@@ -25,7 +25,7 @@ FOLLOWS_MAX: Final = 4
 
 
 async def rename(
-    workspace: Workspace,
+    lake: Lake,
     source: Identifier,
     target: Identifier,
     *,
@@ -36,11 +36,11 @@ async def rename(
     """What was `source` is `target`, at one moment for every reader. A name of another format is as none."""
     checked_identifier(target)
     if source == target:
-        found = await look(workspace, source)
+        found = await look(lake, source)
         if found is None or not found.is_a(kind, formats):
             raise _missing(source, kind)
         return
-    await _Rename(workspace, source, target, kind, request, formats).run()
+    await _Rename(lake, source, target, kind, request, formats).run()
 
 
 class _Plan(NamedTuple):
@@ -62,7 +62,7 @@ class _Rename:
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         source: Identifier,
         target: Identifier,
         kind: Kind,
@@ -71,14 +71,14 @@ class _Rename:
     ) -> None:
         self._formats = formats
         key_hash = request.key_hash
-        self._workspace = workspace
+        self._lake = lake
         self._source = source
         self._target = target
         self._kind = kind
         self._key_hash = key_hash or ""
         # A mark each: both names may be listed by the same index.
-        self._marks = {identifier: workspace.clock.new_id() for identifier in (source, target)}
-        self._claim = KeyClaim(workspace, request, RENAME, workspace.claim(RENAME, key_hash) if key_hash else None)
+        self._marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
+        self._claim = KeyClaim(lake, request, RENAME, lake.claim(RENAME, key_hash) if key_hash else None)
 
     async def run(self) -> None:
         try:
@@ -87,7 +87,7 @@ class _Rename:
             await self._claim.let_go()
             raise
         finally:
-            await self._workspace.background.run("finish rename", self._finish_index())
+            await self._lake.background.run("finish rename", self._finish_index())
 
     async def _run(self) -> None:
         for _ in range(FOLLOWS_MAX):
@@ -111,7 +111,7 @@ class _Rename:
             if isinstance(planned, _Refusal):
                 await self._claim.done(error=planned.error)  # G3
                 raise planned.error
-            rename_id = self._workspace.clock.new_id()
+            rename_id = self._lake.clock.new_id()
             await self._claim.take(uuid=planned.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
             if await self._moved(planned, rename_id):
                 return None
@@ -120,9 +120,9 @@ class _Rename:
     async def _planned(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to look again."""
         namespace, source, target = await asyncio.gather(
-            look_up_namespace(self._workspace, self._target.namespace),
-            settle(self._workspace, self._source),
-            settle(self._workspace, self._target),
+            look_up_namespace(self._lake, self._target.namespace),
+            settle(self._lake, self._source),
+            settle(self._lake, self._target),
         )
         live = source.live
         pinned = self._claim.held.value.uuid if self._claim.held else None
@@ -136,8 +136,8 @@ class _Rename:
 
     async def _conflict(self, source: Spot) -> _Refusal | None:
         """That the new name is taken refuses only if the old one was there all along: it may just have been moved."""
-        target = await settle(self._workspace, self._target)
-        old = await self._workspace.name(self._source).read()
+        target = await settle(self._lake, self._target)
+        old = await self._lake.name(self._source).read()
         if target.live is None or old is None or old.version != source.expected:
             return None
         kind = target.live.name.value.kind
@@ -148,13 +148,13 @@ class _Rename:
         """R8 proof: only `moved` by a rename of our claim proves it."""
         if self._claim.held is None or not self._claim.held.value.renames:
             return False
-        old = await self._workspace.name(self._source).read()
+        old = await self._lake.name(self._source).read()
         return old is not None and old.value.state == "moved" and old.value.rename_id in self._claim.held.value.renames
 
     async def _moved(self, plan: _Plan, rename_id: str) -> bool:
         """R2–R5; False when it definitely did not happen and may be planned anew."""
         record = plan.source.name.value
-        now_ms = self._workspace.clock.now_ms()
+        now_ms = self._lake.clock.now_ms()
         moving = replace(
             activated(record),
             state="moving",
@@ -164,10 +164,10 @@ class _Rename:
             updated_ms=now_ms,
         )
         try:
-            new = await self._workspace.name(self._target).swap(moving, expected=plan.new)  # R2
+            new = await self._lake.name(self._target).swap(moving, expected=plan.new)  # R2
         except SwapLost:
             return False
-        if not await confirm_namespace(self._workspace, self._target.namespace, plan.namespace_id):  # R3
+        if not await confirm_namespace(self._lake, self._target.namespace, plan.namespace_id):  # R3
             await self._give_back(new)
             error = self._no_namespace()
             await self._claim.done(error=error)
@@ -175,38 +175,38 @@ class _Rename:
         moved = replace(moving, state="moved", other=self._target, other_version="", by=self._key_hash)
         try:
             # R4: the rename happens here.
-            await self._workspace.name(self._source).swap(moved, expected=plan.source.name.version)
+            await self._lake.name(self._source).swap(moved, expected=plan.source.name.version)
         except SwapLost as lost:
             if not lost.is_definite and not await self._is_moved(rename_id):
                 raise OutcomeUnknown(f"{self._source}: the answer to the rename was lost") from lost
             if lost.is_definite:
                 await self._give_back(new)
                 return False
-        await self._workspace.background.run("finish rename", self._finish(new))
+        await self._lake.background.run("finish rename", self._finish(new))
         return True
 
     async def _is_moved(self, rename_id: str) -> bool:
-        old = await self._workspace.name(self._source).read()
+        old = await self._lake.name(self._source).read()
         return old is not None and (old.value.state, old.value.rename_id) == ("moved", rename_id)
 
     async def _give_back(self, new: Held[NameRecord]) -> None:
         with contextlib.suppress(SwapLost):
-            await self._workspace.name(self._target).swap(replace(new.value, state="free"), expected=new.version)
+            await self._lake.name(self._target).swap(replace(new.value, state="free"), expected=new.version)
 
     async def _finish(self, new: Held[NameRecord]) -> None:
         """R5, behind the answer: the new name is active. The old one stays `moved` for whoever reuses it."""
         with contextlib.suppress(SwapLost):
-            await self._workspace.name(self._target).swap(activated(new.value), expected=new.version)
+            await self._lake.name(self._target).swap(activated(new.value), expected=new.version)
         if self._claim.is_open:
             with contextlib.suppress(ClaimLost):
                 await self._claim.done()
 
     async def _marked(self, identifier: Identifier) -> None:
-        await indexing.mark(self._workspace, identifier, self._marks[identifier])
+        await indexing.mark(self._lake, identifier, self._marks[identifier])
 
     async def _finish_index(self) -> None:
         for identifier, mark in self._marks.items():
-            await indexing.finish(self._workspace, identifier, mark)
+            await indexing.finish(self._lake, identifier, mark)
 
     def _no_namespace(self) -> NotFound:
         return NotFound(f"Namespace does not exist: {self._target.namespace}", subject="namespace")

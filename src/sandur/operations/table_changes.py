@@ -11,8 +11,8 @@ from sandur.iceberg.requirements import AssertCreate, AssertTableUuid
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
+from sandur.operations.lake import Lake
 from sandur.operations.placing import allowed_roots
-from sandur.operations.workspace import Workspace
 
 
 class TableChange(NamedTuple):
@@ -68,6 +68,6 @@ def names_places(updates: Sequence[Update]) -> bool:
     )
 
 
-async def table_change(workspace: Workspace, identifier: Identifier, commit: TableCommit) -> TableChange:
+async def table_change(lake: Lake, identifier: Identifier, commit: TableCommit) -> TableChange:
     needs_roots = names_places(commit.updates)
-    return TableChange(commit, await allowed_roots(workspace, identifier.catalog) if needs_roots else ())
+    return TableChange(commit, await allowed_roots(lake, identifier.catalog) if needs_roots else ())

@@ -20,12 +20,12 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.create_table import created_metadata
 from sandur.operations.documents import TABLES, VIEWS
+from sandur.operations.lake import Lake
 from sandur.operations.participants import Changed, Created, Overtaken, Replayed
 from sandur.operations.placing import allowed_roots
 from sandur.operations.table_changes import TableChange
 from sandur.operations.together import together
 from sandur.operations.views import created_view_metadata, view_change
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ABSENT
 
@@ -37,7 +37,7 @@ Part = Changed[TableMetadata] | Changed[ViewMetadata] | Created[TableMetadata] |
 
 
 async def commit_transaction(
-    workspace: Workspace, catalog: str, commits: Sequence[tuple[Identifier, TableCommit]], request: Request
+    lake: Lake, catalog: str, commits: Sequence[tuple[Identifier, TableCommit]], request: Request
 ) -> None:
     """All the commits, or none. A request refused by one of them changes nothing."""
     if not commits:
@@ -45,11 +45,11 @@ async def commit_transaction(
     twice = [str(identifier) for identifier, count in Counter(i for i, _ in commits).items() if count > 1]
     if twice:
         raise BadRequest(f"Invalid table changes: {', '.join(twice)} is named more than once")
-    roots = await allowed_roots(workspace, catalog)
+    roots = await allowed_roots(lake, catalog)
     async with contextlib.AsyncExitStack() as turns:
         for identifier in sorted(identifier for identifier, _ in commits):
-            await turns.enter_async_context(workspace.turn(identifier))
-        await _Transaction(workspace, commits, roots, request).run()
+            await turns.enter_async_context(lake.turn(identifier))
+        await _Transaction(lake, commits, roots, request).run()
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ class _Transaction:
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         commits: Sequence[tuple[Identifier, TableCommit]],
         roots: tuple[str, ...],
         request: Request,
     ) -> None:
-        self._workspace = workspace
+        self._lake = lake
         self._commits = commits
         self._roots = roots
         self._request = request
-        self._id = request.key_hash or workspace.clock.new_id()
-        self._cell = workspace.transaction(self._id)
+        self._id = request.key_hash or lake.clock.new_id()
+        self._cell = lake.transaction(self._id)
         self._record: Held[Transaction] | None = None
         self._started_ms = 0
         self._unreadable: SandurError | None = None
@@ -84,7 +84,7 @@ class _Transaction:
     async def run(self) -> None:
         for tries in range(ATTEMPTS_MAX):
             if tries:
-                await self._workspace.clock.sleep(_BACKOFF_SECONDS * (1 << tries) * self._workspace.clock.chance())
+                await self._lake.clock.sleep(_BACKOFF_SECONDS * (1 << tries) * self._lake.clock.chance())
             if await self._attempted():
                 return
         raise Busy("the transaction met others too often")
@@ -92,8 +92,8 @@ class _Transaction:
     async def _attempted(self) -> bool:
         """One attempt from its record to its end; False when another transaction pushed it aside."""
         parts = [self._part(identifier, commit) for identifier, commit in self._commits]
-        now_ms = self._workspace.clock.now_ms()
-        begun = _Attempt(self._id, self._workspace.clock.new_id(), self._started_ms or now_ms)
+        now_ms = self._lake.clock.now_ms()
+        begun = _Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
         is_new, *_ = await together([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
         if not is_new:
             return True
@@ -114,7 +114,7 @@ class _Transaction:
         if not await self._commit(parts):
             _let_go(parts)
             return False
-        await self._workspace.background.run("finish transaction", self._finish(parts, begun))
+        await self._lake.background.run("finish transaction", self._finish(parts, begun))
         return True
 
     async def _begin(self, begun: _Attempt) -> bool:
@@ -124,7 +124,7 @@ class _Transaction:
             attempt=begun.attempt,
             request_hash=self._request.hash,
             started_ms=begun.started_ms,
-            attempt_ms=self._workspace.clock.now_ms(),
+            attempt_ms=self._lake.clock.now_ms(),
         )
         found = await self._cell.read() if self._record else None
         for _ in range(TRIES_MAX):
@@ -150,8 +150,8 @@ class _Transaction:
         if found.failure:
             raise error_of(found.failure)  # T8
         is_ours = self._record is not None and found.attempt == self._record.value.attempt
-        stale_ms = found.attempt_ms + self._workspace.settings.transaction_timeout_ms
-        if found.state == "preparing" and not is_ours and stale_ms > self._workspace.clock.now_ms():
+        stale_ms = found.attempt_ms + self._lake.settings.transaction_timeout_ms
+        if found.state == "preparing" and not is_ours and stale_ms > self._lake.clock.now_ms():
             raise self._busy()
         return True
 
@@ -210,20 +210,20 @@ class _Transaction:
                 await self._cell.empty(expected=self._held().version)
 
     def _part(self, identifier: Identifier, commit: TableCommit) -> Part:
-        workspace, request, roots = self._workspace, self._request, self._roots
+        lake, request, roots = self._lake, self._request, self._roots
         is_view = any(isinstance(update, AddViewVersion | SetCurrentViewVersion) for update in commit.updates) or any(
             isinstance(requirement, AssertViewUuid) for requirement in commit.requirements
         )
         if not any(isinstance(requirement, AssertCreate) for requirement in commit.requirements):
             if is_view:
-                return Changed(workspace, VIEWS, identifier, view_change(commit, roots), request)
-            return Changed(workspace, TABLES, identifier, TableChange(commit, roots), request)
+                return Changed(lake, VIEWS, identifier, view_change(commit, roots), request)
+            return Changed(lake, TABLES, identifier, TableChange(commit, roots), request)
         checked_identifier(identifier)
         if is_view:
-            view = created_view_metadata(workspace, identifier, commit, roots)
-            return Created(workspace, VIEWS, identifier, view, view.view_uuid, request)
-        table = created_metadata(workspace, identifier, TableChange(commit, roots), roots)
-        return Created(workspace, TABLES, identifier, table, table.table_uuid or "", request)
+            view = created_view_metadata(lake, identifier, commit, roots)
+            return Created(lake, VIEWS, identifier, view, view.view_uuid, request)
+        table = created_metadata(lake, identifier, TableChange(commit, roots), roots)
+        return Created(lake, TABLES, identifier, table, table.table_uuid or "", request)
 
     def _held(self) -> Held[Transaction]:
         if self._record is None:

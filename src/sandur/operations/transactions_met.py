@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import NameRecord, Pointer, Transaction
 from sandur.errors import Busy, SwapLost
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
 
 Outcome = Literal["committed", "aborted", "undecided", "gone"]
@@ -32,7 +32,7 @@ def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
     return "undecided" if record.state == "preparing" else record.state
 
 
-async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointer]:
+async def effective(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]:
     """The pointer as a reader takes it (T6): the pending of a committed transaction is its head, any other is nothing.
 
     The version is that of the object read, so that a swap from it folds the end of the transaction in. A pending that
@@ -42,7 +42,7 @@ async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointe
         pending = pointer.value.pending
         if pending is None:
             return pointer
-        record = await workspace.transaction(pending.transaction).read()
+        record = await lake.transaction(pending.transaction).read()
         match outcome_of(record.value if record else None, pending.attempt):
             case "committed":
                 return Held(replace(pointer.value, head=pending.head, pending=None), pointer.version)
@@ -51,7 +51,7 @@ async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointe
             case "undecided":
                 return pointer
             case "gone":
-                again = await workspace.pointer(pointer.value.uuid).read()
+                again = await lake.pointer(pointer.value.uuid).read()
                 if again is None or again.version == pointer.version:
                     return Held(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
@@ -59,7 +59,7 @@ async def effective(workspace: Workspace, pointer: Held[Pointer]) -> Held[Pointe
 
 
 async def pushed_aside(
-    workspace: Workspace, pointer: Held[Pointer], *, drops: bool = False, older_than: Age | None = None
+    lake: Lake, pointer: Held[Pointer], *, drops: bool = False, older_than: Age | None = None
 ) -> Held[Pointer]:
     """The pointer as `effective` gives it, with no transaction undecided on it (T5).
 
@@ -67,33 +67,31 @@ async def pushed_aside(
     older transaction wins), or when the table is being dropped. Otherwise Busy: never a conflict.
     """
     for tries in range(WAITS_MAX + 1):
-        found = await effective(workspace, pointer)
+        found = await effective(lake, pointer)
         pending = found.value.pending
         if pending is None:
             return found
         is_last = tries == WAITS_MAX
-        if await _aborted(workspace, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
+        if await _aborted(lake, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
             return Held(replace(found.value, pending=None), found.version)
         if not is_last:
-            await workspace.clock.sleep(_WAIT_SECONDS)
-        again = await workspace.pointer(pointer.value.uuid).read()
+            await lake.clock.sleep(_WAIT_SECONDS)
+        again = await lake.pointer(pointer.value.uuid).read()
         if again is None:
             break
         pointer = again
     raise Busy(f"table {pointer.value.uuid}: a transaction on it is under way")
 
 
-async def _aborted(
-    workspace: Workspace, transaction: str, attempt: str, *, drops: bool, older_than: Age | None
-) -> bool:
+async def _aborted(lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: Age | None) -> bool:
     """Whether the attempt is certain never to commit, by our swap if need be; False when it is too young for that."""
-    cell = workspace.transaction(transaction)
+    cell = lake.transaction(transaction)
     record = await cell.read()
     if record is None or outcome_of(record.value, attempt) != "undecided":
         return False  # Decided meanwhile: look again.
-    stale_ms = record.value.attempt_ms + workspace.settings.transaction_timeout_ms
+    stale_ms = record.value.attempt_ms + lake.settings.transaction_timeout_ms
     is_younger = older_than is not None and older_than < Age(record.value.started_ms, transaction)
-    if not (drops or is_younger or stale_ms < workspace.clock.now_ms()):
+    if not (drops or is_younger or stale_ms < lake.clock.now_ms()):
         return False
     try:
         await cell.swap(replace(record.value, state="aborted"), expected=record.version)
@@ -102,20 +100,20 @@ async def _aborted(
     return True
 
 
-async def creation_outcome(workspace: Workspace, name: Held[NameRecord]) -> Outcome:
+async def creation_outcome(lake: Lake, name: Held[NameRecord]) -> Outcome:
     """What became of a `pending` name; `gone` means: read the name again, and if it is the same, it is aborted."""
-    record = await workspace.transaction(name.value.transaction).read()
+    record = await lake.transaction(name.value.transaction).read()
     return outcome_of(record.value if record else None, name.value.attempt)
 
 
-async def push_creation_aside(workspace: Workspace, name: Held[NameRecord]) -> None:
+async def push_creation_aside(lake: Lake, name: Held[NameRecord]) -> None:
     """T5 for a name: when this returns the transaction is decided, or the name has changed; otherwise Busy."""
     for tries in range(WAITS_MAX + 1):
-        if await creation_outcome(workspace, name) != "undecided":
+        if await creation_outcome(lake, name) != "undecided":
             return
         record = name.value
-        if await _aborted(workspace, record.transaction, record.attempt, drops=False, older_than=None):
+        if await _aborted(lake, record.transaction, record.attempt, drops=False, older_than=None):
             return
         if tries < WAITS_MAX:
-            await workspace.clock.sleep(_WAIT_SECONDS)
+            await lake.clock.sleep(_WAIT_SECONDS)
     raise Busy("the name is being created by a transaction under way")

@@ -18,9 +18,9 @@ from sandur.operations.claims import ClaimLost
 from sandur.operations.create_namespace import check_namespace_location
 from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
 from sandur.operations.homes import look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, is_by, missing, shown_properties
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 OPERATION: Final = "update-namespace"
@@ -45,21 +45,21 @@ class NamespaceUpdate:
 
     def __init__(
         self,
-        workspace: Workspace,
+        lake: Lake,
         namespace: Namespace,
         *,
         removals: Sequence[str],
         updates: Mapping[str, str],
         request: Request,
     ) -> None:
-        self._workspace = workspace
+        self._lake = lake
         self._namespace = namespace
         self._removals = tuple(dict.fromkeys(removals))
         self._updates = dict(updates)
         self._principal = request.source.principal
-        self._claim = claim_of(workspace, request, OPERATION)
-        self._change = change_of(workspace, request, OPERATION)
-        self._mark = workspace.clock.new_id()
+        self._claim = claim_of(lake, request, OPERATION)
+        self._change = change_of(lake, request, OPERATION)
+        self._mark = lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
 
@@ -68,8 +68,8 @@ class NamespaceUpdate:
             return await exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = indexing.finish(self._workspace, self._namespace, self._mark)
-                await self._workspace.background.run("index a namespace", finishing)
+                finishing = indexing.finish(self._lake, self._namespace, self._mark)
+                await self._lake.background.run("index a namespace", finishing)
 
     async def _replay(self, claim: Claim) -> PropertiesUpdate:
         return msgspec.json.decode(claim.answer, type=PropertiesUpdate)
@@ -77,8 +77,8 @@ class NamespaceUpdate:
     async def _attempt(self, _: Claim | None) -> PropertiesUpdate:
         for _tries in range(TRIES_MAX):
             catalog, found = await asyncio.gather(
-                load_catalog(self._workspace, self._namespace.catalog),
-                look_up_namespace(self._workspace, self._namespace),
+                load_catalog(self._lake, self._namespace.catalog),
+                look_up_namespace(self._lake, self._namespace),
             )
             if found and found.value.change and is_by(found.value, self._change):
                 must_hold(self._claim)
@@ -87,7 +87,7 @@ class NamespaceUpdate:
                 raise OutcomeUnknown(f"namespace {self._namespace}: it may have been updated, and was changed since")
             if found is None:
                 raise missing(self._namespace)
-            check_namespace_location(self._workspace, catalog, self._updates)
+            check_namespace_location(self._lake, catalog, self._updates)
             if answer := await self._swap(found):
                 return await self._done(answer)
         raise Busy(f"namespace {self._namespace}: it keeps changing")
@@ -107,19 +107,19 @@ class NamespaceUpdate:
             comment=None,  # Among the properties from now on.
             properties=properties,
             change=replace(self._change, answer=answer if self._claim.is_keyed else ""),
-            updated_ms=self._workspace.clock.now_ms(),
+            updated_ms=self._lake.clock.now_ms(),
             updated_by=self._principal,
         )
         self._is_marked = True
         await together(
             [
                 hold(self._claim, namespace_id=found.value.id),  # C7
-                indexing.mark(self._workspace, self._namespace, self._mark),  # I1
-                help_predecessor(self._workspace, found.value),  # G6
+                indexing.mark(self._lake, self._namespace, self._mark),  # I1
+                help_predecessor(self._lake, found.value),  # G6
             ]
         )
         try:
-            await self._workspace.namespace(self._namespace).swap(wanted, expected=found.version)
+            await self._lake.namespace(self._namespace).swap(wanted, expected=found.version)
         except SwapLost as lost:
             self._is_uncertain |= not lost.is_definite
             return None
@@ -134,7 +134,7 @@ class NamespaceUpdate:
         return PropertiesUpdate(list(self._updates), removed, absent), properties
 
     async def _done(self, answer: str) -> PropertiesUpdate:
-        await self._workspace.background.run("finish update namespace", self._finish_claim(answer))
+        await self._lake.background.run("finish update namespace", self._finish_claim(answer))
         return msgspec.json.decode(answer, type=PropertiesUpdate)
 
     async def _finish_claim(self, answer: str) -> None:

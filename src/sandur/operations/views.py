@@ -16,42 +16,42 @@ from sandur.iceberg.view_requests import CreateView, ViewCommit
 from sandur.operations.commit import Commit
 from sandur.operations.document_creation import create_document
 from sandur.operations.documents import VIEWS, Document, load_document, new_location, written_as
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import effective_head
 from sandur.operations.names import look
 from sandur.operations.placing import allowed_roots, chosen_location, default_location
 from sandur.operations.results import LoadedView
 from sandur.operations.table_changes import check_updates
-from sandur.operations.workspace import Workspace
 
 
-async def create_view(workspace: Workspace, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
+async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
     guardrails.check_property_keys(properties)
-    roots = await allowed_roots(workspace, namespace.catalog)
+    roots = await allowed_roots(lake, namespace.catalog)
     guardrails.check_paths(properties, roots)
-    draft = _Created(workspace, identifier, create, request, roots)
-    document = await create_document(workspace, VIEWS, identifier, draft, request=request, operation="create-view")
+    draft = _Created(lake, identifier, create, request, roots)
+    document = await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view")
     return _loaded(document)
 
 
-async def load_view(workspace: Workspace, identifier: Identifier) -> LoadedView:
-    found = await look(workspace, identifier)
+async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
+    found = await look(lake, identifier)
     if found is None or not found.is_a("view"):
         raise VIEWS.missing(identifier)
-    head = await effective_head(workspace, found)
-    return _loaded(await load_document(workspace, VIEWS, head.metadata_location))
+    head = await effective_head(lake, found)
+    return _loaded(await load_document(lake, VIEWS, head.metadata_location))
 
 
-async def view_exists(workspace: Workspace, identifier: Identifier) -> bool:
-    found = await look(workspace, identifier)
+async def view_exists(lake: Lake, identifier: Identifier) -> bool:
+    found = await look(lake, identifier)
     return found is not None and found.is_a("view")
 
 
-async def commit_view(workspace: Workspace, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
-    roots = await allowed_roots(workspace, identifier.catalog)
+async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
+    roots = await allowed_roots(lake, identifier.catalog)
     change = ViewChange(commit, roots)
-    return _loaded(await Commit(workspace, VIEWS, identifier, change, request).run())
+    return _loaded(await Commit(lake, VIEWS, identifier, change, request).run())
 
 
 class ViewChange(NamedTuple):
@@ -84,7 +84,7 @@ def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
 
 
 def created_view_metadata(
-    workspace: Workspace, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
+    lake: Lake, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
 ) -> ViewMetadata:
     """What the updates of a transaction make of nothing; a uuid or a location they leave out is given."""
     updates: list[Update] = list(commit.updates)
@@ -92,18 +92,18 @@ def created_view_metadata(
     check_create_requirements(commit.requirements)
     uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
     if uuid is None:
-        uuid = workspace.clock.new_uuid()
+        uuid = lake.clock.new_uuid()
         updates.insert(0, AssignUuid(uuid=uuid))
     if not any(isinstance(update, SetLocation) for update in updates):
         updates.append(SetLocation(location=default_location(roots[0], identifier, uuid)))
-    return next_view_metadata(None, (), updates, now_ms=workspace.clock.now_ms())
+    return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())
 
 
 @dataclass(frozen=True)
 class _Created:
     """A view as a create request describes it."""
 
-    workspace: Workspace
+    lake: Lake
     identifier: Identifier
     create: CreateView
     request: Request
@@ -114,10 +114,10 @@ class _Created:
 
     def document(self, uuid: str) -> Document[ViewMetadata]:
         location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
-        now_ms = self.workspace.clock.now_ms()
+        now_ms = self.lake.clock.now_ms()
         metadata = create_view_metadata(self.create, location=location, view_uuid=uuid, now_ms=now_ms)
         request_hash = self.request.key_hash or self.request.hash
-        place = new_location(self.workspace, VIEWS, metadata, version=0, request_hash=request_hash)
+        place = new_location(self.lake, VIEWS, metadata, version=0, request_hash=request_hash)
         return written_as(VIEWS, metadata, place)
 
 

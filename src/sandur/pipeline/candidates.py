@@ -137,7 +137,7 @@ class Candidates:
 
     def _nobodys(self, owned: DataFrame) -> DataFrame:
         """First files of tables where nobody has a file: what a create leaves that died before its pointer."""
-        own = self._context.workspace.locations.own.rstrip("/")
+        own = self._context.lake.locations.own.rstrip("/")
         before_ms = self._now_ms - self._orphans_kept_ms()
         files = self._files(self._context.layout.tables_folder()).where(F.col("key").rlike(_FIRST_FILE))
         located = files.where(F.col("modified_ms") <= before_ms).withColumn("key", F.concat(F.lit(f"{own}/"), "key"))
@@ -145,7 +145,7 @@ class Candidates:
         return self._of_kind(NOBODYS, placed.join(owned.select("plain"), on="plain", how="left_anti"))
 
     def _pointers(self) -> DataFrame:
-        roots = [normalized(one.root) for one in self._context.wait(list_catalogs(self._context.workspace))]
+        roots = [normalized(one.root) for one in self._context.wait(list_catalogs(self._context.lake))]
         files = self._files(self._context.layout.pointers_folder())
         return files.select("key").mapInArrow(owned_files(dict(self._context.source_options), roots), _OWNED)
 

@@ -66,7 +66,7 @@ def newest_files(spark: SparkSession, options: Mapping[str, str], location: str)
 
 
 def _at(open_store: OpenStore, location: str) -> tuple[Any, str]:
-    store, key = open_store.workspace.locations.holder(f"{location.rstrip('/')}/x")
+    store, key = open_store.lake.locations.holder(f"{location.rstrip('/')}/x")
     return store, key.removesuffix("x")
 
 
@@ -166,7 +166,7 @@ def _columns(described: _Described) -> str:
 
 def _read(open_store: OpenStore, location: str) -> bytes | None:
     """A file; None when there is none."""
-    data = open_store.wait(open_store.workspace.locations.read(location))
+    data = open_store.wait(open_store.lake.locations.read(location))
     if data is not None and len(data) > FILE_BYTES_MAX:
         raise Invalid(f"file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
     return data

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import Record
 from sandur.errors import Busy, SwapLost, Unavailable
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import ABSENT, Listed, ObjectStore, get_many
@@ -106,10 +106,10 @@ def _by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
 class Feed:
     """The feed of one workspace. What is remembered between two calls only spares reading it again."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._store = workspace.store
-        self._layout = workspace.layout
-        self._cell = Cell(workspace.store, workspace.layout.operational(_KIND, STATE), FeedState, workspace.clock)
+    def __init__(self, lake: Lake) -> None:
+        self._store = lake.store
+        self._layout = lake.layout
+        self._cell = Cell(lake.store, lake.layout.operational(_KIND, STATE), FeedState, lake.clock)
         self._state: FeedState | None = None
         self._known: OrderedDict[str, set[str]] = OrderedDict()
         # What others appended since we began to look: it may be among what we found and did not append yet.

@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from sandur.clock import Clock
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.pipeline.sources import register_sources
 from sandur.pipeline.sources.options import source_options
 from sandur.pipeline.waiting import OpenStore
@@ -76,8 +76,8 @@ class JobContext:
         return self.open_store.clock
 
     @property
-    def workspace(self) -> Workspace:
-        return self.open_store.workspace
+    def lake(self) -> Lake:
+        return self.open_store.lake
 
     @property
     def source_options(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sandur.errors import SandurError
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.pipeline.published_files import Batches, FileWriter, told
 from sandur.pipeline.sources.metadata import rows_of_table
 from sandur.pipeline.sources.options import open_store_of
@@ -36,7 +36,7 @@ def file_opener(options: Mapping[str, str], attempt: str) -> Callable[[Batches],
             problems: list[str] = []
             for batch in batches:
                 for some in portions(batch.to_pylist(), FILES_AT_ONCE):
-                    found = open_store.wait(_opened(open_store.workspace, some))
+                    found = open_store.wait(_opened(open_store.lake, some))
                     problems += [_told(row) for rows in found for row in rows[TABLES.name] if row.get(PROBLEM)]
                     for shape in OF_METADATA:
                         rows = [row for one in found for row in one.get(shape.name, ())]
@@ -56,21 +56,21 @@ def file_tester(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]
         with open_store_of(options) as open_store:
             for batch in batches:
                 for some in portions(batch.to_pylist(), FILES_AT_ONCE):
-                    found = open_store.wait(_opened(open_store.workspace, some))
+                    found = open_store.wait(_opened(open_store.lake, some))
                     uuids = [row["uuid"] for rows in found for row in rows[TABLES.name] if not row.get(PROBLEM)]
                     yield pa.RecordBatch.from_arrays([pa.array(uuids, type=pa.string())], names=["uuid"])
 
     return tested
 
 
-async def _opened(workspace: Workspace, tables: Sequence[Table]) -> Sequence[Mapping[str, Sequence[Row]]]:
-    return await asyncio.gather(*(_opened_one(workspace, table) for table in tables))
+async def _opened(lake: Lake, tables: Sequence[Table]) -> Sequence[Mapping[str, Sequence[Row]]]:
+    return await asyncio.gather(*(_opened_one(lake, table) for table in tables))
 
 
-async def _opened_one(workspace: Workspace, table: Table) -> Mapping[str, Sequence[Row]]:
+async def _opened_one(lake: Lake, table: Table) -> Mapping[str, Sequence[Row]]:
     """The rows of every shape, under the name of the table; one row that says so when its file cannot be read."""
     try:
-        rows = await rows_of_table(workspace, table)
+        rows = await rows_of_table(lake, table)
     except SandurError as error:
         return {TABLES.name: [{**table, PROBLEM: str(error)}]}
     named = {name: [{**table, **row} for row in some] for name, some in rows.items()}

@@ -20,8 +20,8 @@ from sandur.events.receipts import Receipt, commit_key, commit_key_of, receipt_o
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, load_document, version_in
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.receipt_rows import key_of, row_of
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
@@ -54,17 +54,17 @@ class _Step(NamedTuple):
     location: str
 
 
-async def walked(workspace: Workspace, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
+async def walked(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
     """What there is to say about the receipts of a pointer, newest first."""
-    held = await workspace.pointer(uuid).read()
-    if held is None or not await _counts(workspace, held.value):
+    held = await lake.pointer(uuid).read()
+    if held is None or not await _counts(lake, held.value):
         return
-    pointer = (await transactions_met.effective(workspace, held)).value
+    pointer = (await transactions_met.effective(lake, held)).value
     if pointer.head is None:
         return
     # The head that a committed transaction replaces has no successor that is known to have helped it (C5).
     before = held.value.head if held.value.head != pointer.head else None
-    walk = _Walk(workspace, pointer, {commit_key_of(head): head for head in (pointer.head, before) if head})
+    walk = _Walk(lake, pointer, {commit_key_of(head): head for head in (pointer.head, before) if head})
     step: _Step | None = _Step(commit_key_of(pointer.head), pointer.head.metadata_location)
     for _ in range(depth_max):
         if step is None:
@@ -75,28 +75,28 @@ async def walked(workspace: Workspace, uuid: str, *, depth_max: int) -> AsyncIte
         yield Finding("depth_limited", pointer.table_uuid, detail=f"more than {depth_max} receipts")
 
 
-async def delta_walked(workspace: Workspace, uuid: str) -> AsyncIterator[Finding]:
+async def delta_walked(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
     """What there is to say about the receipts of a Delta table: of its first version and those its record holds.
 
     The record keeps all that their receipts say, so that each is told to the last bit.
     """
-    held = await workspace.delta_table(uuid).read()
+    held = await lake.delta_table(uuid).read()
     if held is None or held.value.state not in {"live", "dropped"} or held.value.data_source_format != "DELTA":
         return
     table = held.value
     first = [] if any(not commit.version for commit in table.commits) else [first_commit(table)]
     for commit in (*reversed(table.commits), *first):
         receipt = delta_receipt_of(table, commit)
-        key = delta_receipt_key(workspace.layout, receipt)
-        is_there = await workspace.store.head(key) is not None
+        key = delta_receipt_key(lake.layout, receipt)
+        is_there = await lake.store.head(key) is not None
         data = b"" if is_there else msgspec.json.encode(receipt)
         yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
 
 
-async def _counts(workspace: Workspace, pointer: Pointer) -> bool:
+async def _counts(lake: Lake, pointer: Pointer) -> bool:
     """Whether what the pointer says ever happened: one that was never bound counts if its name shows it (N4)."""
     if pointer.state in {"unbound", "condemned"}:
-        found = await look(workspace, pointer.made_for) if pointer.made_for else None
+        found = await look(lake, pointer.made_for) if pointer.made_for else None
         return found is not None and found.uuid == pointer.uuid
     return pointer.state != "killed" and pointer.format == "iceberg"
 
@@ -106,8 +106,8 @@ def _is_own(receipt: Receipt) -> bool:
 
 
 class _Walk:
-    def __init__(self, workspace: Workspace, pointer: Pointer, heads: Mapping[str, Head]) -> None:
-        self._workspace = workspace
+    def __init__(self, lake: Lake, pointer: Pointer, heads: Mapping[str, Head]) -> None:
+        self._lake = lake
         self._pointer = pointer
         self._heads = heads
         self._times = {head.metadata_location: head.last_updated_ms for head in heads.values()}
@@ -121,11 +121,11 @@ class _Walk:
                 return Finding("not_walked", self._pointer.table_uuid, step.commit_key), None
             detail = f"no time of {step.location}"
             return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
-        key = key_of(self._workspace.layout, step.commit_key, time_ms)
-        stored = await self._workspace.store.get(key)
+        key = key_of(self._lake.layout, step.commit_key, time_ms)
+        stored = await self._lake.store.get(key)
         if stored is None:
             return await self._missing(step, time_ms)
-        problem = row_of(self._workspace.layout, key, stored.data).get("problem")
+        problem = row_of(self._lake.layout, key, stored.data).get("problem")
         if problem:
             _, previous = await self._missing(step, time_ms)
             return Finding("damaged", self._pointer.table_uuid, step.commit_key, detail=f"{key}: {problem}"), previous
@@ -145,7 +145,7 @@ class _Walk:
                 detail = f"{step.location}: nothing is left that says what its receipt said"
                 return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
             receipt, is_exact = await self._derived(step, metadata, time_ms), False
-        key = key_of(self._workspace.layout, step.commit_key, time_ms)
+        key = key_of(self._lake.layout, step.commit_key, time_ms)
         data, is_own = msgspec.json.encode(receipt), _is_own(receipt)
         found = Finding("missing", receipt.table_uuid, step.commit_key, key, data, is_exact, is_own=is_own)
         if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
@@ -193,8 +193,8 @@ class _Walk:
         """The commit key of a file in the log: registered with the table's creation, or written by a commit."""
         plain, registered = commit_key(location), commit_key(location, self._pointer.uuid)
         time_ms = await self._time_of(location)
-        layout = self._workspace.layout
-        if time_ms is not None and await self._workspace.store.head(key_of(layout, registered, time_ms)):
+        layout = self._lake.layout
+        if time_ms is not None and await self._lake.store.head(key_of(layout, registered, time_ms)):
             return registered
         return plain
 
@@ -210,7 +210,7 @@ class _Walk:
         """A metadata file, and what its log says about times; None when it is gone or damaged."""
         if location not in self._files:
             try:
-                metadata = (await load_document(self._workspace, TABLES, location)).metadata
+                metadata = (await load_document(self._lake, TABLES, location)).metadata
             except SandurError:
                 return None
             self._files = {location: metadata} | dict(list(self._files.items())[-_FILES_REMEMBERED_MAX:])

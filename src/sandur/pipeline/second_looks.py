@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Busy, SandurError
+from sandur.operations.lake import Lake
 from sandur.operations.names import is_alive, look
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.published_files import Batches
 from sandur.pipeline.sources.names import at_once, shown_row
 from sandur.pipeline.sources.options import open_store_of
@@ -29,32 +29,32 @@ def second_looker(options: Mapping[str, str]) -> Callable[[Batches], Iterator[An
         with open_store_of(options) as open_store:
             for batch in batches:
                 for some in portions(batch.to_pylist(), OBJECTS_AT_ONCE):
-                    rows = open_store.wait(at_once(some, lambda was: second_look(open_store.workspace, was)))
+                    rows = open_store.wait(at_once(some, lambda was: second_look(open_store.lake, was)))
                     yield batch_of(NAMES, [row for row in rows if row])
 
     return looked
 
 
-async def second_look(workspace: Workspace, was: Table) -> Row | None:
+async def second_look(lake: Lake, was: Table) -> Row | None:
     """What a table is now that `was` published; None when it is gone: its pointer or its name says so.
 
     With a `problem` it is told as it was, since nobody can tell what became of it.
     """
     try:
-        pointer = await workspace.pointer(was["uuid"], was["format"]).read()
-        return await _followed(workspace, was) if is_alive(pointer) else None
+        pointer = await lake.pointer(was["uuid"], was["format"]).read()
+        return await _followed(lake, was) if is_alive(pointer) else None
     except SandurError as error:
         return {**was, "state": "", "is_shown": True, "problem": str(error)}
 
 
-async def _followed(workspace: Workspace, was: Table) -> Row | None:
+async def _followed(lake: Lake, was: Table) -> Row | None:
     """From the name under which it was published to the one it was moved to, as often as it was."""
     at = Identifier(was["catalog"], tuple(was["namespace"].split(".")), was["name"])
     for _ in range(MOVES_MAX):
-        found = await look(workspace, at)
+        found = await look(lake, at)
         if found and found.uuid == was["uuid"]:
-            return await shown_row(workspace, found)
-        name = await workspace.name(at).read()
+            return await shown_row(lake, found)
+        name = await lake.name(at).read()
         if name is None or name.value.uuid != was["uuid"]:
             break
         if name.value.state == "dropped":

@@ -12,7 +12,7 @@ from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import RemoveSnapshots
 from sandur.operations.commit_table import commit_table
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.pipeline.iceberg_manifests import read_manifest, read_manifest_list
 
 SNAPSHOTS_KEPT: Final = 20
@@ -31,7 +31,7 @@ def superfluous(metadata: TableMetadata, *, keep: int = SNAPSHOTS_KEPT) -> Seque
 
 
 async def forget(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     metadata: TableMetadata,
     request: Request,
@@ -47,35 +47,35 @@ async def forget(
         return 0
     gone = {snapshot.snapshot_id for snapshot in old}
     kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone]
-    needed = await _files(workspace, kept)
-    superfluous_files = await _files(workspace, old) - needed
+    needed = await _files(lake, kept)
+    superfluous_files = await _files(lake, old) - needed
     commit = TableCommit(
         requirements=(AssertTableUuid(uuid=metadata.table_uuid or ""),),
         updates=(RemoveSnapshots(snapshot_ids=tuple(sorted(gone))),),
     )
-    await commit_table(workspace, identifier, commit, request)
+    await commit_table(lake, identifier, commit, request)
     removed = 0
     for location in sorted(superfluous_files):
-        removed += await workspace.locations.remove(location)
+        removed += await lake.locations.remove(location)
     return removed
 
 
-async def _files(workspace: Workspace, snapshots: Sequence[Snapshot]) -> set[str]:
+async def _files(lake: Lake, snapshots: Sequence[Snapshot]) -> set[str]:
     """Every file that the snapshots name."""
     found: set[str] = set()
     manifests: set[str] = set()
     for snapshot in snapshots:
         if snapshot.manifest_list:
             found.add(snapshot.manifest_list)
-            listed = read_manifest_list(await _bytes(workspace, snapshot.manifest_list))
+            listed = read_manifest_list(await _bytes(lake, snapshot.manifest_list))
             manifests.update(str(manifest["manifest_path"]) for manifest in listed)
     for location in manifests:
-        found.update(file.path for file in read_manifest(await _bytes(workspace, location)))
+        found.update(file.path for file in read_manifest(await _bytes(lake, location)))
     return found | manifests
 
 
-async def _bytes(workspace: Workspace, location: str) -> bytes:
-    data = await workspace.locations.read(location)
+async def _bytes(lake: Lake, location: str) -> bytes:
+    data = await lake.locations.read(location)
     if data is None:
         raise NotFound(f"file {location}: is not there", subject="file")
     return data

@@ -25,10 +25,10 @@ from sandur.iceberg.updates import AddSchema, AddSnapshot, SetCurrentSchema, Set
 from sandur.operations.catalogs import ensure_default_catalog
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
@@ -120,7 +120,7 @@ async def own_tables(context: JobContext) -> tuple[Sequence[str], Sequence[str]]
 async def _found(context: JobContext, shape: Shape) -> TableMetadata | str | None:
     """The table of a shape; None when there is none, and the reason when it cannot be read."""
     try:
-        return (await current_document(context.workspace, _identifier(context, shape))).metadata
+        return (await current_document(context.lake, _identifier(context, shape))).metadata
     except NotFound:
         return None
     except SandurError as error:
@@ -160,43 +160,43 @@ def _copy(context: JobContext, copies: Sequence[Copy]) -> None:
     if sum(copy.size_bytes for copy in copies) <= SMALL_BYTES_MAX:
         for start in range(0, len(copies), FILES_AT_ONCE):
             some = copies[start : start + FILES_AT_ONCE]
-            context.wait(together(_copied(context.workspace, copy) for copy in some))
+            context.wait(together(_copied(context.lake, copy) for copy in some))
         return
     options = dict(context.source_options)
 
     def copied(copy: Copy) -> Iterator[Any]:
         with open_store_of(options) as open_store:
-            open_store.wait(_copied(open_store.workspace, copy))
+            open_store.wait(_copied(open_store.lake, copy))
         yield pa.RecordBatch.from_arrays([pa.array([copy.size_bytes])], names=["copied"])
 
     one_task_each(context.spark, copies, copied, "copied long").collect()
 
 
-async def _copied(workspace: Workspace, copy: Copy) -> None:
-    found = await workspace.store.get(copy.key)
+async def _copied(lake: Lake, copy: Copy) -> None:
+    found = await lake.store.get(copy.key)
     if found is None:
         raise NotFound(f"published file {copy.key}: is not there", subject="file")
     # Its name is unique: one that is there already is this very file, left by a run that died.
     with contextlib.suppress(SwapLost):
-        await workspace.locations.create(copy.location, found.data)
+        await lake.locations.create(copy.location, found.data)
 
 
 async def _forget(context: JobContext, shape: Shape) -> Sequence[str]:
     """Take old snapshots away; that this did not work keeps nobody from reading the table."""
     identifier = _identifier(context, shape)
     try:
-        metadata = (await current_document(context.workspace, identifier)).metadata
-        await forget(context.workspace, identifier, metadata, _request(context, f"forget {shape.name}"))
+        metadata = (await current_document(context.lake, identifier)).metadata
+        await forget(context.lake, identifier, metadata, _request(context, f"forget {shape.name}"))
     except SandurError as error:
         return [f"table {NAMESPACE}.{shape.name}: old snapshots are still there: {error}"]
     return ()
 
 
 async def _ensure_namespace(context: JobContext) -> None:
-    await ensure_default_catalog(context.workspace)
+    await ensure_default_catalog(context.lake)
     namespace = Namespace(context.settings.default_catalog, (NAMESPACE,))
     with contextlib.suppress(AlreadyExists):
-        await create_namespace(context.workspace, namespace, {}, _request(context, "namespace"))
+        await create_namespace(context.lake, namespace, {}, _request(context, "namespace"))
 
 
 async def _ensured(context: JobContext, shape: Shape) -> TableMetadata | str:
@@ -211,12 +211,12 @@ async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
     """The table of a shape, made or widened if need be."""
     identifier = _identifier(context, shape)
     try:
-        metadata = (await current_document(context.workspace, identifier)).metadata
+        metadata = (await current_document(context.lake, identifier)).metadata
     except NotFound:
         create = CreateTable(name=shape.name, schema=iceberg_schema(shape), properties={MARK: shape.name})
         with contextlib.suppress(AlreadyExists):
-            await create_table(context.workspace, identifier.namespace, create, _request(context, shape.name))
-        metadata = (await current_document(context.workspace, identifier)).metadata
+            await create_table(context.lake, identifier.namespace, create, _request(context, shape.name))
+        metadata = (await current_document(context.lake, identifier)).metadata
     current = next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
     if not _is_ours(shape, metadata) or len(current.fields) >= len(shape.columns):
         return metadata
@@ -227,8 +227,8 @@ async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
         ),
         updates=(AddSchema(schema=iceberg_schema(shape)), SetCurrentSchema(schema_id=-1)),
     )
-    await commit_table(context.workspace, identifier, wider, _request(context, f"{shape.name} {len(shape.columns)}"))
-    return (await current_document(context.workspace, identifier)).metadata
+    await commit_table(context.lake, identifier, wider, _request(context, f"{shape.name} {len(shape.columns)}"))
+    return (await current_document(context.lake, identifier)).metadata
 
 
 async def _current_files(
@@ -260,10 +260,10 @@ async def _commit(context: JobContext, growth: _Growth) -> None:
             files, schema_json=_schema_json(shape, schema_id), schema_id=schema_id, snapshot_id=ids.snapshot_id
         )
         path = f"{folder}/{nonce}-m0.avro"
-        await context.workspace.locations.create(path, manifest)
+        await context.lake.locations.create(path, manifest)
         manifests.append(listed_manifest(path, manifest, files, ids))
     list_path = f"{folder}/snap-{ids.snapshot_id}-1-{nonce}.avro"
-    await context.workspace.locations.create(list_path, manifest_list_of(manifests, ids))
+    await context.lake.locations.create(list_path, manifest_list_of(manifests, ids))
     snapshot = Snapshot(
         sequence_number=ids.sequence_number,
         snapshot_id=ids.snapshot_id,
@@ -282,7 +282,7 @@ async def _commit(context: JobContext, growth: _Growth) -> None:
         AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=metadata.current_snapshot_id),
     )
     commit = TableCommit(requirements=requirements, updates=updates)
-    await commit_table(context.workspace, _identifier(context, shape), commit, _request(context, list_path))
+    await commit_table(context.lake, _identifier(context, shape), commit, _request(context, list_path))
 
 
 def _summary(
@@ -326,7 +326,7 @@ def _request(context: JobContext, what: str) -> Request:
 
 
 async def _bytes(context: JobContext, location: str) -> bytes:
-    data = await context.workspace.locations.read(location)
+    data = await context.lake.locations.read(location)
     if data is None:
         raise NotFound(f"file {location}: is not there", subject="file")
     return data

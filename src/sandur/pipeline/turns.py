@@ -27,7 +27,7 @@ class Turn:
         self, settings: Settings, layout: Layout, *, if_due: bool = False, pause_ms: int = 0, clock: Clock | None = None
     ) -> None:
         self._open_store = OpenStore(settings, layout, clock=clock)
-        self._lease = Lease(self._open_store.workspace, KIND)
+        self._lease = Lease(self._open_store.lake, KIND)
         self._if_due = if_due
         self._pause_ms = pause_ms
         self._began_ms = 0

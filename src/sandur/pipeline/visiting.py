@@ -13,9 +13,9 @@ from sandur.operations.janitors import metadata
 from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.schedule import JANITORS
 from sandur.operations.janitors.sweeping import VISITS_AT_ONCE, Janitor
+from sandur.operations.lake import Lake
 from sandur.operations.rehearsing import rehearsal
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.sources.options import open_store_of
 from sandur.storage.object_store import Listed, Version
 
@@ -68,50 +68,50 @@ class FolderDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     names: tuple[str, ...] | None = None
 
 
-async def visit(workspace: Workspace, candidate: Candidate) -> Visited:
+async def visit(lake: Lake, candidate: Candidate) -> Visited:
     """Let the one who knows decide, and act, in this workspace."""
     try:
-        return await _VISITORS[candidate.kind](workspace, candidate)
+        return await _VISITORS[candidate.kind](lake, candidate)
     except SwapLost:
         return _visited(candidate, "changed")
     except SandurError as error:
         return _visited(candidate, "failed", problem=f"{type(error).__name__}: {error}")
 
 
-async def _by_janitor(workspace: Workspace, candidate: Candidate) -> Visited:
+async def _by_janitor(lake: Lake, candidate: Candidate) -> Visited:
     listed = Listed(candidate.key, Version(candidate.version), candidate.size_bytes, candidate.modified_ms)
-    outcome = await SWEPT[candidate.kind].visit(workspace, listed)
+    outcome = await SWEPT[candidate.kind].visit(lake, listed)
     return _visited(candidate, outcome, freed_bytes=candidate.size_bytes if outcome == "removed" else 0)
 
 
-async def _published_file(workspace: Workspace, candidate: Candidate) -> Visited:
-    await workspace.store.delete(candidate.key, expected=Version(candidate.version))
+async def _published_file(lake: Lake, candidate: Candidate) -> Visited:
+    await lake.store.delete(candidate.key, expected=Version(candidate.version))
     return _visited(candidate, "removed", freed_bytes=candidate.size_bytes)
 
 
-async def _folder(workspace: Workspace, candidate: Candidate) -> Visited:
+async def _folder(lake: Lake, candidate: Candidate) -> Visited:
     told = msgspec.json.decode(candidate.detail, type=FolderDetail)
-    garbage = await metadata.in_folder(workspace, candidate.key, told.uuids)
+    garbage = await metadata.in_folder(lake, candidate.key, told.uuids)
     allowed = [file for file in garbage.files if told.names is None or _name(file.location) in told.names]
     names = tuple(_name(file.location) for file in allowed)
     detail = msgspec.json.encode(FolderDetail(told.uuids, names)).decode()
-    return await _removed(workspace, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
+    return await _removed(lake, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
 
 
-async def _killed(workspace: Workspace, candidate: Candidate) -> Visited:
-    pointer = await workspace.pointer(workspace.layout.read_pointer(candidate.key)).read()
-    garbage = await metadata.of_killed(workspace, pointer) if pointer else metadata.Garbage()
-    return await _removed(workspace, candidate, garbage)
+async def _killed(lake: Lake, candidate: Candidate) -> Visited:
+    pointer = await lake.pointer(lake.layout.read_pointer(candidate.key)).read()
+    garbage = await metadata.of_killed(lake, pointer) if pointer else metadata.Garbage()
+    return await _removed(lake, candidate, garbage)
 
 
-async def _nobodys(workspace: Workspace, candidate: Candidate) -> Visited:
-    return await _removed(workspace, candidate, await metadata.of_nobody(workspace, candidate.key))
+async def _nobodys(lake: Lake, candidate: Candidate) -> Visited:
+    return await _removed(lake, candidate, await metadata.of_nobody(lake, candidate.key))
 
 
-async def _removed(workspace: Workspace, candidate: Candidate, garbage: metadata.Garbage) -> Visited:
+async def _removed(lake: Lake, candidate: Candidate, garbage: metadata.Garbage) -> Visited:
     if not garbage.files:
         return _visited(candidate, "kept")
-    gone = await metadata.remove(workspace, garbage)
+    gone = await metadata.remove(lake, garbage)
     freed_bytes = sum(file.size_bytes for file in garbage.files)
     return _visited(candidate, "removed", objects=gone, freed_bytes=freed_bytes)
 
@@ -126,7 +126,7 @@ def _visited(
     return Visited(**asdict(candidate), outcome=outcome, objects=objects, freed_bytes=freed_bytes, problem=problem)
 
 
-_VISITORS: Final[Mapping[str, Callable[[Workspace, Candidate], Awaitable[Visited]]]] = {
+_VISITORS: Final[Mapping[str, Callable[[Lake, Candidate], Awaitable[Visited]]]] = {
     **dict.fromkeys(SWEPT, _by_janitor),
     PUBLISHED: _published_file,
     FOLDERS: _folder,
@@ -147,7 +147,7 @@ def visitor(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches
 
     def visit_all(batches: Batches) -> Iterator[Any]:
         with open_store_of(options) as open_store:
-            held = open_store.workspace
+            held = open_store.lake
             for batch in batches:
                 rows = msgspec.convert(batch.to_pylist(), list[Candidate])
                 for start in range(0, len(rows), VISITS_AT_ONCE):

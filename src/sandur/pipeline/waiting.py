@@ -7,8 +7,8 @@ from typing import Any, Self, TypeVar
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
-from sandur.operations.catalogs_of import Sandur
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import ObjectStore
@@ -34,7 +34,7 @@ class OpenStore:
         self.clock = clock or SystemClock()
         self.store = store or connect(settings, self.clock)
         self._loop = asyncio.new_event_loop()
-        self._sandur = Sandur(settings, self.clock, self.store)
+        self._lakes = Lakes(settings, self.clock, self.store)
 
     def __enter__(self) -> Self:
         return self
@@ -43,9 +43,9 @@ class OpenStore:
         self.close()
 
     @property
-    def workspace(self) -> Workspace:
+    def lake(self) -> Lake:
         """What operations act on, with caches that live as long as this store is open."""
-        return self._sandur.workspace(self.layout.tenant, self.layout.workspace)
+        return self._lakes.lake(self.layout.tenant, self.layout.workspace)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work; what it raises is raised."""
@@ -56,7 +56,7 @@ class OpenStore:
         if self._loop.is_closed():
             return
         try:
-            self.wait(self._sandur.close())
+            self.wait(self._lakes.close())
             self.wait(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()

@@ -210,7 +210,7 @@ class _Exchange:
         measures = self._app.measures
         measures.observe((self._dialect.name, operation, self._method, template, str(status)), seconds)
         measures.observe_rounds(operation, rounds.count)
-        tenant, workspace, principal = self._identity or ("", "", "")
+        tenant, lake, principal = self._identity or ("", "", "")
         self._app.log.info(
             "request",
             method=self._method,
@@ -219,7 +219,7 @@ class _Exchange:
             ms=round(seconds * 1000, 3),
             request_id=self._request_id,
             tenant=tenant,
-            workspace=workspace,
+            workspace=lake,
             principal=principal,
             **self._what(),
         )

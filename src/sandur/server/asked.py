@@ -5,8 +5,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from sandur.catalog.sources import Request
 from sandur.errors import BadRequest
-from sandur.operations.catalogs_of import Sandur
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
 from sandur.server.identity import Identity, source_of
 from sandur.server.messages import HttpRequest
 from sandur.server.paths import decoded_query, decoded_segment
@@ -21,7 +21,7 @@ class Reachable(Protocol):
     """What every call can reach."""
 
     @property
-    def sandur(self) -> Sandur: ...
+    def lakes(self) -> Lakes: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -44,8 +44,8 @@ class Asked(Generic[R]):
         self._query: Mapping[str, str] | None = None
 
     @property
-    def workspace(self) -> Workspace:
-        return self.service.sandur.workspace(self.identity.tenant, self.identity.workspace)
+    def lake(self) -> Lake:
+        return self.service.lakes.lake(self.identity.tenant, self.identity.workspace)
 
     @property
     def settings(self) -> Settings:

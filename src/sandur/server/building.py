@@ -10,10 +10,10 @@ import structlog
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError
-from sandur.operations.catalogs_of import Sandur
 from sandur.operations.counters import Count
 from sandur.operations.janitors.schedule import Janitors
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
 from sandur.server.app import App
 from sandur.server.health import side_app
 from sandur.server.iceberg_rest.dialect import IcebergRest
@@ -38,19 +38,19 @@ class OpenCatalog:
 
     def __init__(self, settings: Settings, clock: Clock, store: MeasuredStore) -> None:
         self.is_started = False
-        self.sandur = Sandur(settings, clock, store)
+        self.lakes = Lakes(settings, clock, store)
         self.measures = RequestMeasures()
         self._store = store
         self._clock = clock
         self._grown = Grown()
         self._showing: asyncio.Task[None] | None = None
         self._janitors = Janitors(
-            settings, clock, store, self.sandur.fresh_workspace, on_run=_log_janitors, on_failure=_log_janitor_failure
+            settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=_log_janitor_failure
         )
 
     async def start(self) -> None:
         """Prove the store and open the catalog; raises what makes it unusable."""
-        await self.sandur.start()
+        await self.lakes.start()
         self._showing = asyncio.create_task(self._show_counts_often())
         self._janitors.start()
         self.is_started = True
@@ -61,7 +61,7 @@ class OpenCatalog:
         if self._showing:
             self._showing.cancel()
         await self._janitors.stop()
-        await self.sandur.close()
+        await self.lakes.close()
         self.show_counts()
 
     async def reach_store(self) -> None:
@@ -70,7 +70,7 @@ class OpenCatalog:
     def show_counts(self) -> None:
         self._store.show()
         self.measures.show()
-        self._grown.show([*_counts(self.sandur.workspaces), *self._janitors.counters])
+        self._grown.show([*_counts(self.lakes.lakes), *self._janitors.counters])
 
     async def _show_counts_often(self) -> None:
         """Workers are asked for their numbers by turns: what the others counted must lie ready."""
@@ -92,14 +92,14 @@ def _log_janitor_failure(layout: Layout, what: str, error: Exception) -> None:
     )
 
 
-def _counts(workspaces: Iterable[Workspace]) -> Iterator[Count]:
+def _counts(lakes: Iterable[Lake]) -> Iterator[Count]:
     """What all workspaces counted, by name and value: tenants are not told apart."""
     times: Counter[tuple[str, str, str]] = Counter()
-    for workspace in workspaces:
-        for count in workspace.counters:
+    for lake in lakes:
+        for count in lake.counters:
             times[count.name, count.label, count.value] += count.times
-        times[_CACHE_READS, "result", "hit"] += workspace.documents.hits
-        times[_CACHE_READS, "result", "miss"] += workspace.documents.misses
+        times[_CACHE_READS, "result", "hit"] += lake.documents.hits
+        times[_CACHE_READS, "result", "miss"] += lake.documents.misses
     for (name, label, value), total in times.items():
         yield Count(name, label, value, total)
 
@@ -110,9 +110,9 @@ def build(
     """The application of one process, and the catalog it serves, not yet started."""
     acting = clock or SystemClock()
     catalog = OpenCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
-    dialect = IcebergRest(catalog.sandur, settings)
+    dialect = IcebergRest(catalog.lakes, settings)
     app = App(
-        dialects=[*unity_dialects(catalog.sandur, settings), dialect],
+        dialects=[*unity_dialects(catalog.lakes, settings), dialect],
         beside=side_app(catalog),
         lifetime=catalog,
         settings=settings,

@@ -30,29 +30,29 @@ from sandur.operations.delta.publishing import (
     staged_location,
 )
 from sandur.operations.delta.tables import load_by_id, no_table
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, look
 from sandur.operations.together import both, together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell, Held
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 _BACKOFF_SECONDS: Final = 0.002
 
 
-async def update_table(workspace: Workspace, identifier: Identifier, change: Change, request: Request) -> DeltaTable:
+async def update_table(lake: Lake, identifier: Identifier, change: Change, request: Request) -> DeltaTable:
     """The table after the change.
 
     Conflict when a requirement fails, VersionTaken when another commit was faster, Exhausted when too many commits wait
     to be published, OutcomeUnknown when nobody can tell whether a commit happened.
     """
-    async with workspace.turn(_turn_of(change.asserted_uuid)):
-        return await _Update(workspace, change, request, identifier).run()
+    async with lake.turn(_turn_of(change.asserted_uuid)):
+        return await _Update(lake, change, request, identifier).run()
 
 
-async def commit_by_id(workspace: Workspace, change: Change, request: Request) -> DeltaTable:
+async def commit_by_id(lake: Lake, change: Change, request: Request) -> DeltaTable:
     """As `update_table`, for the table of the asserted uuid, whatever its name is."""
-    async with workspace.turn(_turn_of(change.asserted_uuid)):
-        return await _Update(workspace, change, request, None).run()
+    async with lake.turn(_turn_of(change.asserted_uuid)):
+        return await _Update(lake, change, request, None).run()
 
 
 def _turn_of(uuid: str) -> Identifier:
@@ -84,7 +84,7 @@ class _Plan(NamedTuple):
 class _Update:
     """One request to change a table; `identifier` is None when the client names it by its uuid alone."""
 
-    workspace: Workspace
+    lake: Lake
     change: Change
     request: Request
     identifier: Identifier | None
@@ -96,7 +96,7 @@ class _Update:
         if self.change.commit:
             checked_commit(self.change.commit)
         base = self._remembered()
-        for attempt in range(self.workspace.settings.commit_attempts_max):
+        for attempt in range(self.lake.settings.commit_attempts_max):
             if base is None:
                 base = await self._read(attempt)
                 if self._was_made(base.table.value):
@@ -125,7 +125,7 @@ class _Update:
         raise OutcomeUnknown(f"table {table.uuid}: the answer to the change was lost, and others changed it since")
 
     def _cell(self) -> Cell[DeltaTable]:
-        return self.workspace.delta_table(self.change.asserted_uuid)
+        return self.lake.delta_table(self.change.asserted_uuid)
 
     def _remembered(self) -> _Base | None:
         """What this server saw last, without asking; None when that is not enough to decide on."""
@@ -134,7 +134,7 @@ class _Update:
             return None
         if self.identifier is None:
             return _Base(table, None, is_remembered=True)
-        name = self.workspace.name(self.identifier).last_seen
+        name = self.lake.name(self.identifier).last_seen
         if name is None or not _shows(name.value, self.change.asserted_uuid):
             return None
         return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=True)
@@ -142,14 +142,14 @@ class _Update:
     async def _read(self, attempt: int) -> _Base:
         """The table as it is now, in one round when its name is what it seems to be."""
         if attempt > 1:
-            await self.workspace.clock.sleep(_BACKOFF_SECONDS * self.workspace.clock.chance())
+            await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
         if self.identifier is None:
-            await load_by_id(self.workspace, self.change.asserted_uuid)
+            await load_by_id(self.lake, self.change.asserted_uuid)
             return _Base(self._seen(), None, is_remembered=False)
-        name, table = await both(self.workspace.name(self.identifier).read(), self._cell().read())
+        name, table = await both(self.lake.name(self.identifier).read(), self._cell().read())
         if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
             return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=False)
-        found = await look(self.workspace, self.identifier)
+        found = await look(self.lake, self.identifier)
         if found is None or found.name.value.kind != "table":
             raise no_table(self.identifier)
         if not isinstance(found.pointer.value, DeltaTable):
@@ -167,8 +167,8 @@ class _Update:
         table, change = base.table.value, self.change
         if table.uuid.lower() != change.asserted_uuid:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
-        log = Log(table.last_version, known_published(self.workspace, table), table.commits)
-        waives = self.workspace.settings.delta_waive_deletion_vectors
+        log = Log(table.last_version, known_published(self.lake, table), table.commits)
+        waives = self.lake.settings.delta_waive_deletion_vectors
         metadata = changed(_metadata_of(table), change, waives_deletion_vectors=waives)
         if change.commit:
             verdict = coordination.verdict(log, change.commit.version, change.commit.file_name)
@@ -187,7 +187,7 @@ class _Update:
     def _fits(self, log: Log, reported: int | None) -> bool:
         if self.change.commit is None:
             return reported is None  # Then looking is all there is to do.
-        unpublished_max = self.workspace.settings.delta_unpublished_max
+        unpublished_max = self.lake.settings.delta_unpublished_max
         try:
             check_room(log, self.change.commit.version, log.published, unpublished_max)
         except Exhausted:
@@ -199,10 +199,10 @@ class _Update:
 
     def _after(self, table: DeltaTable, metadata: Metadata, published: int) -> DeltaTable:
         """The record to swap in. What only adds data leaves alone what clients cache, and what lists show."""
-        change, now_ms = self.change, self.workspace.clock.now_ms()
+        change, now_ms = self.change, self.lake.clock.now_ms()
         after = replace(table, state="live", properties=dict(metadata.properties))
         if change.changes_metadata:
-            self._etag = self.workspace.clock.new_id()
+            self._etag = self.lake.clock.new_id()
             after = replace(
                 after,
                 columns=metadata.columns,
@@ -226,7 +226,7 @@ class _Update:
     def _trimmable(self, table: DeltaTable, published: int) -> int:
         """G6: only what has a receipt for certain is forgotten."""
         gone = [row for row in table.commits if row.version <= published]
-        return published if self.workspace.delta_receipts.are_known(table, gone) else table.published
+        return published if self.lake.delta_receipts.are_known(table, gone) else table.published
 
     def _row(self, table: DeltaTable, commit: CommitFile) -> DeltaCommit:
         last = table.commits[-1].file_name if table.commits else ""
@@ -248,7 +248,7 @@ class _Update:
             return base.table.value
         after = plan.after
         if not plan.fits and plan.reported is not None:
-            published = await look_published(self.workspace, base.table.value, plan.reported)
+            published = await look_published(self.lake, base.table.value, plan.reported)
             if self.change.commit is None and published <= base.table.value.published:
                 return base.table.value
             self._check_room(base.table.value, published)
@@ -259,12 +259,12 @@ class _Update:
     def _check_room(self, table: DeltaTable, published: int) -> None:
         if self.change.commit:
             log = Log(table.last_version, published, table.commits)
-            check_room(log, self.change.commit.version, published, self.workspace.settings.delta_unpublished_max)
+            check_room(log, self.change.commit.version, published, self.lake.settings.delta_unpublished_max)
 
     async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: one round, whether the client reports something or not; None when somebody was faster."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
-        relisted = await relisting.begin(self.workspace, listed) if listed else None  # I1
+        relisted = await relisting.begin(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
             held, _ = await both(swap, self._beside(base, reported))  # The commit happens here.
@@ -274,16 +274,16 @@ class _Update:
         finally:
             if relisted:
                 relisted.end()
-        await self.workspace.background.run("finish Delta commit", self._finish(base, held.value))
+        await self.lake.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
 
     async def _beside(self, base: _Base, reported: int | None) -> None:
         """What is asked in the same round, for the next request: this one acts on the uuid it asserts."""
         asked: list[Awaitable[object]] = []
         if base.is_remembered and self.identifier:
-            asked.append(self.workspace.name(self.identifier).read())
+            asked.append(self.lake.name(self.identifier).read())
         if reported is not None:
-            asked.append(look_published(self.workspace, base.table.value, reported))
+            asked.append(look_published(self.lake, base.table.value, reported))
         with contextlib.suppress(SandurError):
             await together(asked)
 
@@ -291,9 +291,9 @@ class _Update:
         """Behind the answer: the receipt, and the name of a table that is committed to for the first time."""
         work: list[Awaitable[object]] = []
         if self.change.commit:
-            work.append(self.workspace.delta_receipts.ensure(table, table.commits[-1]))
+            work.append(self.lake.delta_receipts.ensure(table, table.commits[-1]))
         if base.found and base.found.name.value.state == "new":
-            work.append(activate(self.workspace, base.found))
+            work.append(activate(self.lake, base.found))
         await together(work)
 
     async def _compare(self, table: DeltaTable) -> None:
@@ -307,7 +307,7 @@ class _Update:
         staged = staged_location(table, commit.file_name)
         published = published_location(table, commit.version)
         try:
-            is_same = await _have_same_bytes(self.workspace, staged, published)
+            is_same = await _have_same_bytes(self.lake, staged, published)
         except SandurError as error:
             raise OutcomeUnknown(f"commit version {commit.version}: its files cannot be read: {error}") from error
         if is_same is None:
@@ -319,9 +319,9 @@ class _Update:
             raise VersionTaken(f"commit version {commit.version} was accepted before, with other content")
 
 
-async def _have_same_bytes(workspace: Workspace, one: str, other: str) -> bool | None:
+async def _have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
     """Whether two files are equal; None when one is not there, or they are too large to be compared."""
-    stores = [workspace.locations.holder(location) for location in (one, other)]
+    stores = [lake.locations.holder(location) for location in (one, other)]
     heads = await together(store.head(key) for store, key in stores)
     sizes = [head.size_bytes for head in heads if head]
     if len(sizes) < len(heads):

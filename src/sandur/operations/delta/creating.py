@@ -13,11 +13,11 @@ from sandur.errors import Invalid, NotFound
 from sandur.operations.delta.commit import uniform_record
 from sandur.operations.delta.loading import check_home
 from sandur.operations.delta.tables import NewTable, create_external, create_from_staging
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 
 async def create_table(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     create: CreateTable,
     *,
@@ -29,14 +29,14 @@ async def create_table(
     NotFound with the part of the name that is not there, or when nothing was staged at the location.
     """
     try:
-        return await _created(workspace, identifier, create, request=request, external_roots=external_roots)
+        return await _created(lake, identifier, create, request=request, external_roots=external_roots)
     except NotFound:
-        await check_home(workspace, identifier)  # Asked only now: a creation that succeeds has seen both.
+        await check_home(lake, identifier)  # Asked only now: a creation that succeeds has seen both.
         raise
 
 
 async def _created(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     create: CreateTable,
     *,
@@ -49,7 +49,7 @@ async def _created(
     columns = encoded(columns_of(create.columns, create.partition_columns))
     domains = create.domain_metadata.names if create.domain_metadata else ()
     if is_managed:
-        waives = workspace.settings.delta_waive_deletion_vectors
+        waives = lake.settings.delta_waive_deletion_vectors
         check_contract(create.protocol, domains, create.properties, waives_deletion_vectors=waives)
     check_uniform(create.properties, create.uniform, location=normalized(create.location), version=None)
     wanted = NewTable(
@@ -65,5 +65,5 @@ async def _created(
         uniform=uniform_record(create.uniform) if create.uniform else None,
     )
     if is_managed:
-        return await create_from_staging(workspace, wanted, request=request)
-    return await create_external(workspace, wanted, request=request, external_roots=external_roots)
+        return await create_from_staging(lake, wanted, request=request)
+    return await create_external(lake, wanted, request=request, external_roots=external_roots)

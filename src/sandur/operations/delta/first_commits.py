@@ -19,8 +19,8 @@ from sandur.operations.delta.loading import check_home
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.staging import stage_table
 from sandur.operations.delta.tables import NewTable, create_external, create_from_staging, find_table, load_delta_table
+from sandur.operations.lake import Lake
 from sandur.operations.placing import allowed_roots
-from sandur.operations.workspace import Workspace
 
 ENGINE: Final = "Sandur"
 
@@ -34,20 +34,20 @@ class Created(NamedTuple):
 
 
 async def create_managed(
-    workspace: Workspace, identifier: Identifier, asked: TableAsked, *, request: Request, engine: str = ENGINE
+    lake: Lake, identifier: Identifier, asked: TableAsked, *, request: Request, engine: str = ENGINE
 ) -> Created:
     """A managed table; AlreadyExists before anything is written when the name is taken."""
-    await check_home(workspace, identifier)
-    stage = await stage_table(workspace, identifier, principal=request.source.principal)
+    await check_home(lake, identifier)
+    stage = await stage_table(lake, identifier, principal=request.source.principal)
     plan = planned(asked, location=stage.location, table_id=stage.uuid, committer="catalog")
-    now_ms = workspace.clock.now_ms()
-    await write_first_commit(workspace, plan, engine=engine, now_ms=now_ms)
-    table = await create_from_staging(workspace, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
+    now_ms = lake.clock.now_ms()
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    table = await create_from_staging(lake, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
     return Created(stage.location, table, is_new=True)
 
 
 async def create_external_at(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     location: str,
     asked: TableAsked,
@@ -56,51 +56,51 @@ async def create_external_at(
     engine: str = ENGINE,
 ) -> Created:
     """A table at a place of the client's choice, registered once its first commit is there."""
-    await check_home(workspace, identifier)
-    if found := await find_table(workspace, identifier):
+    await check_home(lake, identifier)
+    if found := await find_table(lake, identifier):
         raise taken(identifier, found.name.value, "table")
-    plan, now_ms = await _planned_at(workspace, location, asked, identifier.catalog)
-    await write_first_commit(workspace, plan, engine=engine, now_ms=now_ms)
+    plan, now_ms = await _planned_at(lake, location, asked, identifier.catalog)
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     wanted = _registration(identifier, plan, now_ms, "EXTERNAL")
-    table = await create_external(workspace, wanted, request=request)
+    table = await create_external(lake, wanted, request=request)
     return Created(plan.location, table, is_new=True)
 
 
 async def create_at_path(
-    workspace: Workspace, location: str, asked: TableAsked, *, catalog: str, engine: str = ENGINE
+    lake: Lake, location: str, asked: TableAsked, *, catalog: str, engine: str = ENGINE
 ) -> Created:
     """A table that no catalog knows. `catalog` says below which roots it may lie."""
-    plan, now_ms = await _planned_at(workspace, location, asked, catalog)
-    await write_first_commit(workspace, plan, engine=engine, now_ms=now_ms)
+    plan, now_ms = await _planned_at(lake, location, asked, catalog)
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     return Created(plan.location, None, is_new=True)
 
 
-async def existing(workspace: Workspace, identifier: Identifier) -> Created | None:
+async def existing(lake: Lake, identifier: Identifier) -> Created | None:
     """The table of that name, for a creation that does not mind (IF NOT EXISTS); None when there is none."""
-    if await find_table(workspace, identifier) is None:
+    if await find_table(lake, identifier) is None:
         return None
-    table = await load_delta_table(workspace, identifier)
+    table = await load_delta_table(lake, identifier)
     return Created(table.location, table, is_new=False)
 
 
-async def has_first_commit(workspace: Workspace, location: str) -> bool:
-    return await workspace.locations.exists(_first_file(normalized(location)))
+async def has_first_commit(lake: Lake, location: str) -> bool:
+    return await lake.locations.exists(_first_file(normalized(location)))
 
 
-async def write_first_commit(workspace: Workspace, plan: CreatePlan, *, engine: str, now_ms: int) -> None:
+async def write_first_commit(lake: Lake, plan: CreatePlan, *, engine: str, now_ms: int) -> None:
     """Version 0, put where nothing was; AlreadyExists when there is a table at the location."""
-    body = first_commit(plan, engine=engine, now_ms=now_ms, transaction_id=workspace.clock.new_uuid())
+    body = first_commit(plan, engine=engine, now_ms=now_ms, transaction_id=lake.clock.new_uuid())
     try:
-        await workspace.locations.create(_first_file(plan.location), body)
+        await lake.locations.create(_first_file(plan.location), body)
     except SwapLost as lost:
         raise AlreadyExists(f"Delta table already exists at {plan.location}", subject="table") from lost
 
 
-async def _planned_at(workspace: Workspace, location: str, asked: TableAsked, catalog: str) -> tuple[CreatePlan, int]:
+async def _planned_at(lake: Lake, location: str, asked: TableAsked, catalog: str) -> tuple[CreatePlan, int]:
     plain = normalized(location)
-    checked_location(plain, await allowed_roots(workspace, catalog))
-    plan = planned(asked, location=plain, table_id=workspace.clock.new_uuid(), committer="path")
-    return plan, workspace.clock.now_ms()
+    checked_location(plain, await allowed_roots(lake, catalog))
+    plan = planned(asked, location=plain, table_id=lake.clock.new_uuid(), committer="path")
+    return plan, lake.clock.now_ms()
 
 
 def _registration(identifier: Identifier, plan: CreatePlan, now_ms: int, table_type: str) -> NewTable:

@@ -13,8 +13,8 @@ from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta.publishing import shown_commits
 from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, no_table
 from sandur.operations.homes import look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
-from sandur.operations.workspace import Workspace
 
 _OVERHEAD_BYTES: Final = 500
 
@@ -29,47 +29,47 @@ class LoadedDelta(NamedTuple):
     uniform: Uniform | None
 
 
-async def load_table(workspace: Workspace, identifier: Identifier) -> LoadedDelta:
+async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
     """The table as it is now; WrongFormat when it is none of Delta, NotFound with the part of its name that is not."""
     try:
-        table = await load_delta_table(workspace, identifier)
+        table = await load_delta_table(lake, identifier)
     except NotFound:
-        await check_home(workspace, identifier)
+        await check_home(lake, identifier)
         raise
-    return loaded(workspace, table)
+    return loaded(lake, table)
 
 
-async def table_exists(workspace: Workspace, identifier: Identifier) -> None:
+async def table_exists(lake: Lake, identifier: Identifier) -> None:
     """NotFound unless there is a table or view of that name, of whatever format."""
-    if await find_table(workspace, identifier) is None:
-        await check_home(workspace, identifier)
+    if await find_table(lake, identifier) is None:
+        await check_home(lake, identifier)
         raise no_table(identifier)
 
 
-async def check_home(workspace: Workspace, identifier: Identifier) -> None:
+async def check_home(lake: Lake, identifier: Identifier) -> None:
     """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
-    await load_catalog(workspace, identifier.catalog)
-    if await look_up_namespace(workspace, identifier.namespace) is None:
+    await load_catalog(lake, identifier.catalog)
+    if await look_up_namespace(lake, identifier.namespace) is None:
         raise missing(identifier.namespace)
 
 
-def loaded(workspace: Workspace, table: DeltaTable) -> LoadedDelta:
+def loaded(lake: Lake, table: DeltaTable) -> LoadedDelta:
     """The answer made of a record."""
     if table.kind != "table" or table.data_source_format != DELTA:
         raise WrongFormat(f"table {table.uuid} is not a Delta table: it is {table.data_source_format or table.kind}")
     return LoadedDelta(
-        metadata=_metadata(workspace, table),
-        commits=shown_commits(workspace, table),
+        metadata=_metadata(lake, table),
+        commits=shown_commits(lake, table),
         last_version=table.last_version,
         is_managed=table.table_type == "MANAGED",
         uniform=table.uniform,
     )
 
 
-def _metadata(workspace: Workspace, table: DeltaTable) -> bytes:
+def _metadata(lake: Lake, table: DeltaTable) -> bytes:
     """Kept by what may change of it: the etag moves with everything but row tracking."""
     key = ("delta", f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}")
-    cached: bytes | None = workspace.documents.get(key)
+    cached: bytes | None = lake.documents.get(key)
     if cached is not None:
         return cached
     columns, partitions = columns_shown(table.columns)
@@ -90,5 +90,5 @@ def _metadata(workspace: Workspace, table: DeltaTable) -> bytes:
             last_commit_timestamp_ms=timestamp_ms,
         )
     )
-    workspace.documents.put(key, body, len(body) + _OVERHEAD_BYTES)
+    lake.documents.put(key, body, len(body) + _OVERHEAD_BYTES)
     return body

@@ -16,10 +16,10 @@ from sandur.events.delta_receipts import first_commit
 from sandur.operations.creation import Creation, Made, taken
 from sandur.operations.delta.staging import MANAGED_FOLDER, check_owner, stage_at
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.names import EVERY_FORMAT, Found, look
 from sandur.operations.placing import allowed_roots
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 CREATE: Final = "create-delta-table"
@@ -47,7 +47,7 @@ class NewTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create_external(
-    workspace: Workspace, wanted: NewTable, *, request: Request, external_roots: tuple[str, ...] = ()
+    lake: Lake, wanted: NewTable, *, request: Request, external_roots: tuple[str, ...] = ()
 ) -> DeltaTable:
     """A table whose files are not the catalog's, or a view; AlreadyExists when the name is taken.
 
@@ -57,13 +57,13 @@ async def create_external(
     checked_identifier(wanted.identifier)
     location = ""
     if wanted.table_type not in _VIEWS:
-        roots = await allowed_roots(workspace, wanted.identifier.catalog)
+        roots = await allowed_roots(lake, wanted.identifier.catalog)
         location = _external_location(wanted.location, (*roots, *external_roots))
-    draft = _Draft(workspace, replace(wanted, location=location), request, uuid=None)
-    return await Creation(workspace, wanted.identifier, draft, request, CREATE).run()
+    draft = _Draft(lake, replace(wanted, location=location), request, uuid=None)
+    return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
-async def create_from_staging(workspace: Workspace, wanted: NewTable, *, request: Request) -> DeltaTable:
+async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request) -> DeltaTable:
     """The managed table for which a place was staged, at whose location its first commit lies.
 
     The same request again is answered alike; another one for a place that has become a table is Invalid.
@@ -71,22 +71,22 @@ async def create_from_staging(workspace: Workspace, wanted: NewTable, *, request
     checked_identifier(wanted.identifier)
     if wanted.data_source_format != DELTA:
         raise Invalid(f"a managed table must be of the format {DELTA}, not {wanted.data_source_format}")
-    stage = await stage_at(workspace, wanted.location)
+    stage = await stage_at(lake, wanted.location)
     check_owner(stage, request.source.principal)
     check_table_id(wanted.properties, stage.uuid)
-    draft = _Draft(workspace, replace(wanted, location=stage.location), request, uuid=stage.uuid)
-    return await Creation(workspace, wanted.identifier, draft, request, CREATE).run()
+    draft = _Draft(lake, replace(wanted, location=stage.location), request, uuid=stage.uuid)
+    return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
-async def find_table(workspace: Workspace, identifier: Identifier) -> Found | None:
+async def find_table(lake: Lake, identifier: Identifier) -> Found | None:
     """Whatever table or view has the name, of either format; None when there is none."""
-    found = await look(workspace, identifier)
+    found = await look(lake, identifier)
     return found if found and found.name.value.kind in {"table", "view"} else None
 
 
-async def load_delta_table(workspace: Workspace, identifier: Identifier) -> DeltaTable:
+async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
     """The record of a table that the Unity Catalog API made; WrongFormat for an Iceberg table, NotFound for none."""
-    found = await find_table(workspace, identifier)
+    found = await find_table(lake, identifier)
     if found is None:
         raise no_table(identifier)
     if not isinstance(found.pointer.value, DeltaTable):
@@ -94,39 +94,39 @@ async def load_delta_table(workspace: Workspace, identifier: Identifier) -> Delt
     return found.pointer.value
 
 
-async def load_by_id(workspace: Workspace, uuid: str) -> DeltaTable:
+async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
     """The table of that id, whatever its name is by now; NotFound when it does not live."""
-    held = await workspace.delta_table(uuid).read()
+    held = await lake.delta_table(uuid).read()
     if held is None or held.value.state in {"dropped", "killed"}:
         raise NotFound(f"Table does not exist: {uuid}", subject="table")
     return held.value
 
 
-async def drop_table(workspace: Workspace, identifier: Identifier, *, request: Request) -> None:
+async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) -> None:
     """Drop a table of either format, or a view. The files of a managed Delta table are purged; all others stay."""
-    found = await find_table(workspace, identifier)
-    kind = found.name.value.kind if found else await _dropped_kind(workspace, request)
+    found = await find_table(lake, identifier)
+    kind = found.name.value.kind if found else await _dropped_kind(lake, request)
     if kind is None:
         raise no_table(identifier)
     table = found.pointer.value if found else None
     is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
-    await drop_name(workspace, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
+    await drop_name(lake, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
 
 
-async def _dropped_kind(workspace: Workspace, request: Request) -> Kind | None:
+async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
     """What an earlier attempt of this request set out to drop, by its claim; None when there was none."""
     key_hash = request.key_hash
     kinds: tuple[Kind, ...] = ("table", "view")
     for kind in kinds:
-        if key_hash and await workspace.claim(f"drop-{kind}", key_hash).read():
+        if key_hash and await lake.claim(f"drop-{kind}", key_hash).read():
             return kind
     return None
 
 
-async def rename_table(workspace: Workspace, source: Identifier, new_name: str, *, request: Request) -> None:
+async def rename_table(lake: Lake, source: Identifier, new_name: str, *, request: Request) -> None:
     """Another name in the same schema, for a table of either format."""
     target = source._replace(name=new_name)
-    await rename(workspace, source, target, kind="table", request=request, formats=EVERY_FORMAT)
+    await rename(lake, source, target, kind="table", request=request, formats=EVERY_FORMAT)
 
 
 def no_table(identifier: Identifier) -> NotFound:
@@ -147,7 +147,7 @@ def _external_location(location: str, roots: tuple[str, ...]) -> str:
 class _Draft:
     """A table as the protocol of creation sees it: no file is written, the record is all there is."""
 
-    workspace: Workspace
+    lake: Lake
     wanted: NewTable
     request: Request
     uuid: str | None
@@ -162,7 +162,7 @@ class _Draft:
         return self.uuid is not None
 
     def made(self, uuid: str) -> Made[DeltaTable]:
-        now_ms = self.workspace.clock.now_ms()
+        now_ms = self.lake.clock.now_ms()
         principal = self.request.source.principal
         table = DeltaTable(
             uuid=uuid,
@@ -177,7 +177,7 @@ class _Draft:
             properties=self.wanted.properties,
             view_definition=self.wanted.view_definition,
             view_dependencies=self.wanted.view_dependencies,
-            etag=self.workspace.clock.new_id(),
+            etag=self.lake.clock.new_id(),
             owner=principal,
             created_ms=now_ms,
             created_by=principal,
@@ -195,11 +195,11 @@ class _Draft:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
 
     async def answered(self, claim: Claim) -> DeltaTable:
-        return await load_by_id(self.workspace, claim.uuid)
+        return await load_by_id(self.lake, claim.uuid)
 
     async def finish(self, pointer: Pointer) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
-            await self.workspace.delta_receipts.ensure(pointer, first_commit(pointer))
+            await self.lake.delta_receipts.ensure(pointer, first_commit(pointer))
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return taken(identifier, by, self.kind)

@@ -9,7 +9,7 @@ from sandur.errors import NotFound
 from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in
 from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome, is_older, key_age_ms
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.cell import Cell
 from sandur.storage.layout import Layout
@@ -18,64 +18,64 @@ from sandur.storage.object_store import Listed
 _HAPPENED = ("live", "dropped")
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    cell = Cell(workspace.store, listed.key, Claim, workspace.clock)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    cell = Cell(lake.store, listed.key, Claim, lake.clock)
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
     match found.value.state:
         case "done":
-            if not is_older(workspace, listed, key_age_ms(workspace.settings)):
+            if not is_older(lake, listed, key_age_ms(lake.settings)):
                 return "kept"
             await cell.empty(expected=found.version)
             return "removed"
         case "open":
-            if not is_older(workspace, listed, _open_age_ms(workspace.settings)):
+            if not is_older(lake, listed, _open_age_ms(lake.settings)):
                 return "kept"
-            return await _decide(workspace, cell, found.value, listed)
+            return await _decide(lake, cell, found.value, listed)
         case _:
             assert_never(found.value.state)
 
 
-async def _decide(workspace: Workspace, cell: Cell[Claim], claim: Claim, listed: Listed) -> Outcome:
+async def _decide(lake: Lake, cell: Cell[Claim], claim: Claim, listed: Listed) -> Outcome:
     """C8: first the claim is ours, so that no attempt can go on under it, and only then the pointer is read."""
-    owner = workspace.clock.new_id()
+    owner = lake.clock.new_id()
     held = await cell.swap(replace(claim, owner=owner), expected=listed.version)
-    if committed := await _committed(workspace, claim):
+    if committed := await _committed(lake, claim):
         await cell.swap(replace(held.value, state="done", location=committed.metadata_location), expected=held.version)
         return "settled"
     await cell.empty(expected=held.version)
     return "removed"
 
 
-async def _committed(workspace: Workspace, claim: Claim) -> Tried | None:
+async def _committed(lake: Lake, claim: Claim) -> Tried | None:
     """C5: the location that is head, or in the log, or has a receipt; asked in this order."""
     if not claim.locations:
         return None
-    pointer = await workspace.pointer(claim.uuid).read()
+    pointer = await lake.pointer(claim.uuid).read()
     known: set[str] = set()
     registration = ""
     # N7: the head of a pointer that is not bound is that of a create that did not happen, or not yet.
     if pointer and pointer.value.state in _HAPPENED:
-        effective = (await transactions_met.effective(workspace, pointer)).value
-        known = await _known(workspace, effective)
+        effective = (await transactions_met.effective(lake, pointer)).value
+        known = await _known(lake, effective)
         registration = effective.head.registration if effective.head else ""
     for tried in claim.locations:
         # A file that was registered may have been current before; only its registration tells (see `Head`).
         is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
-        if is_known or await workspace.receipts.exists(tried):
+        if is_known or await lake.receipts.exists(tried):
             return tried
     return None
 
 
-async def _known(workspace: Workspace, pointer: Pointer) -> set[str]:
+async def _known(lake: Lake, pointer: Pointer) -> set[str]:
     if pointer.head is None:
         return set()
     location = pointer.head.metadata_location
     try:
         if pointer.kind == "view":
-            return set(locations_in(VIEWS, await load_document(workspace, VIEWS, location)))
-        return set(locations_in(TABLES, await load_document(workspace, TABLES, location)))
+            return set(locations_in(VIEWS, await load_document(lake, VIEWS, location)))
+        return set(locations_in(TABLES, await load_document(lake, TABLES, location)))
     except NotFound:  # Purged; what its log named has receipts.
         return {location}
 

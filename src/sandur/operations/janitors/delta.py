@@ -10,47 +10,47 @@ from sandur.operations.delta.staging import MANAGED_FOLDER
 from sandur.operations.janitors.files import DELETES_AT_ONCE, Budget, Enough
 from sandur.operations.janitors.pointers import age_ms, visit_cell
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed, ObjectStore
 
 
-async def visit_table(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_table(lake: Lake, listed: Listed) -> Outcome:
     """The record of a table, which is a pointer like any other (GC2, GC3)."""
-    uuid = workspace.layout.read_delta_table(listed.key)
-    cell = workspace.pointer(uuid, "delta")
+    uuid = lake.layout.read_delta_table(listed.key)
+    cell = lake.pointer(uuid, "delta")
     found = await cell.read()
-    if found and found.value.state in {"dropped", "killed"} and await workspace.delta_stage(uuid).read():
+    if found and found.value.state in {"dropped", "killed"} and await lake.delta_stage(uuid).read():
         return "kept"  # Without the record, the place could be made a table once more.
-    return await visit_cell(workspace, cell, listed)
+    return await visit_cell(lake, cell, listed)
 
 
-async def visit_stage(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_stage(lake: Lake, listed: Listed) -> Outcome:
     """A place that expired: if no table was made of it, none ever will be, and what was written there goes."""
-    cell = workspace.delta_stage(workspace.layout.read_delta_stage(listed.key))
+    cell = lake.delta_stage(lake.layout.read_delta_stage(listed.key))
     found = await cell.read()
     if found is None:
         return "changed"
-    if found.value.expires_ms > workspace.clock.now_ms():
+    if found.value.expires_ms > lake.clock.now_ms():
         return "kept"
-    table = await _fenced(workspace, found.value)
+    table = await _fenced(lake, found.value)
     if table.value.state in {"unbound", "condemned"}:
         return "kept"  # Somebody is at it, or the janitor of tables will be.
     if table.value.state == "killed":
         try:
-            await delete_folder(workspace, found.value.location, Budget(workspace.settings.janitor_objects_max))
+            await delete_folder(lake, found.value.location, Budget(lake.settings.janitor_objects_max))
         except Enough:
             return "kept"
     await cell.empty(expected=found.version)
     return "removed"
 
 
-async def _fenced(workspace: Workspace, stage: DeltaStage) -> Held[DeltaTable]:
+async def _fenced(lake: Lake, stage: DeltaStage) -> Held[DeltaTable]:
     """The table of a place; where there is none, one that is killed, so that none can be made any more (G5)."""
-    cell = workspace.delta_table(stage.uuid)
+    cell = lake.delta_table(stage.uuid)
     found = await cell.read()
     if found:
         return found
@@ -60,7 +60,7 @@ async def _fenced(workspace: Workspace, stage: DeltaStage) -> Held[DeltaTable]:
     return await cell.create(killed)
 
 
-async def delete_folder(workspace: Workspace, location: str, budget: Budget) -> int:
+async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
     """Delete everything in the folder of a managed table; how much it was. Enough when the budget is used up.
 
     Invalid for any other folder: it may be somebody else's.
@@ -68,7 +68,7 @@ async def delete_folder(workspace: Workspace, location: str, budget: Budget) -> 
     plain = normalized(location)
     if plain.rsplit("/", 3)[1:3] != [MANAGED_FOLDER, "tables"]:
         raise Invalid(f"{location} is not the folder of a managed table")
-    store, folder = workspace.locations.holder(f"{plain}/_")
+    store, folder = lake.locations.holder(f"{plain}/_")
     folder = folder.removesuffix("_")
     removed = 0
     while page := await store.list(folder, limit=DELETES_AT_ONCE):

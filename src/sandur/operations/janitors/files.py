@@ -16,8 +16,8 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import Recent
 from sandur.operations.janitors.manifests import content_paths, manifest_paths
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 
 DELETES_AT_ONCE: Final = 32
 MANIFESTS_REMEMBERED_MAX: Final = 100_000
@@ -57,7 +57,7 @@ class Purge:
     is deleted; whatever else the metadata names is `left`: a client may have written any path into a manifest.
     """
 
-    workspace: Workspace
+    lake: Lake
     homes: Sequence[str]
     roots: Sequence[str]
     budget: Budget
@@ -82,7 +82,7 @@ class Purge:
         )
         # The folder that was made for data stays when it was never used; all others go with their last file.
         if self._is_ours(unused := f"{metadata.location}/data"):
-            self.workspace.locations.remove_empty_folder(unused)
+            self.lake.locations.remove_empty_folder(unused)
 
     async def _snapshot(self, snapshot: Snapshot, *, keeps_content: bool) -> None:
         for manifest in snapshot.manifests or ():
@@ -108,7 +108,7 @@ class Purge:
 
     async def _read(self, location: str) -> bytes | None:
         """A file that belongs to the table; None when it does not, or is gone."""
-        return await self.workspace.locations.read(location) if self._is_ours(location) else None
+        return await self.lake.locations.read(location) if self._is_ours(location) else None
 
     async def remove(self, locations: Iterable[str]) -> None:
         waiting = list(locations)
@@ -122,7 +122,7 @@ class Purge:
             self.left += 1
             return
         try:
-            was_there = await self.workspace.locations.remove(location)
+            was_there = await self.lake.locations.remove(location)
         except SwapLost:  # Written anew this very moment, so it is not the file that was meant.
             self.left += 1
             return

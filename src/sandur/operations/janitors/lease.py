@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import Record
 from sandur.errors import SwapLost
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
 
@@ -36,9 +36,9 @@ class Lease:
     before it acts, against operations and other janitors alike.
     """
 
-    def __init__(self, workspace: Workspace, kind: str = "janitors") -> None:
-        self._clock = workspace.clock
-        self._cell = Cell(workspace.store, workspace.layout.operational(kind, "turn"), Turn, workspace.clock)
+    def __init__(self, lake: Lake, kind: str = "janitors") -> None:
+        self._clock = lake.clock
+        self._cell = Cell(lake.store, lake.layout.operational(kind, "turn"), Turn, lake.clock)
         self._held: Held[Turn] | None = None
 
     @property

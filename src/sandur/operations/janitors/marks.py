@@ -8,7 +8,7 @@ import msgspec
 from sandur.catalog.index import Mark
 from sandur.operations import indexing
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
 
@@ -19,15 +19,15 @@ ABANDONED_MS: Final = 3_600_000
 """A mark is kept so long, for its operation may still be about to change the name."""
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    found = await workspace.store.get(listed.key)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    found = await lake.store.get(listed.key)
     if found is None:
         return "changed"
     with contextlib.suppress(msgspec.DecodeError):  # One that says nothing can only be taken away.
-        await indexing.put_right(workspace, msgspec.json.decode(found.data, type=Mark).place)
-    if not is_older(workspace, listed, ABANDONED_MS):
+        await indexing.put_right(lake, msgspec.json.decode(found.data, type=Mark).place)
+    if not is_older(lake, listed, ABANDONED_MS):
         return "settled"
-    await workspace.store.delete(listed.key, expected=found.version)
+    await lake.store.delete(listed.key, expected=found.version)
     return "removed"
 
 

@@ -18,8 +18,8 @@ from sandur.catalog.records import Claim, Head, Pointer, Tried
 from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in, missing_file
 from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.object_store import ObjectStore, get_many, list_all
@@ -50,81 +50,81 @@ class _Needs(NamedTuple):
     deletes_old: bool
 
 
-async def in_folder(workspace: Workspace, folder: str, uuids: Sequence[str]) -> Garbage:
+async def in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
     """What can go of the files in a folder where the metadata of these living tables and views lies, and of no others.
 
     The files are listed before the pointers are read: an attempt that writes its file later reads its pointer later.
     """
-    files = [file for file in await _own_files(workspace, folder) if _is_old(workspace, file)]
+    files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
     if not files:
         return Garbage()
-    pointers = [await workspace.pointer(uuid).read() for uuid in uuids]
+    pointers = [await lake.pointer(uuid).read() for uuid in uuids]
     living = [pointer for pointer in pointers if pointer and pointer.value.state == "live"]
     if len(living) < len(uuids):
         return Garbage(reason="a table in it is not alive any more, or not yet")
-    needs = [await _needs(workspace, pointer) for pointer in living]
+    needs = [await _needs(lake, pointer) for pointer in living]
     if any(need.keeps_all for need in needs):
         return Garbage(reason="a table in it says that nothing may be collected")
-    orphans = unneeded(files, [need.owner for need in needs], before_ms=workspace.clock.now_ms())
+    orphans = unneeded(files, [need.owner for need in needs], before_ms=lake.clock.now_ms())
     if not all(need.deletes_old for need in needs):
-        orphans = await _never_committed(workspace, orphans)
+        orphans = await _never_committed(lake, orphans)
     return Garbage(orphans, tuple(need.pointer for need in needs if must_be_bumped(need.owner, orphans)))
 
 
-async def of_killed(workspace: Workspace, pointer: Held[Pointer]) -> Garbage:
+async def of_killed(lake: Lake, pointer: Held[Pointer]) -> Garbage:
     """The file of a create that was killed: nobody else ever had it, and that pointer never lives again."""
     head = pointer.value.head
     if pointer.value.state != "killed" or head is None or head.registration:
         return Garbage()
-    file = await _file_at(workspace, head.metadata_location)
-    return Garbage((file,)) if file and _is_old(workspace, file) else Garbage()
+    file = await _file_at(lake, head.metadata_location)
+    return Garbage((file,)) if file and _is_old(lake, file) else Garbage()
 
 
-async def of_nobody(workspace: Workspace, location: str) -> Garbage:
+async def of_nobody(lake: Lake, location: str) -> Garbage:
     """The first file of a table without a pointer, a receipt, or anything that was ever committed on top of it.
 
     Only while receipts are kept: without them nobody can tell what was committed, and dropped, long ago.
     """
-    file = await _file_at(workspace, location)
-    if file is None or file.version != _FIRST_VERSION or not _is_old(workspace, file):
+    file = await _file_at(lake, location)
+    if file is None or file.version != _FIRST_VERSION or not _is_old(lake, file):
         return Garbage()
-    if file.modified_ms + _receipts_kept_ms(workspace) - DAY_MS <= workspace.clock.now_ms():
+    if file.modified_ms + _receipts_kept_ms(lake) - DAY_MS <= lake.clock.now_ms():
         return Garbage(reason="it is too old to tell whether it was committed")
-    if not await _never_committed(workspace, (file,)):
+    if not await _never_committed(lake, (file,)):
         return Garbage(reason="it was committed")
-    said = await _said(workspace, location)
+    said = await _said(lake, location)
     uuid = said.table_uuid or said.view_uuid
-    if not uuid or await workspace.pointer(uuid).read():
+    if not uuid or await lake.pointer(uuid).read():
         return Garbage(reason="its table is known, or cannot be")
     return Garbage((file,), kills=uuid)
 
 
-async def remove(workspace: Workspace, garbage: Garbage) -> int:
+async def remove(lake: Lake, garbage: Garbage) -> int:
     """Act on what was found: how many files are gone.
 
     SwapLost when a pointer has changed since it was looked at: nothing was deleted, and the next look finds what is so.
     """
     if garbage.kills:
         killed = Pointer(uuid=garbage.kills, table_uuid=garbage.kills, state="killed")
-        await workspace.pointer(garbage.kills).create(killed)
+        await lake.pointer(garbage.kills).create(killed)
     for pointer in garbage.bumps:
-        await workspace.pointer(pointer.value.uuid).swap(pointer.value, expected=pointer.version)
+        await lake.pointer(pointer.value.uuid).swap(pointer.value, expected=pointer.version)
     gone = 0
     for start in range(0, len(garbage.files), AT_ONCE):
         some = garbage.files[start : start + AT_ONCE]
-        gone += sum(await together(_remove(workspace, file.location) for file in some))
+        gone += sum(await together(_remove(lake, file.location) for file in some))
     return gone
 
 
-async def _remove(workspace: Workspace, location: str) -> bool:
+async def _remove(lake: Lake, location: str) -> bool:
     with contextlib.suppress(SwapLost):  # Somebody else took it away this very moment.
-        return await workspace.locations.remove(location)
+        return await lake.locations.remove(location)
     return False
 
 
-async def _own_files(workspace: Workspace, folder: str) -> list[MetadataFile]:
+async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
     """The metadata files in a folder, and not below it, under names that the catalog gave."""
-    store, prefix = _folder_at(workspace, folder)
+    store, prefix = _folder_at(lake, folder)
     found: list[MetadataFile] = []
     for listed in await list_all(store, prefix):
         name = listed.key.removeprefix(prefix)
@@ -134,40 +134,40 @@ async def _own_files(workspace: Workspace, folder: str) -> list[MetadataFile]:
     return found
 
 
-def _folder_at(workspace: Workspace, folder: str) -> tuple[ObjectStore, str]:
-    store, key = workspace.locations.holder(f"{folder}/metadata.json")
+def _folder_at(lake: Lake, folder: str) -> tuple[ObjectStore, str]:
+    store, key = lake.locations.holder(f"{folder}/metadata.json")
     return store, key.removesuffix("metadata.json")
 
 
-async def _file_at(workspace: Workspace, location: str) -> MetadataFile | None:
+async def _file_at(lake: Lake, location: str) -> MetadataFile | None:
     version = version_written(location)
     if version is None:
         return None
-    store, key = workspace.locations.holder(location)
+    store, key = lake.locations.holder(location)
     listed = await store.head(key)
     return MetadataFile(location, version, listed.modified_ms, listed.size_bytes) if listed else None
 
 
-def _is_old(workspace: Workspace, file: MetadataFile) -> bool:
-    return file.modified_ms + seconds_of(workspace.settings.orphan_retention) * 1_000 <= workspace.clock.now_ms()
+def _is_old(lake: Lake, file: MetadataFile) -> bool:
+    return file.modified_ms + seconds_of(lake.settings.orphan_retention) * 1_000 <= lake.clock.now_ms()
 
 
-def _receipts_kept_ms(workspace: Workspace) -> int:
-    return seconds_of(workspace.settings.receipt_retention) * 1_000
+def _receipts_kept_ms(lake: Lake) -> int:
+    return seconds_of(lake.settings.receipt_retention) * 1_000
 
 
-async def _needs(workspace: Workspace, pointer: Held[Pointer]) -> _Needs:
+async def _needs(lake: Lake, pointer: Held[Pointer]) -> _Needs:
     """What the pointer, as it was read, keeps alive; NotFound when its current file is gone: then nothing is sure."""
     head, pending = pointer.value.head, pointer.value.pending
     if head is None:
         raise Unavailable(f"pointer {pointer.value.uuid}: it lives and says nothing")
-    locations, properties = await _document(workspace, pointer.value, head)
+    locations, properties = await _document(lake, pointer.value, head)
     needed = {*locations, head.previous_metadata_location or ""}
     if pending:
         needed.add(pending.head.metadata_location)
         with contextlib.suppress(NotFound):  # Its transaction may not have come so far.
-            needed.update((await _document(workspace, pointer.value, pending.head))[0])
-    for claim in await _open_claims(workspace, pointer.value.uuid):
+            needed.update((await _document(lake, pointer.value, pending.head))[0])
+    for claim in await _open_claims(lake, pointer.value.uuid):
         needed.update(tried.metadata_location for tried in claim.locations)
     return _Needs(
         owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalized, needed))),
@@ -177,19 +177,19 @@ async def _needs(workspace: Workspace, pointer: Held[Pointer]) -> _Needs:
     )
 
 
-async def _document(workspace: Workspace, pointer: Pointer, head: Head) -> tuple[Sequence[str], Mapping[str, str]]:
+async def _document(lake: Lake, pointer: Pointer, head: Head) -> tuple[Sequence[str], Mapping[str, str]]:
     """The files that a metadata file names, itself included, and the properties it sets."""
     if pointer.kind == "view":
-        view = await load_document(workspace, VIEWS, head.metadata_location)
+        view = await load_document(lake, VIEWS, head.metadata_location)
         return locations_in(VIEWS, view), view.metadata.properties
-    table = await load_document(workspace, TABLES, head.metadata_location)
+    table = await load_document(lake, TABLES, head.metadata_location)
     return locations_in(TABLES, table), table.metadata.properties
 
 
-async def _open_claims(workspace: Workspace, uuid: str) -> list[Claim]:
-    folder = workspace.layout.commit_claims_of(uuid)
-    keys = [listed.key for listed in await list_all(workspace.store, folder)]
-    found = [stored for stored in await get_many(workspace.store, keys) if stored]
+async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:
+    folder = lake.layout.commit_claims_of(uuid)
+    keys = [listed.key for listed in await list_all(lake.store, folder)]
+    found = [stored for stored in await get_many(lake.store, keys) if stored]
     try:
         claims = [msgspec.json.decode(stored.data, type=Claim) for stored in found]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -197,26 +197,26 @@ async def _open_claims(workspace: Workspace, uuid: str) -> list[Claim]:
     return [claim for claim in claims if claim.state == "open"]
 
 
-async def _never_committed(workspace: Workspace, files: Iterable[MetadataFile]) -> tuple[MetadataFile, ...]:
+async def _never_committed(lake: Lake, files: Iterable[MetadataFile]) -> tuple[MetadataFile, ...]:
     """Those of the files that have no receipt (C5)."""
     waiting = list(files)
     orphans: list[MetadataFile] = []
     for start in range(0, len(waiting), AT_ONCE):
         some = waiting[start : start + AT_ONCE]
-        committed = await together(_is_committed(workspace, file) for file in some)
+        committed = await together(_is_committed(lake, file) for file in some)
         orphans += [file for file, is_so in zip(some, committed, strict=True) if not is_so]
     return tuple(orphans)
 
 
-async def _is_committed(workspace: Workspace, file: MetadataFile) -> bool:
+async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
     """Whether there is a receipt, first on the day the file was written: that is nearly always its own day."""
-    if file.modified_ms + _receipts_kept_ms(workspace) <= workspace.clock.now_ms():
+    if file.modified_ms + _receipts_kept_ms(lake) <= lake.clock.now_ms():
         return False  # Its receipt may be gone, and it goes with it.
-    if await workspace.receipts.exists(Tried(file.location, file.modified_ms)):
+    if await lake.receipts.exists(Tried(file.location, file.modified_ms)):
         return True
-    said_ms = (await _said(workspace, file.location)).last_updated_ms
+    said_ms = (await _said(lake, file.location)).last_updated_ms
     days = [said_ms] if said_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
-    return any([await workspace.receipts.exists(Tried(file.location, day)) for day in days])
+    return any([await lake.receipts.exists(Tried(file.location, day)) for day in days])
 
 
 class _Said(msgspec.Struct, frozen=True, rename="kebab"):
@@ -227,8 +227,8 @@ class _Said(msgspec.Struct, frozen=True, rename="kebab"):
     last_updated_ms: int | None = None
 
 
-async def _said(workspace: Workspace, location: str) -> _Said:
-    data = await workspace.locations.read(location)
+async def _said(lake: Lake, location: str) -> _Said:
+    data = await lake.locations.read(location)
     if data is None:
         raise missing_file(location)
     try:

@@ -6,9 +6,9 @@ Nothing that expects such a name absent, and was sent before it was used, can st
 from msgspec.structs import replace
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.lake import Lake
 from sandur.operations.names import activated, settle
 from sandur.operations.namespace_changes import help_predecessor
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
@@ -17,10 +17,10 @@ _OVER = ("free", "dropped", "moved")
 _UNCONFIRMED = ("new", "pending")
 
 
-async def visit_name(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_name(lake: Lake, listed: Listed) -> Outcome:
     """Delete a name that is over; free one that never came to be, for the next time."""
-    identifier = workspace.layout.read_name(listed.key)
-    cell = workspace.name(identifier)
+    identifier = lake.layout.read_name(listed.key)
+    cell = lake.name(identifier)
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
@@ -28,7 +28,7 @@ async def visit_name(workspace: Workspace, listed: Listed) -> Outcome:
         return "kept"
     # G6: the pointer of a dropped name is dropped, the other side of a moved one is active and its claim done; what
     # was under way for a day is decided, and the pointer of what came to be is bound.
-    spot = await settle(workspace, identifier)
+    spot = await settle(lake, identifier)
     if spot.live:
         if spot.live.name.value.state in _UNCONFIRMED:  # Confirmed and bound: nothing is left to confirm.
             await cell.swap(activated(spot.live.name.value), expected=spot.live.name.version)
@@ -36,19 +36,19 @@ async def visit_name(workspace: Workspace, listed: Listed) -> Outcome:
     if found.value.state in _OVER:
         await cell.empty(expected=found.version)
         return "removed"
-    free = replace(found.value, state="free", updated_ms=workspace.clock.now_ms())
+    free = replace(found.value, state="free", updated_ms=lake.clock.now_ms())
     await cell.swap(free, expected=found.version)
     return "settled"
 
 
-async def visit_namespace(workspace: Workspace, listed: Listed) -> Outcome:
-    cell = workspace.namespace(workspace.layout.read_namespace(listed.key))
+async def visit_namespace(lake: Lake, listed: Listed) -> Outcome:
+    cell = lake.namespace(lake.layout.read_namespace(listed.key))
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
     if found.value.state != "dropped":
         return "kept"
-    await help_predecessor(workspace, found.value)  # G6: whoever dropped it is told.
+    await help_predecessor(lake, found.value)  # G6: whoever dropped it is told.
     await cell.empty(expected=found.version)
     return "removed"
 

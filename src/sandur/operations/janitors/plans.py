@@ -1,14 +1,14 @@
 """Plans of scans whose time is over."""
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import FOLDER, TTL_MS_MIN, ttl_ms
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings
 from sandur.storage.object_store import Listed
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    await workspace.store.delete(listed.key, expected=listed.version)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    await lake.store.delete(listed.key, expected=listed.version)
     return "removed"
 
 

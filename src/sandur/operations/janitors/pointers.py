@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Pointer
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_age_ms
+from sandur.operations.lake import Lake
 from sandur.operations.names import settle
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
 from sandur.storage.layout import Layout
@@ -16,11 +16,11 @@ _SHOWS = ("new", "active", "pending")
 _GONE = ("free", "moved")
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    return await visit_cell(workspace, workspace.pointer(workspace.layout.read_pointer(listed.key)), listed)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    return await visit_cell(lake, lake.pointer(lake.layout.read_pointer(listed.key)), listed)
 
 
-async def visit_cell(workspace: Workspace, cell: Cell[Pointer], listed: Listed) -> Outcome:
+async def visit_cell(lake: Lake, cell: Cell[Pointer], listed: Listed) -> Outcome:
     """A pointer of whatever format."""
     found = await cell.read()
     if found is None or found.version != listed.version:
@@ -29,50 +29,50 @@ async def visit_cell(workspace: Workspace, cell: Cell[Pointer], listed: Listed) 
         case "live":
             return "kept"
         case "unbound" | "condemned":
-            return await _orphan(workspace, cell, listed, found)
+            return await _orphan(lake, cell, listed, found)
         case "dropped" | "killed":
-            return await _dead(workspace, cell, listed, found)
+            return await _dead(lake, cell, listed, found)
 
 
-async def _orphan(workspace: Workspace, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
+async def _orphan(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
     """GC2: mark, look at the name it was made for, act. A creator that comes late sees the mark, or is seen (N5)."""
     made_for = found.value.made_for
-    if made_for is None or not is_older(workspace, listed, _orphan_age_ms(workspace.settings)):
+    if made_for is None or not is_older(lake, listed, _orphan_age_ms(lake.settings)):
         return "kept"
     condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-    name = await workspace.name(made_for).read()
+    name = await lake.name(made_for).read()
     if name and name.value.uuid == found.value.uuid and name.value.state in _SHOWS:
         # It has a name: if that counts, it is bound now (N7) and not looked at again.
-        return "settled" if (await settle(workspace, made_for)).live else "kept"
+        return "settled" if (await settle(lake, made_for)).live else "kept"
     await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
     return "settled"
 
 
-async def _dead(workspace: Workspace, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
+async def _dead(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Held[Pointer]) -> Outcome:
     """GC3: kept as long as a replay may ask for it, while its files wait to be deleted, and while its name is there."""
     pointer = found.value
-    if not is_older(workspace, listed, key_age_ms(workspace.settings)):
+    if not is_older(lake, listed, key_age_ms(lake.settings)):
         return "kept"
-    if await _is_named(workspace, pointer, pointer.dropped_as or pointer.made_for):
+    if await _is_named(lake, pointer, pointer.dropped_as or pointer.made_for):
         return "kept"
     if pointer.state == "dropped":
-        order = await workspace.purge_order(pointer.table_uuid, pointer.by).read()
+        order = await lake.purge_order(pointer.table_uuid, pointer.by).read()
         if order and not order.value.blocked:
             return "kept"
         if pointer.head:
             # C5: what was committed is recognised by its receipt from now on. What was killed never was.
-            await workspace.receipts.ensure(pointer.table_uuid, pointer.head)
+            await lake.receipts.ensure(pointer.table_uuid, pointer.head)
     await cell.empty(expected=found.version)
     return "removed"
 
 
-async def _is_named(workspace: Workspace, pointer: Pointer, identifier: Identifier | None) -> bool:
+async def _is_named(lake: Lake, pointer: Pointer, identifier: Identifier | None) -> bool:
     """Whether a name still refers to the pointer.
 
     Whoever reuses a `dropped` name drops the pointer of its uuid once more: if that were gone, and the table had been
     registered again meanwhile, it would be the new one that is dropped.
     """
-    name = await workspace.name(identifier).read() if identifier else None
+    name = await lake.name(identifier).read() if identifier else None
     return name is not None and name.value.uuid == pointer.uuid and name.value.state not in _GONE
 
 

@@ -16,10 +16,10 @@ from sandur.operations.documents import TABLES, VIEWS, load_document
 from sandur.operations.janitors.delta import delete_folder
 from sandur.operations.janitors.files import Budget, Enough, Purge, homes_of
 from sandur.operations.janitors.sweeping import DAY_MS, Swept, Tell, is_older
+from sandur.operations.lake import Lake
 from sandur.operations.names import settle
 from sandur.operations.placing import allowed_roots
 from sandur.operations.purging import is_ordered
-from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
@@ -39,29 +39,29 @@ class Target(NamedTuple):
     homes: Sequence[str]
 
 
-async def work_off(workspace: Workspace, *, position: str, tell: Tell) -> Swept:
+async def work_off(lake: Lake, *, position: str, tell: Tell) -> Swept:
     """Take up at most ORDERS_MAX orders that are older than `purge_delay`, and delete `janitor_objects_max` files.
 
     An order goes last, after every file, so that whatever dies on the way is done again; what is gone is gone.
     """
-    return await _Queue(workspace, tell).work_off(position)
+    return await _Queue(lake, tell).work_off(position)
 
 
 class _Queue:
     """One run over the queue."""
 
-    def __init__(self, workspace: Workspace, tell: Tell) -> None:
-        self._workspace = workspace
+    def __init__(self, lake: Lake, tell: Tell) -> None:
+        self._lake = lake
         self._tell = tell
-        self._budget = Budget(workspace.settings.janitor_objects_max)
+        self._budget = Budget(lake.settings.janitor_objects_max)
         self._counts: Counter[str] = Counter()
 
     async def work_off(self, position: str) -> Swept:
-        folder = self._workspace.layout.purge_orders_folder()
-        page = await self._workspace.store.list(folder, after=position or None, limit=ORDERS_MAX)
+        folder = self._lake.layout.purge_orders_folder()
+        page = await self._lake.store.list(folder, after=position or None, limit=ORDERS_MAX)
         targets = [target for listed in page if (target := await self._guarded(listed.key, self._taken_up(listed)))]
         # While a pointer cannot be read, nobody knows whose table it is, and nobody's files are deleted.
-        looked_at = await self._guarded("pointers", _with_neighbours(self._workspace, targets))
+        looked_at = await self._guarded("pointers", _with_neighbours(self._lake, targets))
         for target, neighbour in looked_at or ():
             await self._guarded(str(target.order.value.identifier), self._purge(target, neighbour))
         return Swept(self._counts, page[-1].key if len(page) == ORDERS_MAX else "")
@@ -79,15 +79,15 @@ class _Queue:
 
     async def _taken_up(self, listed: Listed) -> Target | None:
         """What an order asks for; None when there is nothing to delete, or not yet."""
-        workspace = self._workspace
-        order = await workspace.purge_order(*workspace.layout.read_purge_order(listed.key)).read()
-        if order is None or not is_older(workspace, listed, seconds_of(workspace.settings.purge_delay) * 1_000):
+        lake = self._lake
+        order = await lake.purge_order(*lake.layout.read_purge_order(listed.key)).read()
+        if order is None or not is_older(lake, listed, seconds_of(lake.settings.purge_delay) * 1_000):
             self._counts["kept"] += 1
             return None
         if order.value.blocked:
-            is_over = is_older(workspace, listed, BLOCKED_KEPT_MS)
-        elif not await _has_happened(workspace, order.value):
-            is_over = is_older(workspace, listed, VOID_AFTER_MS)
+            is_over = is_older(lake, listed, BLOCKED_KEPT_MS)
+        elif not await _has_happened(lake, order.value):
+            is_over = is_older(lake, listed, VOID_AFTER_MS)
         else:
             return await self._target(order)
         if is_over:
@@ -97,11 +97,11 @@ class _Queue:
         return None
 
     async def _target(self, order: Held[PurgeOrder]) -> Target | None:
-        pointer = await self._workspace.pointer(order.value.uuid, order.value.format).read()
+        pointer = await self._lake.pointer(order.value.uuid, order.value.format).read()
         if pointer and isinstance(pointer.value, DeltaTable):
             return Target(order, pointer.value, (normalized(pointer.value.location),))
         try:
-            metadata = await _metadata(self._workspace, pointer.value) if pointer else None
+            metadata = await _metadata(self._lake, pointer.value) if pointer else None
         except BadRequest as error:
             await self._block(order, str(error))
             return None
@@ -116,8 +116,8 @@ class _Queue:
             await self._block(target.order, f"table {neighbour.uuid} may need the files")
             return
         catalog = target.order.value.identifier.catalog
-        roots = tuple(map(normalized, await allowed_roots(self._workspace, catalog)))
-        purge = Purge(self._workspace, target.homes, roots, self._budget)
+        roots = tuple(map(normalized, await allowed_roots(self._lake, catalog)))
+        purge = Purge(self._lake, target.homes, roots, self._budget)
         try:
             await _delete_files(purge, target.pointer)
         except Enough:
@@ -131,43 +131,43 @@ class _Queue:
             self._counts["files_left"] += purge.left
 
     async def _remove(self, order: Held[PurgeOrder]) -> None:
-        await self._workspace.purge_order(order.value.table_uuid, order.value.drop).empty(expected=order.version)
+        await self._lake.purge_order(order.value.table_uuid, order.value.drop).empty(expected=order.version)
         self._counts["removed"] += 1
 
     async def _block(self, order: Held[PurgeOrder], reason: str) -> None:
         """The files stay. For good: the other table may leave the catalog one day and be needed elsewhere."""
-        cell = self._workspace.purge_order(order.value.table_uuid, order.value.drop)
+        cell = self._lake.purge_order(order.value.table_uuid, order.value.drop)
         await cell.swap(replace(order.value, blocked=reason), expected=order.version)
         self._counts["blocked"] += 1
         self._tell(str(order.value.identifier), Conflict(f"its files are not purged: {reason}"))
 
 
-async def _has_happened(workspace: Workspace, order: PurgeOrder) -> bool:
+async def _has_happened(lake: Lake, order: PurgeOrder) -> bool:
     """Whether the drop happened for which the files were to go; one that died half way is finished (D4)."""
-    if await is_ordered(workspace, order):
+    if await is_ordered(lake, order):
         return True
-    await settle(workspace, order.identifier)
-    return await is_ordered(workspace, order)
+    await settle(lake, order.identifier)
+    return await is_ordered(lake, order)
 
 
-async def _metadata(workspace: Workspace, pointer: Pointer) -> TableMetadata | ViewMetadata | None:
+async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadata | None:
     """What the head says; None when its file is gone: then everything else went before it."""
     if pointer.head is None:
         return None
     location = pointer.head.metadata_location
     try:
         if pointer.kind == "view":
-            return (await load_document(workspace, VIEWS, location)).metadata
-        return (await load_document(workspace, TABLES, location)).metadata
+            return (await load_document(lake, VIEWS, location)).metadata
+        return (await load_document(lake, TABLES, location)).metadata
     except NotFound:
         return None
 
 
 async def _delete_files(purge: Purge, pointer: Pointer) -> None:
     if isinstance(pointer, DeltaTable):
-        purge.removed += await delete_folder(purge.workspace, pointer.location, purge.budget)
+        purge.removed += await delete_folder(purge.lake, pointer.location, purge.budget)
         return
-    metadata = await _metadata(purge.workspace, pointer)
+    metadata = await _metadata(purge.lake, pointer)
     if pointer.head is None or metadata is None:
         return
     if isinstance(metadata, TableMetadata):
@@ -177,7 +177,7 @@ async def _delete_files(purge: Purge, pointer: Pointer) -> None:
     await purge.remove([pointer.head.metadata_location])
 
 
-async def _with_neighbours(workspace: Workspace, targets: Sequence[Target]) -> list[tuple[Target, Pointer | None]]:
+async def _with_neighbours(lake: Lake, targets: Sequence[Target]) -> list[tuple[Target, Pointer | None]]:
     """Each target with another table, if there is one, that may need its files.
 
     This reads the record of every table of either format, once for all targets and only when there are any. Tables
@@ -186,20 +186,20 @@ async def _with_neighbours(workspace: Workspace, targets: Sequence[Target]) -> l
     if not targets:
         return []
     neighbours: dict[int, Pointer] = {}
-    async for other in _living(workspace):
+    async for other in _living(lake):
         for at, target in enumerate(targets):
             if at not in neighbours and may_share(target, other):
                 neighbours[at] = other
     return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
 
 
-async def _living(workspace: Workspace) -> AsyncIterator[Pointer]:
-    layout = workspace.layout
+async def _living(lake: Lake) -> AsyncIterator[Pointer]:
+    layout = lake.layout
     for folder, kind in ((layout.pointers_folder(), Pointer), (layout.delta_tables_folder(), DeltaTable)):
         after: str | None = None
         while True:
-            page = await workspace.store.list(folder, after=after)
-            stored = await get_many(workspace.store, [entry.key for entry in page])
+            page = await lake.store.list(folder, after=after)
+            stored = await get_many(lake.store, [entry.key for entry in page])
             for listed, found in zip(page, stored, strict=True):
                 if found and (pointer := _decoded(listed.key, found.data, kind)).state not in {"dropped", "killed"}:
                     yield pointer

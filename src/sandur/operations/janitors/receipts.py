@@ -3,7 +3,7 @@
 from typing import Final
 
 from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
@@ -11,20 +11,20 @@ from sandur.storage.object_store import Listed
 PENDING_KEPT_MS: Final = DAY_MS
 
 
-async def visit_pending(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_pending(lake: Lake, listed: Listed) -> Outcome:
     """What an attempt announced: of use to nobody after a day, whatever became of it."""
-    return await _removed(workspace, listed, state="pending")
+    return await _removed(lake, listed, state="pending")
 
 
-async def visit_committed(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_committed(lake: Lake, listed: Listed) -> Outcome:
     """The proof of a commit (C5), which no request can ask for any more. Whoever calls knows its history has it."""
-    return await _removed(workspace, listed, state="committed")
+    return await _removed(lake, listed, state="committed")
 
 
-async def _removed(workspace: Workspace, listed: Listed, *, state: str) -> Outcome:
-    if workspace.layout.read_receipt(listed.key).state != state:
+async def _removed(lake: Lake, listed: Listed, *, state: str) -> Outcome:
+    if lake.layout.read_receipt(listed.key).state != state:
         return "kept"
-    await workspace.store.delete(listed.key, expected=listed.version)
+    await lake.store.delete(listed.key, expected=listed.version)
     return "removed"
 
 

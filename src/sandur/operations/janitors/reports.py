@@ -1,13 +1,13 @@
 """Reports of scans and commits that engines sent long ago: the pipeline has made its statistics of them."""
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.object_store import Listed
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    await workspace.store.delete(listed.key, expected=listed.version)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    await lake.store.delete(listed.key, expected=listed.version)
     return "removed"
 
 

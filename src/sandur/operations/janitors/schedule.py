@@ -23,12 +23,12 @@ from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
 from sandur.operations.janitors.transactions import TRANSACTIONS
 from sandur.operations.janitors.unity import UNITY
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import BEFORE_TENANTS, Layout, layout_of
 from sandur.storage.object_store import ObjectStore
 
-WORKSPACES_MAX: Final = 10_000
+LAKES_MAX: Final = 10_000
 CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 
 async def run_janitors(
-    workspace: Workspace,
+    lake: Lake,
     positions: Mapping[str, str],
     *,
     tell: Tell,
@@ -77,22 +77,22 @@ async def run_janitors(
     counts: Counter[str] = Counter()
     reached: dict[str, str] = dict(positions)
     has_more = False
-    for name, work in _works(workspace, tell):
+    for name, work in _works(lake, tell):
         swept = await work(positions.get(name, ""))
         counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
         reached[name] = swept.position
-        has_more |= _stopped_early(swept, workspace.settings)
+        has_more |= _stopped_early(swept, lake.settings)
         if keep and not await keep(reached):
             break
     return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
 
 
-def _works(workspace: Workspace, tell: Tell) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
+def _works(lake: Lake, tell: Tell) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
     def sweeping(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
-        return lambda position: sweep(workspace, janitor, position=position, tell=tell)
+        return lambda position: sweep(lake, janitor, position=position, tell=tell)
 
     works = [(janitor.name, sweeping(janitor)) for janitor in JANITORS]
-    return [*works, (PURGE, lambda position: purge.work_off(workspace, position=position, tell=tell))]
+    return [*works, (PURGE, lambda position: purge.work_off(lake, position=position, tell=tell))]
 
 
 def _stopped_early(swept: Swept, settings: Settings) -> bool:
@@ -113,7 +113,7 @@ class Janitors:
         settings: Settings,
         clock: Clock,
         store: ObjectStore,
-        open_workspace: Callable[[Layout], Workspace],
+        open_lake: Callable[[Layout], Lake],
         *,
         on_run: OnRun,
         on_failure: OnFailure,
@@ -122,7 +122,7 @@ class Janitors:
         self._settings = settings
         self._clock = clock
         self._store = store
-        self._open_workspace = open_workspace
+        self._open_lake = open_lake
         self._on_run = on_run
         self._on_failure = on_failure
         self._task: asyncio.Task[None] | None = None
@@ -140,17 +140,17 @@ class Janitors:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def run_once(self, workspace: Workspace) -> Counts | None:
+    async def run_once(self, lake: Lake) -> Counts | None:
         """One run in a workspace; None when it is not our turn."""
-        run = await self._run(workspace)
+        run = await self._run(lake)
         return run.counts if run else None
 
     async def run_everywhere(self) -> bool:
         """One run in every workspace that is due; whether there is more to do soon."""
         has_more = False
-        async for layout in workspaces(self._store, self._settings):
+        async for layout in lakes(self._store, self._settings):
             try:
-                run = await self._run(self._open_workspace(layout))
+                run = await self._run(self._open_lake(layout))
             except Exception as error:  # noqa: BLE001 - no workspace may keep the janitors from the others, or end them
                 self._count("failed")
                 self._on_failure(layout, "janitors", error)
@@ -174,14 +174,14 @@ class Janitors:
             return SOON_SECONDS
         return seconds_of(self._settings.janitor_interval) / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
 
-    async def _run(self, workspace: Workspace) -> Run | None:
-        lease = Lease(workspace)
+    async def _run(self, lake: Lake) -> Run | None:
+        lease = Lease(lake)
         if not await lease.take():
             self._count("not_due")
             return None
-        layout = workspace.layout
+        layout = lake.layout
         run = await run_janitors(
-            workspace,
+            lake,
             lease.positions,
             tell=lambda what, error: self._on_failure(layout, what, error),
             keep=lease.keep,
@@ -198,13 +198,13 @@ class Janitors:
         self.counters.add(JANITOR_RUNS, result)
 
 
-async def workspaces(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
+async def lakes(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
     """The workspaces on a store that the settings let this server act for, found by one listing each."""
     if settings.tenant and settings.workspace:
         yield Layout(settings.tenant, settings.workspace)
         return
     after = BEFORE_TENANTS
-    for _ in range(WORKSPACES_MAX):
+    for _ in range(LAKES_MAX):
         page = await store.list("", after=after, limit=1)
         if not page or not page[0].key.startswith(BEFORE_TENANTS):
             return

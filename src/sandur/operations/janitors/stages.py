@@ -1,24 +1,24 @@
 """Stages that were never committed (S4): the record goes, and on a file system the folders that nobody used."""
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.lake import Lake
 from sandur.operations.placing import clear_room
-from sandur.operations.workspace import Workspace
 from sandur.settings import seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    identifier, uuid = workspace.layout.read_stage(listed.key)
-    cell = workspace.stage(identifier, uuid)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    identifier, uuid = lake.layout.read_stage(listed.key)
+    cell = lake.stage(identifier, uuid)
     stage = await cell.read()
     if stage is None:
         return "changed"
-    if stage.value.expires_ms > workspace.clock.now_ms():
+    if stage.value.expires_ms > lake.clock.now_ms():
         return "kept"
     await cell.empty(expected=stage.version)
     # A client that still comes with its commit has its files there, and then they are not empty.
-    clear_room(workspace, stage.value.location)
+    clear_room(lake, stage.value.location)
     return "removed"
 
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from sandur.errors import SandurError, SwapLost
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import LIST_LIMIT_MAX, Listed
@@ -29,7 +29,7 @@ class Janitor(NamedTuple):
     name: str
     folder: Callable[[Layout], str]
     age_ms: Callable[[Settings], int]
-    visit: Callable[[Workspace, Listed], Awaitable[Outcome]]
+    visit: Callable[[Lake, Listed], Awaitable[Outcome]]
 
 
 class Swept(NamedTuple):
@@ -39,17 +39,17 @@ class Swept(NamedTuple):
     position: str
 
 
-async def sweep(workspace: Workspace, janitor: Janitor, *, position: str, tell: Tell) -> Swept:
+async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: Tell) -> Swept:
     """Visit at most `janitor_objects_max` objects that are old enough, and list at most PAGES_MAX pages for them."""
-    folder = janitor.folder(workspace.layout)
-    age_ms = janitor.age_ms(workspace.settings)
+    folder = janitor.folder(lake.layout)
+    age_ms = janitor.age_ms(lake.settings)
     counts: Counter[str] = Counter()
     after = position or None
     for _ in range(PAGES_MAX):
-        page = await workspace.store.list(folder, after=after)
-        old = [listed for listed in page if is_older(workspace, listed, age_ms)]
-        room = workspace.settings.janitor_objects_max - counts.total()
-        counts.update(await _visited(workspace, janitor, old[:room], tell))
+        page = await lake.store.list(folder, after=after)
+        old = [listed for listed in page if is_older(lake, listed, age_ms)]
+        room = lake.settings.janitor_objects_max - counts.total()
+        counts.update(await _visited(lake, janitor, old[:room], tell))
         if len(old) > room:
             return Swept(counts, old[room - 1].key if room else after or "")
         if len(page) < LIST_LIMIT_MAX:
@@ -58,18 +58,18 @@ async def sweep(workspace: Workspace, janitor: Janitor, *, position: str, tell: 
     return Swept(counts, after or "")
 
 
-async def _visited(workspace: Workspace, janitor: Janitor, old: Iterable[Listed], tell: Tell) -> list[Outcome]:
+async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: Tell) -> list[Outcome]:
     waiting = list(old)
     outcomes: list[Outcome] = []
     for start in range(0, len(waiting), VISITS_AT_ONCE):
         some = waiting[start : start + VISITS_AT_ONCE]
-        outcomes += await together(_visit(workspace, janitor, listed, tell) for listed in some)
+        outcomes += await together(_visit(lake, janitor, listed, tell) for listed in some)
     return outcomes
 
 
-async def _visit(workspace: Workspace, janitor: Janitor, listed: Listed, tell: Tell) -> Outcome:
+async def _visit(lake: Lake, janitor: Janitor, listed: Listed, tell: Tell) -> Outcome:
     try:
-        return await janitor.visit(workspace, listed)
+        return await janitor.visit(lake, listed)
     except SwapLost:
         return "changed"
     except SandurError as error:
@@ -78,9 +78,9 @@ async def _visit(workspace: Workspace, janitor: Janitor, listed: Listed, tell: T
         return "failed"
 
 
-def is_older(workspace: Workspace, listed: Listed, age_ms: int) -> bool:
+def is_older(lake: Lake, listed: Listed, age_ms: int) -> bool:
     """Whether an object was written last so long ago, by the time that the store noted."""
-    return listed.modified_ms + age_ms <= workspace.clock.now_ms()
+    return listed.modified_ms + age_ms <= lake.clock.now_ms()
 
 
 def key_age_ms(settings: Settings) -> int:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from sandur.catalog.records import Transaction
 from sandur.operations.folding import fold_in
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_age_ms
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
 
@@ -16,20 +16,20 @@ ABANDONED_MS: Final = 3_600_000
 PARTICIPANTS_AT_ONCE: Final = 32
 
 
-async def visit(workspace: Workspace, listed: Listed) -> Outcome:
-    transaction = workspace.layout.read_transaction(listed.key)
-    cell = workspace.transaction(transaction)
+async def visit(lake: Lake, listed: Listed) -> Outcome:
+    transaction = lake.layout.read_transaction(listed.key)
+    cell = lake.transaction(transaction)
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
     record = found.value
-    is_replayable = not is_older(workspace, listed, key_age_ms(workspace.settings))
+    is_replayable = not is_older(lake, listed, key_age_ms(lake.settings))
     match record.state:
         case "preparing":
             await cell.swap(replace(record, state="aborted"), expected=found.version)
             return "settled"
         case "committed":
-            await _fold_in(workspace, transaction, record)
+            await _fold_in(lake, transaction, record)
             if is_replayable:
                 return "kept"
         case "aborted":
@@ -39,11 +39,11 @@ async def visit(workspace: Workspace, listed: Listed) -> Outcome:
     return "removed"
 
 
-async def _fold_in(workspace: Workspace, transaction: str, record: Transaction) -> None:
+async def _fold_in(lake: Lake, transaction: str, record: Transaction) -> None:
     """When this returns, nobody has to ask the record any more what became of a participant."""
     for start in range(0, len(record.participants), PARTICIPANTS_AT_ONCE):
         some = record.participants[start : start + PARTICIPANTS_AT_ONCE]
-        await together(fold_in(workspace, transaction, record.attempt, participant) for participant in some)
+        await together(fold_in(lake, transaction, record.attempt, participant) for participant in some)
 
 
 TRANSACTIONS = Janitor("transactions", Layout.transactions_folder, lambda _: ABANDONED_MS, visit)

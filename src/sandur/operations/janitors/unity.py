@@ -5,42 +5,40 @@ from sandur.catalog.records import Catalog
 from sandur.catalog.users import User
 from sandur.operations.janitors.pointers import age_ms, visit_cell
 from sandur.operations.janitors.sweeping import Janitor, Outcome
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import help_predecessor
-from sandur.operations.workspace import Workspace
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell
 from sandur.storage.layout import Layout
 from sandur.storage.object_store import Listed
 
 
-async def visit_securable(workspace: Workspace, listed: Listed) -> Outcome:
+async def visit_securable(lake: Lake, listed: Listed) -> Outcome:
     """A volume, function or model, which is a pointer like any other (GC2, GC3)."""
-    cell = workspace.pointer(workspace.layout.read_securable(listed.key), "unity")
-    return await visit_cell(workspace, cell, listed)
+    cell = lake.pointer(lake.layout.read_securable(listed.key), "unity")
+    return await visit_cell(lake, cell, listed)
 
 
-async def visit_catalog(workspace: Workspace, listed: Listed) -> Outcome:
-    return await _visit(workspace, workspace.catalog(workspace.layout.read_catalog(listed.key)), listed)
+async def visit_catalog(lake: Lake, listed: Listed) -> Outcome:
+    return await _visit(lake, lake.catalog(lake.layout.read_catalog(listed.key)), listed)
 
 
-async def visit_model_version(workspace: Workspace, listed: Listed) -> Outcome:
-    return await _visit(workspace, Cell(workspace.store, listed.key, ModelVersion, workspace.clock), listed)
+async def visit_model_version(lake: Lake, listed: Listed) -> Outcome:
+    return await _visit(lake, Cell(lake.store, listed.key, ModelVersion, lake.clock), listed)
 
 
-async def visit_user(workspace: Workspace, listed: Listed) -> Outcome:
-    return await _visit(workspace, Cell(workspace.store, listed.key, User, workspace.clock), listed)
+async def visit_user(lake: Lake, listed: Listed) -> Outcome:
+    return await _visit(lake, Cell(lake.store, listed.key, User, lake.clock), listed)
 
 
-async def _visit(
-    workspace: Workspace, cell: Cell[Catalog] | Cell[ModelVersion] | Cell[User], listed: Listed
-) -> Outcome:
+async def _visit(lake: Lake, cell: Cell[Catalog] | Cell[ModelVersion] | Cell[User], listed: Listed) -> Outcome:
     """N9: a day after it was dropped nothing that expects it absent can still be on its way."""
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"
     if found.value.state != "dropped":
         return "kept"
-    await help_predecessor(workspace, found.value)  # G6: whoever dropped it is told.
+    await help_predecessor(lake, found.value)  # G6: whoever dropped it is told.
     await cell.empty(expected=found.version)
     return "removed"
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sandur.errors import SandurError
 from sandur.iceberg.scan.packing import Packed, read_back, stored
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.storage.object_store import ABSENT, Expected
 
 KEPT_ENTRIES_MIN: Final = 2_000
@@ -26,32 +26,32 @@ class Looked(NamedTuple):
     expected: Expected
 
 
-def place_of(workspace: Workspace, location: str) -> str | None:
+def place_of(lake: Lake, location: str) -> str | None:
     """The key of the manifest's place; None when nothing is kept."""
-    places = workspace.settings.plan_store_bytes_max // PLACE_BYTES_MAX
+    places = lake.settings.plan_store_bytes_max // PLACE_BYTES_MAX
     if places < 1:
         return None
     number = int.from_bytes(hashlib.sha256(location.encode("utf-8", "surrogatepass")).digest()[:8]) % places
-    return workspace.layout.decoded_manifest(number)
+    return lake.layout.decoded_manifest(number)
 
 
-async def look_in_place(workspace: Workspace, key: str, location: str) -> Looked:
+async def look_in_place(lake: Lake, key: str, location: str) -> Looked:
     """The packed manifest, if it is the one that lies in its place, in a form that is read today."""
-    found = await workspace.store.get(key)
+    found = await lake.store.get(key)
     if found is None:
         return Looked(None, ABSENT)
     return Looked(read_back(found.data, location=location), found.version)
 
 
-async def put_in_place(workspace: Workspace, key: str, location: str, found: Packed, *, expected: Expected) -> None:
+async def put_in_place(lake: Lake, key: str, location: str, found: Packed, *, expected: Expected) -> None:
     """Keep a packed manifest. When that does not work, it is decoded again: nothing depends on it."""
-    memory = workspace.manifests
+    memory = lake.manifests
     if found.size_bytes > PLACE_BYTES_MAX or memory.storing >= STORING_MAX:
         return
-    data = stored(found, location=location, event_id=workspace.clock.new_id())
+    data = stored(found, location=location, event_id=lake.clock.new_id())
     memory.storing += 1
     try:
-        await workspace.store.put(key, data, expected=expected)
+        await lake.store.put(key, data, expected=expected)
     except SandurError:
         return
     finally:

@@ -12,7 +12,7 @@ import msgspec
 from sandur.catalog.sources import Request
 from sandur.errors import NotFound, SwapLost
 from sandur.iceberg.scan.requests import ScanRequest
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
 from sandur.storage.object_store import ABSENT
@@ -42,14 +42,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.plan_id}@{self.snapshot_id}"
 
 
-def plan_cell(workspace: Workspace, plan_id: str) -> Cell[Plan]:
-    return Cell(workspace.store, workspace.layout.operational(FOLDER, plan_id), Plan, workspace.clock)
+def plan_cell(lake: Lake, plan_id: str) -> Cell[Plan]:
+    return Cell(lake.store, lake.layout.operational(FOLDER, plan_id), Plan, lake.clock)
 
 
-def new_plan_id(workspace: Workspace, table_uuid: str, request: Request) -> str:
+def new_plan_id(lake: Lake, table_uuid: str, request: Request) -> str:
     """A fresh id; with an idempotency key always the same one, so that a repeated request finds its plan."""
     if request.key is None:
-        return workspace.clock.new_id()
+        return lake.clock.new_id()
     asked = f"{request.key}\n{request.hash}\n{request.source.principal}\n{table_uuid}"
     return hashlib.sha256(asked.encode()).hexdigest()[:32]
 
@@ -59,9 +59,9 @@ def ttl_ms(settings: Settings) -> int:
     return max(TTL_MS_MIN, seconds_of(settings.plan_ttl) * 1_000)
 
 
-async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
+async def keep_plan(lake: Lake, plan: Plan) -> bool:
     """Write the plan. False when an earlier try of the same request has written one that stands."""
-    cell = plan_cell(workspace, plan.plan_id)
+    cell = plan_cell(lake, plan.plan_id)
     try:
         await cell.create(plan)
     except SwapLost:
@@ -75,10 +75,10 @@ async def keep_plan(workspace: Workspace, plan: Plan) -> bool:
     return True
 
 
-async def found_plan(workspace: Workspace, plan_id: str, *, principal: str) -> Held[Plan]:
+async def found_plan(lake: Lake, plan_id: str, *, principal: str) -> Held[Plan]:
     """The plan, for whoever asked for it and while it lasts; NotFound otherwise."""
-    held = await plan_cell(workspace, plan_id).read() if is_plan_id(plan_id) else None
-    if held is None or held.value.principal != principal or held.value.expires_ms <= workspace.clock.now_ms():
+    held = await plan_cell(lake, plan_id).read() if is_plan_id(plan_id) else None
+    if held is None or held.value.principal != principal or held.value.expires_ms <= lake.clock.now_ms():
         raise no_such_plan(plan_id)
     return held
 

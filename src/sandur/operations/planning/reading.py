@@ -14,9 +14,9 @@ from sandur.iceberg.scan.packing import Packed, packed, unpacked
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.caches import RecentBytes
+from sandur.operations.lake import Lake
 from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list, records_said
 from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
-from sandur.operations.workspace import Workspace
 from sandur.storage.object_store import ABSENT
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ _SMALL_LIST_RECORDS: Final = 500
 class Manifests:
     """The manifests of one catalog's tables. What lies outside of where its tables may lie is not read."""
 
-    def __init__(self, workspace: Workspace, roots: Sequence[str]) -> None:
-        self._workspace = workspace
+    def __init__(self, lake: Lake, roots: Sequence[str]) -> None:
+        self._lake = lake
         self._roots = roots
 
     @property
     def selected(self) -> RecentBytes[tuple[str, str], Selected]:
         """What plans selected, by plan and manifest."""
-        return self._workspace.manifests.selected
+        return self._lake.manifests.selected
 
     async def listed(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of a snapshot; of an old one, which names them itself, little more than their paths."""
@@ -60,14 +60,14 @@ class Manifests:
         location = snapshot.manifest_list
         # Asked before what is remembered: that may be another catalog's.
         checked_location(location, self._roots)
-        cached: tuple[ManifestFile, ...] | None = self._workspace.manifests.get(("list", location))
+        cached: tuple[ManifestFile, ...] | None = self._lake.manifests.get(("list", location))
         if cached is not None:
             return cached
         data = await self._read(location)
         decode = partial(decoded_manifest_list, data, location=location)
         is_long = len(data) > _SMALL_LIST_BYTES or records_said(data) > _SMALL_LIST_RECORDS
         found = await aside(decode, is_long=is_long)
-        self._workspace.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
+        self._lake.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
     async def _described(self, location: str) -> ManifestFile:
@@ -83,7 +83,7 @@ class Manifests:
 
         `entries` is how many it should have: one with many is looked for beside the catalog first.
         """
-        memory = self._workspace.manifests
+        memory = self._lake.manifests
         checked_location(location, self._roots)
         found = memory.entries(location)
         if found is not None:
@@ -92,7 +92,7 @@ class Manifests:
 
     def begin(self, manifest: ManifestFile) -> None:
         """Read a manifest that is likely to be asked for next, unless enough is being read."""
-        memory, location = self._workspace.manifests, manifest.manifest_path
+        memory, location = self._lake.manifests, manifest.manifest_path
         if memory.under_way >= READS_AT_ONCE or memory.is_known(location):
             return
         try:
@@ -102,25 +102,25 @@ class Manifests:
         memory.reading(location, lambda: self._columns(location, manifest.live_files or 0))
 
     async def _columns(self, location: str, entries: int) -> ManifestColumns:
-        workspace = self._workspace
-        key = place_of(workspace, location) if entries >= KEPT_ENTRIES_MIN else None
-        looked = Looked(None, ABSENT) if key is None else await look_in_place(workspace, key, location)
+        lake = self._lake
+        key = place_of(lake, location) if entries >= KEPT_ENTRIES_MIN else None
+        looked = Looked(None, ABSENT) if key is None else await look_in_place(lake, key, location)
         if looked.packed is not None:
-            workspace.manifests.remember(location, looked.packed)
+            lake.manifests.remember(location, looked.packed)
             return unpacked(looked.packed)
         data = await self._read(location)
-        async with workspace.manifests.decoding:
+        async with lake.manifests.decoding:
             decode = partial(_decoded, data, location)
             is_long = len(data) > _SMALL_MANIFEST_BYTES or records_said(data) > _SMALL_MANIFEST_RECORDS
             columns, remembered = await aside(decode, is_long=is_long)
-        workspace.manifests.remember(location, remembered)
+        lake.manifests.remember(location, remembered)
         if key is not None and isinstance(remembered, Packed):
-            keeping = put_in_place(workspace, key, location, remembered, expected=looked.expected)
-            await workspace.background.run("keep a decoded manifest", keeping)
+            keeping = put_in_place(lake, key, location, remembered, expected=looked.expected)
+            await lake.background.run("keep a decoded manifest", keeping)
         return columns
 
     async def _read(self, location: str) -> bytes:
-        data = await self._workspace.locations.read(location)
+        data = await self._lake.locations.read(location)
         if data is None:
             raise NotFound(f"Failed to open input stream for file: {location}", subject="file")
         if len(data) > MANIFEST_BYTES_MAX:

@@ -8,11 +8,11 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.iceberg.scan.manifests import DATA, DELETES
 from sandur.iceberg.scan.requests import ScanRequest, scan_of
+from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
 from sandur.operations.placing import allowed_roots
 from sandur.operations.planning.reading import Manifests
 from sandur.operations.planning.selecting import Selecting
-from sandur.operations.workspace import Workspace
 
 _DIGITS_MAX: Final = 18
 
@@ -39,11 +39,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     delete_manifests: int
 
 
-async def scan_summary(workspace: Workspace, identifier: Identifier, request: ScanRequest) -> Summary:
+async def scan_summary(lake: Lake, identifier: Identifier, request: ScanRequest) -> Summary:
     """Look through everything that a scan would read of manifests, and count."""
-    metadata = (await current_document(workspace, identifier)).metadata
+    metadata = (await current_document(lake, identifier)).metadata
     scan = scan_of(request, metadata)
-    manifests = Manifests(workspace, await allowed_roots(workspace, identifier.catalog))
+    manifests = Manifests(lake, await allowed_roots(lake, identifier.catalog))
     selecting = Selecting(scan, metadata, manifests)
     listed = await selecting.listed()
     to_open = selecting.to_open(listed)

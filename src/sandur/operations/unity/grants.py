@@ -11,13 +11,13 @@ from sandur.catalog.unity_grants import Grants, PermissionsChange, SecurableType
 from sandur.catalog.unity_names import identifier_of, schema_of
 from sandur.errors import NotFound, SwapLost
 from sandur.operations.catalogs import load_catalog
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.unity.registry import load_registry
 from sandur.operations.unity.schemas import load_schema
 from sandur.operations.unity.securables import missing
 from sandur.operations.unity.tables import load_table
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 UPDATE: Final = "update-permissions"
@@ -29,68 +29,68 @@ class Metastore(Record, frozen=True, kw_only=True):
     id: str
 
 
-async def metastore_id(workspace: Workspace) -> str:
+async def metastore_id(lake: Lake) -> str:
     """The id of the workspace, made when it is first asked for."""
-    cell = Cell(workspace.store, workspace.layout.metastore(), Metastore, workspace.clock)
+    cell = Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock)
     found = await cell.read()
     if found is None:
         try:
-            found = await cell.create(Metastore(id=workspace.clock.new_uuid()))
+            found = await cell.create(Metastore(id=lake.clock.new_uuid()))
         except SwapLost:  # Somebody else was faster.
             found = await cell.read()
     return found.value.id if found else ""
 
 
-async def load_grants(workspace: Workspace, securable_type: SecurableType, full_name: str) -> Grants | None:
+async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Grants | None:
     """The grants on a securable; None when there are none, NotFound when there is no such thing."""
-    found = await _cell(workspace, securable_type, await _id_of(workspace, securable_type, full_name)).read()
+    found = await _cell(lake, securable_type, await _id_of(lake, securable_type, full_name)).read()
     return found.value if found else None
 
 
 async def update_grants(
-    workspace: Workspace,
+    lake: Lake,
     securable_type: SecurableType,
     full_name: str,
     changes: Sequence[PermissionsChange],
     request: Request,
 ) -> Grants:
-    cell = _cell(workspace, securable_type, await _id_of(workspace, securable_type, full_name))
-    return await RecordChange(workspace, cell, request, UPDATE, lambda found: changed_grants(found, changes)).run()
+    cell = _cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
+    return await RecordChange(lake, cell, request, UPDATE, lambda found: changed_grants(found, changes)).run()
 
 
-def _cell(workspace: Workspace, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
-    return Cell(workspace.store, workspace.layout.grants(securable_type, securable_id), Grants, workspace.clock)
+def _cell(lake: Lake, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
+    return Cell(lake.store, lake.layout.grants(securable_type, securable_id), Grants, lake.clock)
 
 
-async def _id_of(workspace: Workspace, securable_type: SecurableType, full_name: str) -> str:  # noqa: PLR0911 - one line per type
+async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> str:  # noqa: PLR0911 - one line per type
     match securable_type:
         case "metastore":
-            found = await metastore_id(workspace)
+            found = await metastore_id(lake)
             if full_name not in {found, "metastore"}:
                 raise NotFound(f"Metastore does not exist: {full_name}", subject="metastore")
             return found
         case "catalog":
-            return (await load_catalog(workspace, full_name)).id
+            return (await load_catalog(lake, full_name)).id
         case "schema":
-            return (await load_schema(workspace, schema_of(full_name))).schema_id
+            return (await load_schema(lake, schema_of(full_name))).schema_id
         case "table":
-            return (await load_table(workspace, identifier_of(full_name))).table_id
+            return (await load_table(lake, identifier_of(full_name))).table_id
         case "function" | "volume":
-            return await _named(workspace, full_name, securable_type)
+            return await _named(lake, full_name, securable_type)
         case "registered_model":
-            return await _named(workspace, full_name, "model")
+            return await _named(lake, full_name, "model")
         case "external_location":
-            return location_named(await load_registry(workspace), full_name).id
+            return location_named(await load_registry(lake), full_name).id
         case "credential":
-            return credential_named(await load_registry(workspace), full_name).id
+            return credential_named(await load_registry(lake), full_name).id
         case _:
             assert_never(securable_type)
 
 
-async def _named(workspace: Workspace, full_name: str, kind: Kind) -> str:
+async def _named(lake: Lake, full_name: str, kind: Kind) -> str:
     identifier = identifier_of(full_name)
-    await load_catalog(workspace, identifier.catalog)
-    found = await look(workspace, identifier)
+    await load_catalog(lake, identifier.catalog)
+    found = await look(lake, identifier)
     if found is None or found.name.value.kind != kind:
         raise missing(identifier, kind)
     return found.uuid

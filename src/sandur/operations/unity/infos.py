@@ -16,7 +16,7 @@ from sandur.iceberg.spark_types import identity_partitions, spark_fields
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.documents import TABLES, VIEWS, Document, load_document
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 
 Info = TableInfo | VolumeInfo | FunctionInfo | RegisteredModelInfo
 
@@ -24,7 +24,7 @@ MANAGED = "MANAGED"
 EXTERNAL = "EXTERNAL"
 
 
-async def info_of(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Info:
+async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Info:
     """What a list and a load show. Of an Iceberg table whose metadata cannot be read, that it is there."""
     match name.format:
         case "delta":
@@ -32,17 +32,17 @@ async def info_of(workspace: Workspace, identifier: Identifier, name: NameRecord
         case "unity":
             return securable_info(identifier, cast("Securable", pointer))  # Likewise.
         case "iceberg":
-            return await _iceberg_info(workspace, identifier, name, pointer)
+            return await _iceberg_info(lake, identifier, name, pointer)
 
 
-async def _iceberg_info(workspace: Workspace, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:
+async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:
     location = pointer.head.metadata_location if pointer.head else ""
     try:
         if name.kind == "view":
-            view = await load_document(workspace, VIEWS, location)
+            view = await load_document(lake, VIEWS, location)
             return _view_info(identifier, name, view)
-        table = await load_document(workspace, TABLES, location)
-        roots = workspace.catalog(identifier.catalog).last_seen or await workspace.catalog(identifier.catalog).read()
+        table = await load_document(lake, TABLES, location)
+        roots = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
         return _table_info(identifier, name, table, normalized(roots.value.root) if roots else "")
     except (
         NotFound,

@@ -11,9 +11,9 @@ from sandur.catalog.unity_names import is_reachable
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import entries_page, glance
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
 from sandur.operations.together import both
-from sandur.operations.workspace import Workspace
 
 _SEPARATOR = "\x1f"
 
@@ -35,36 +35,34 @@ class Listed(NamedTuple):
     is_fallback: bool
 
 
-async def list_catalogs(workspace: Workspace, asked: ListAsked) -> Listed:
-    return await _listed(workspace, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
+async def list_catalogs(lake: Lake, asked: ListAsked) -> Listed:
+    return await _listed(lake, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
 
 
-async def list_schemas(workspace: Workspace, catalog: str, asked: ListAsked) -> Listed:
+async def list_schemas(lake: Lake, catalog: str, asked: ListAsked) -> Listed:
     """The schemas of a catalog: its namespaces of the first level. NotFound when the catalog does not exist."""
     scope = children_of(catalog, None)
-    return await _listed(workspace, scope, "schemas", asked, load_catalog(workspace, catalog), lambda _: True)
+    return await _listed(lake, scope, "schemas", asked, load_catalog(lake, catalog), lambda _: True)
 
 
 async def list_in_schema(
-    workspace: Workspace, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListAsked
+    lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListAsked
 ) -> Listed:
     """What has a name of some kinds in a schema; NotFound when it does not exist."""
-    exists = _must_exist(workspace, namespace)
-    return await _listed(workspace, names_of(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+    exists = _must_exist(lake, namespace)
+    return await _listed(lake, names_of(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
 
 
-async def list_everywhere(
-    workspace: Workspace, catalog: str | None, kind: Kind, collection: str, asked: ListAsked
-) -> Listed:
+async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collection: str, asked: ListAsked) -> Listed:
     """What has a name of a kind in all schemas of a catalog, or of all catalogs, schema by schema in their order."""
-    what = (workspace.layout.root, collection, catalog or "")
+    what = (lake.layout.root, collection, catalog or "")
     last = last_of(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
     infos: list[memoryview] = []
     is_fallback = False
-    for found_catalog in [catalog] if catalog else await _names(workspace, CATALOGS):
+    for found_catalog in [catalog] if catalog else await _names(lake, CATALOGS):
         if found_catalog < last[0]:
             continue
-        for schema in await _names(workspace, children_of(found_catalog, None)):
+        for schema in await _names(lake, children_of(found_catalog, None)):
             place = [found_catalog, schema]
             if place < last[:2]:
                 continue
@@ -72,7 +70,7 @@ async def list_everywhere(
             left = None if asked.size is None else asked.size - len(infos)
             scope = names_of(Namespace(found_catalog, (schema,)))
             page = await entries_page(
-                workspace,
+                lake,
                 scope,
                 last=after or None,
                 wanted=left,
@@ -83,20 +81,20 @@ async def list_everywhere(
             if asked.size is not None and len(infos) >= asked.size:
                 end = page.entries[-1].name if page.entries else after or ""
                 token = token_of(what, _SEPARATOR.join((*place, end)))
-                return Listed(infos, token, collection, workspace.layout.list_index(scope), is_fallback)
-    path = workspace.layout.schemas_index(catalog) if catalog else workspace.layout.catalogs_index()
+                return Listed(infos, token, collection, lake.layout.list_index(scope), is_fallback)
+    path = lake.layout.schemas_index(catalog) if catalog else lake.layout.catalogs_index()
     if catalog and not infos:
-        await load_catalog(workspace, catalog)
+        await load_catalog(lake, catalog)
     return Listed(infos, None, collection, path, is_fallback)
 
 
-async def _names(workspace: Workspace, scope: Scope) -> Sequence[str]:
-    page = await entries_page(workspace, scope, last=None, wanted=None)
+async def _names(lake: Lake, scope: Scope) -> Sequence[str]:
+    page = await entries_page(lake, scope, last=None, wanted=None)
     return [entry.name for entry in page.entries if is_reachable(entry.name)]
 
 
 async def _listed(
-    workspace: Workspace,
+    lake: Lake,
     scope: Scope,
     collection: str,
     asked: ListAsked,
@@ -104,15 +102,15 @@ async def _listed(
     accepts: Callable[[Entry], bool],
 ) -> Listed:
     """The page; `exists` is asked in the same round, and what it raises is raised."""
-    what = (workspace.layout.root, collection, scope.text)
+    what = (lake.layout.root, collection, scope.text)
     try:
         last = last_of(asked.token, what) if asked.token else None
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
-    _, seen = await both(exists, glance(workspace, scope, last=last, wanted=asked.size))
+    _, seen = await both(exists, glance(lake, scope, last=last, wanted=asked.size))
     page = await entries_page(
-        workspace,
+        lake,
         scope,
         last=last,
         wanted=asked.size,
@@ -123,13 +121,13 @@ async def _listed(
         infos=[memoryview(entry.info) for entry in page.entries],
         next_token=None if page.next_last is None else token_of(what, page.next_last),
         collection=collection,
-        index_path=workspace.layout.list_index(scope),
+        index_path=lake.layout.list_index(scope),
         is_fallback=page.is_fallback,
     )
 
 
-async def _must_exist(workspace: Workspace, namespace: Namespace) -> None:
-    _, found = await both(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+async def _must_exist(lake: Lake, namespace: Namespace) -> None:
+    _, found = await both(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
 

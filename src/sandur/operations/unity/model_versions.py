@@ -13,11 +13,11 @@ from sandur.catalog.securables import Securable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
 from sandur.operations.index_truth import keys_below
+from sandur.operations.lake import Lake
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.together import together
 from sandur.operations.unity.lists import ListAsked
 from sandur.operations.unity.securables import drop_securable, load_securable, missing
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 RESERVE: Final = "reserve-model-version"
@@ -43,15 +43,15 @@ class Versions(NamedTuple):
     next_token: str | None
 
 
-async def create_version(workspace: Workspace, model: Identifier, wanted: NewVersion, request: Request) -> ModelVersion:
+async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, request: Request) -> ModelVersion:
     """The next version of a model.
 
     Its number is taken first, then it is written: a crash in between leaves a number that is never used, unless a retry
     under the same key goes on with it.
     """
-    reserved = await _reserved(workspace, model, request)
-    now_ms, principal = workspace.clock.now_ms(), request.source.principal
-    version_id = workspace.clock.new_uuid()
+    reserved = await _reserved(lake, model, request)
+    now_ms, principal = lake.clock.now_ms(), request.source.principal
+    version_id = lake.clock.new_uuid()
     version = ModelVersion(
         version=reserved.last_version,
         id=version_id,
@@ -70,28 +70,28 @@ async def create_version(workspace: Workspace, model: Identifier, wanted: NewVer
             raise Invalid(f"Version {found.version} of model {model} was begun by another request")
         return version
 
-    return await RecordChange(workspace, _cell(workspace, reserved, version.version), request, CREATE, decide).run()
+    return await RecordChange(lake, _cell(lake, reserved, version.version), request, CREATE, decide).run()
 
 
-async def load_version(workspace: Workspace, model: Identifier, number: int) -> ModelVersion:
-    record = await load_securable(workspace, model, "model")
-    found = await _cell(workspace, record, number).read()
+async def load_version(lake: Lake, model: Identifier, number: int) -> ModelVersion:
+    record = await load_securable(lake, model, "model")
+    found = await _cell(lake, record, number).read()
     if found is None or found.value.state == "dropped":
         raise _missing(model, number)
     return found.value
 
 
-async def list_versions(workspace: Workspace, model: Identifier, asked: ListAsked) -> Versions:
+async def list_versions(lake: Lake, model: Identifier, asked: ListAsked) -> Versions:
     """The versions behind the token, at most so many."""
-    record = await load_securable(workspace, model, "model")
-    folder = workspace.layout.model_versions_folder(record.uuid)
-    what = (workspace.layout.root, "model_versions", record.uuid)
+    record = await load_securable(lake, model, "model")
+    folder = lake.layout.model_versions_folder(record.uuid)
+    what = (lake.layout.root, "model_versions", record.uuid)
     last = last_of(asked.token, what) if asked.token else ""
-    keys = [key async for key in keys_below(workspace, folder) if key > last]
+    keys = [key async for key in keys_below(lake, folder) if key > last]
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
         some = keys[start : start + READS_AT_ONCE]
-        found = await together(_plain(workspace, key).read() for key in some)
+        found = await together(_plain(lake, key).read() for key in some)
         for key, held in zip(some, found, strict=True):
             if asked.size is not None and len(versions) == asked.size:
                 return Versions(versions, token_of(what, last))
@@ -102,15 +102,15 @@ async def list_versions(workspace: Workspace, model: Identifier, asked: ListAske
 
 
 async def update_version(
-    workspace: Workspace, model: Identifier, number: int, *, comment: str | None, request: Request
+    lake: Lake, model: Identifier, number: int, *, comment: str | None, request: Request
 ) -> ModelVersion:
     def changed(found: ModelVersion) -> ModelVersion:
         return found if comment is None else replace(found, comment=comment)
 
-    return await _changed(workspace, model, number, UPDATE, changed, request)
+    return await _changed(lake, model, number, UPDATE, changed, request)
 
 
-async def finalize_version(workspace: Workspace, model: Identifier, number: int, request: Request) -> ModelVersion:
+async def finalize_version(lake: Lake, model: Identifier, number: int, request: Request) -> ModelVersion:
     """The files of the version are all there: it is ready. One that is ready stays so."""
 
     def changed(found: ModelVersion) -> ModelVersion:
@@ -118,54 +118,54 @@ async def finalize_version(workspace: Workspace, model: Identifier, number: int,
             raise Invalid(f"Version {number} of model {model} failed and cannot be finalized")
         return replace(found, status="READY")
 
-    return await _changed(workspace, model, number, FINALIZE, changed, request)
+    return await _changed(lake, model, number, FINALIZE, changed, request)
 
 
-async def drop_version(workspace: Workspace, model: Identifier, number: int, request: Request) -> None:
-    await _changed(workspace, model, number, DROP, lambda found: replace(found, state="dropped"), request)
+async def drop_version(lake: Lake, model: Identifier, number: int, request: Request) -> None:
+    await _changed(lake, model, number, DROP, lambda found: replace(found, state="dropped"), request)
 
 
-async def drop_model(workspace: Workspace, model: Identifier, *, force: bool, request: Request) -> None:
+async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
     """Drop a model; NotEmpty when it has versions and `force` is not set. A version begun meanwhile goes along."""
-    record = await load_securable(workspace, model, "model")
+    record = await load_securable(lake, model, "model")
     if not force:
-        first = await list_versions(workspace, model, ListAsked(None, 1))
+        first = await list_versions(lake, model, ListAsked(None, 1))
         if first.versions:
             raise NotEmpty(f"Model {model} is not empty. It has version {first.versions[0].version}")
-    await drop_securable(workspace, model, "model", request)
-    await workspace.background.run("forget model versions", _forget(workspace, record))
+    await drop_securable(lake, model, "model", request)
+    await lake.background.run("forget model versions", _forget(lake, record))
 
 
-async def _forget(workspace: Workspace, record: Securable) -> None:
+async def _forget(lake: Lake, record: Securable) -> None:
     """The versions of a model that is gone for good: nobody can reach them any more."""
-    async for key in keys_below(workspace, workspace.layout.model_versions_folder(record.uuid)):
-        cell = _plain(workspace, key)
+    async for key in keys_below(lake, lake.layout.model_versions_folder(record.uuid)):
+        cell = _plain(lake, key)
         if found := await cell.read():
             with contextlib.suppress(SwapLost):
                 await cell.empty(expected=found.version)
 
 
-async def _reserved(workspace: Workspace, model: Identifier, request: Request) -> Securable:
+async def _reserved(lake: Lake, model: Identifier, request: Request) -> Securable:
     """The model as it is with one more version begun."""
-    record = await load_securable(workspace, model, "model")
+    record = await load_securable(lake, model, "model")
 
     def decide(found: Securable | None) -> Securable:
         if found is None or found.state in {"dropped", "killed"}:
             raise missing(model, "model")
         return replace(found, state="live", last_version=found.last_version + 1)
 
-    return await RecordChange(workspace, workspace.securable(record.uuid), request, RESERVE, decide).run()
+    return await RecordChange(lake, lake.securable(record.uuid), request, RESERVE, decide).run()
 
 
 async def _changed(
-    workspace: Workspace,
+    lake: Lake,
     model: Identifier,
     number: int,
     operation: str,
     change: Callable[[ModelVersion], ModelVersion],
     request: Request,
 ) -> ModelVersion:
-    record = await load_securable(workspace, model, "model")
+    record = await load_securable(lake, model, "model")
 
     def decide(found: ModelVersion | None) -> ModelVersion:
         if found is None or found.state == "dropped":
@@ -173,17 +173,17 @@ async def _changed(
         changed = change(found)
         if changed == found:
             return found
-        return replace(changed, changed_ms=workspace.clock.now_ms(), changed_by=request.source.principal)
+        return replace(changed, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
-    return await RecordChange(workspace, _cell(workspace, record, number), request, operation, decide).run()
-
-
-def _cell(workspace: Workspace, record: Securable, number: int) -> Cell[ModelVersion]:
-    return _plain(workspace, workspace.layout.model_version(record.uuid, number))
+    return await RecordChange(lake, _cell(lake, record, number), request, operation, decide).run()
 
 
-def _plain(workspace: Workspace, key: str) -> Cell[ModelVersion]:
-    return Cell(workspace.store, key, ModelVersion, workspace.clock)
+def _cell(lake: Lake, record: Securable, number: int) -> Cell[ModelVersion]:
+    return _plain(lake, lake.layout.model_version(record.uuid, number))
+
+
+def _plain(lake: Lake, key: str) -> Cell[ModelVersion]:
+    return Cell(lake.store, key, ModelVersion, lake.clock)
 
 
 def _missing(model: Identifier, number: int) -> NotFound:

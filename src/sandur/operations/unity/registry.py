@@ -23,9 +23,9 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
+from sandur.operations.lake import Lake
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.unity.lists import ListAsked
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 E = TypeVar("E", Credential, ExternalLocation)
@@ -50,18 +50,18 @@ class LocationChange(NamedTuple):
     new_name: str | None = None
 
 
-async def load_registry(workspace: Workspace) -> StorageRegistry:
-    found = await _cell(workspace).read()
+async def load_registry(lake: Lake) -> StorageRegistry:
+    found = await _cell(lake).read()
     return found.value if found else StorageRegistry()
 
 
 async def create_credential(
-    workspace: Workspace, name: str, *, role: AwsIamRole | None, comment: str | None, request: Request
+    lake: Lake, name: str, *, role: AwsIamRole | None, comment: str | None, request: Request
 ) -> Credential:
-    now_ms, principal = workspace.clock.now_ms(), request.source.principal
+    now_ms, principal = lake.clock.now_ms(), request.source.principal
     credential = Credential(
         name=name,
-        id=workspace.clock.new_uuid(),
+        id=lake.clock.new_uuid(),
         aws_iam_role=checked_role(role) if role else None,
         comment=comment,
         owner=principal,
@@ -70,11 +70,11 @@ async def create_credential(
         changed_ms=now_ms,
         changed_by=principal,
     )
-    made = await _changed(workspace, "create-credential", lambda found: with_credential(found, credential), request)
+    made = await _changed(lake, "create-credential", lambda found: with_credential(found, credential), request)
     return credential_named(made, name)
 
 
-async def update_credential(workspace: Workspace, name: str, change: CredentialChange, request: Request) -> Credential:
+async def update_credential(lake: Lake, name: str, change: CredentialChange, request: Request) -> Credential:
     role = checked_role(change.role) if change.role else None
 
     def decide(found: StorageRegistry) -> StorageRegistry:
@@ -86,22 +86,22 @@ async def update_credential(workspace: Workspace, name: str, change: CredentialC
             owner=_chosen(change.owner, before.owner),
             aws_iam_role=_chosen(role, before.aws_iam_role),
         )
-        return found if after == before else with_changed_credential(found, name, _stamped(workspace, after, request))
+        return found if after == before else with_changed_credential(found, name, _stamped(lake, after, request))
 
-    return credential_named(await _changed(workspace, "update-credential", decide, request), change.new_name or name)
+    return credential_named(await _changed(lake, "update-credential", decide, request), change.new_name or name)
 
 
-async def drop_credential(workspace: Workspace, name: str, *, force: bool, request: Request) -> None:
+async def drop_credential(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     def decide(found: StorageRegistry) -> StorageRegistry:
         return without_credential(found, name, force=force)
 
-    await _changed(workspace, "drop-credential", decide, request)
+    await _changed(lake, "drop-credential", decide, request)
 
 
 async def create_location(
-    workspace: Workspace, name: str, *, url: str, credential_name: str, comment: str | None, request: Request
+    lake: Lake, name: str, *, url: str, credential_name: str, comment: str | None, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
-    now_ms, principal, location_id = workspace.clock.now_ms(), request.source.principal, workspace.clock.new_uuid()
+    now_ms, principal, location_id = lake.clock.now_ms(), request.source.principal, lake.clock.new_uuid()
     place = checked_url(url)
 
     def decide(found: StorageRegistry) -> StorageRegistry:
@@ -119,12 +119,12 @@ async def create_location(
         )
         return with_location(found, location)
 
-    made = await _changed(workspace, "create-external-location", decide, request)
+    made = await _changed(lake, "create-external-location", decide, request)
     return made, location_named(made, name)
 
 
 async def update_location(
-    workspace: Workspace, name: str, change: LocationChange, request: Request
+    lake: Lake, name: str, change: LocationChange, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
     place = checked_url(change.url) if change.url else None
 
@@ -139,21 +139,19 @@ async def update_location(
             comment=_chosen(change.comment, before.comment),
             owner=_chosen(change.owner, before.owner),
         )
-        return found if after == before else with_changed_location(found, name, _stamped(workspace, after, request))
+        return found if after == before else with_changed_location(found, name, _stamped(lake, after, request))
 
-    changed = await _changed(workspace, "update-external-location", decide, request)
+    changed = await _changed(lake, "update-external-location", decide, request)
     return changed, location_named(changed, change.new_name or name)
 
 
-async def drop_location(workspace: Workspace, name: str, request: Request) -> None:
-    await _changed(workspace, "drop-external-location", lambda found: without_location(found, name), request)
+async def drop_location(lake: Lake, name: str, request: Request) -> None:
+    await _changed(lake, "drop-external-location", lambda found: without_location(found, name), request)
 
 
-def page_of(
-    workspace: Workspace, collection: str, entries: Mapping[str, E], asked: ListAsked
-) -> tuple[Sequence[E], str | None]:
+def page_of(lake: Lake, collection: str, entries: Mapping[str, E], asked: ListAsked) -> tuple[Sequence[E], str | None]:
     """Entries in the order of their names, behind the token and at most so many; and the token of what is left."""
-    what = (workspace.layout.root, collection)
+    what = (lake.layout.root, collection)
     last = last_of(asked.token, what) if asked.token else ""
     names = sorted(name for name in entries if name > last)
     chosen = names if asked.size is None else names[: asked.size]
@@ -161,8 +159,8 @@ def page_of(
     return [entries[name] for name in chosen], token
 
 
-def _stamped(workspace: Workspace, entry: E, request: Request) -> E:
-    return replace(entry, changed_ms=workspace.clock.now_ms(), changed_by=request.source.principal)
+def _stamped(lake: Lake, entry: E, request: Request) -> E:
+    return replace(entry, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
 
 T = TypeVar("T")
@@ -173,14 +171,12 @@ def _chosen(wanted: T | None, current: T) -> T:
 
 
 async def _changed(
-    workspace: Workspace, operation: str, decide: Callable[[StorageRegistry], StorageRegistry], request: Request
+    lake: Lake, operation: str, decide: Callable[[StorageRegistry], StorageRegistry], request: Request
 ) -> StorageRegistry:
     """Every operation claims its keys for itself, and they share the record."""
-    change = RecordChange(
-        workspace, _cell(workspace), request, operation, lambda found: decide(found or StorageRegistry())
-    )
+    change = RecordChange(lake, _cell(lake), request, operation, lambda found: decide(found or StorageRegistry()))
     return await change.run()
 
 
-def _cell(workspace: Workspace) -> Cell[StorageRegistry]:
-    return Cell(workspace.store, workspace.layout.storage_registry(), StorageRegistry, workspace.clock)
+def _cell(lake: Lake) -> Cell[StorageRegistry]:
+    return Cell(lake.store, lake.layout.storage_registry(), StorageRegistry, lake.clock)

@@ -17,16 +17,16 @@ from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.emptying import drop_with_content
 from sandur.operations.homes import look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.together import both
-from sandur.operations.workspace import Workspace
 
 UPDATE: Final = "update-schema"
 
 
 async def create_schema(
-    workspace: Workspace,
+    lake: Lake,
     namespace: Namespace,
     *,
     comment: str | None,
@@ -39,20 +39,20 @@ async def create_schema(
         checked_new_name("schema", level)
     check_property_keys(properties)
     located = {**properties, **({"location": storage_root} if storage_root else {})}
-    creation = NamespaceCreation(workspace, namespace, located, request, comment=comment)
+    creation = NamespaceCreation(lake, namespace, located, request, comment=comment)
     await creation.run()
     return schema_info(namespace, creation.made)
 
 
-async def load_schema(workspace: Workspace, namespace: Namespace) -> SchemaInfo:
-    _, found = await both(load_catalog(workspace, namespace.catalog), look_up_namespace(workspace, namespace))
+async def load_schema(lake: Lake, namespace: Namespace) -> SchemaInfo:
+    _, found = await both(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
     return schema_info(namespace, found.value)
 
 
 async def update_schema(
-    workspace: Workspace,
+    lake: Lake,
     namespace: Namespace,
     *,
     comment: str | None,
@@ -61,7 +61,7 @@ async def update_schema(
 ) -> SchemaInfo:
     """The schema with another comment, and these properties in place of all others; None leaves either alone."""
     check_property_keys(properties or {})
-    await load_catalog(workspace, namespace.catalog)
+    await load_catalog(lake, namespace.catalog)
 
     def decide(found: NamespaceRecord | None) -> NamespaceRecord:
         if found is None:
@@ -71,25 +71,25 @@ async def update_schema(
             return found
         # What was looked up is confirmed; and who drops it meanwhile has to look again.
         state = "active" if found.state == "new" else found.state
-        now_ms, principal = workspace.clock.now_ms(), request.source.principal
+        now_ms, principal = lake.clock.now_ms(), request.source.principal
         return replace(changed, state=state, updated_ms=now_ms, updated_by=principal)
 
     change = RecordChange(
-        workspace,
-        workspace.namespace(namespace),
+        lake,
+        lake.namespace(namespace),
         request,
         UPDATE,
         decide,
         place=place_of(namespace),
-        look=lambda: look_up_namespace(workspace, namespace),
+        look=lambda: look_up_namespace(lake, namespace),
     )
     return schema_info(namespace, await change.run())
 
 
-async def drop_schema(workspace: Workspace, namespace: Namespace, *, force: bool, request: Request) -> None:
+async def drop_schema(lake: Lake, namespace: Namespace, *, force: bool, request: Request) -> None:
     """When this returns the schema is gone; NotFound, or NotEmpty when it holds something and `force` is not set."""
-    await load_catalog(workspace, namespace.catalog)
+    await load_catalog(lake, namespace.catalog)
     if force:
-        await drop_with_content(workspace, namespace, request)
+        await drop_with_content(lake, namespace, request)
     else:
-        await drop_namespace(workspace, namespace, request)
+        await drop_namespace(lake, namespace, request)

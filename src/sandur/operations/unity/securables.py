@@ -16,18 +16,18 @@ from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.creation import Creation, Made, taken
 from sandur.operations.drop_table import drop_name
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, look
 from sandur.operations.placing import allowed_roots, default_location
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.rename import rename
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Held
 
 UNITY: Final[tuple[Format, ...]] = ("unity",)
 
 
 async def create_volume(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     *,
     volume_type: VolumeType,
@@ -36,8 +36,8 @@ async def create_volume(
     request: Request,
 ) -> Securable:
     """A new volume. An external one lies where its maker says, within what the settings allow."""
-    await load_catalog(workspace, identifier.catalog)
-    roots = await allowed_roots(workspace, identifier.catalog)
+    await load_catalog(lake, identifier.catalog)
+    roots = await allowed_roots(lake, identifier.catalog)
     if volume_type == "EXTERNAL":
         if not location:
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
@@ -47,50 +47,48 @@ async def create_volume(
 
     def securable(uuid: str) -> Securable:
         place = location or default_location(roots[0], identifier, uuid)
-        return replace(_new(workspace, "volume", uuid, request, comment), location=place, volume_type=volume_type)
+        return replace(_new(lake, "volume", uuid, request, comment), location=place, volume_type=volume_type)
 
-    return await _created(workspace, identifier, "volume", securable, request)
+    return await _created(lake, identifier, "volume", securable, request)
 
 
 async def create_function(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     function: FunctionDefinition,
     *,
     comment: str | None,
     request: Request,
 ) -> Securable:
-    await load_catalog(workspace, identifier.catalog)
+    await load_catalog(lake, identifier.catalog)
 
     def securable(uuid: str) -> Securable:
-        return replace(_new(workspace, "function", uuid, request, comment), function=function)
+        return replace(_new(lake, "function", uuid, request, comment), function=function)
 
-    return await _created(workspace, identifier, "function", securable, request)
+    return await _created(lake, identifier, "function", securable, request)
 
 
-async def create_model(
-    workspace: Workspace, identifier: Identifier, *, comment: str | None, request: Request
-) -> Securable:
-    await load_catalog(workspace, identifier.catalog)
-    roots = await allowed_roots(workspace, identifier.catalog)
+async def create_model(lake: Lake, identifier: Identifier, *, comment: str | None, request: Request) -> Securable:
+    await load_catalog(lake, identifier.catalog)
+    roots = await allowed_roots(lake, identifier.catalog)
 
     def securable(uuid: str) -> Securable:
         location = default_location(roots[0], identifier, uuid)
-        return replace(_new(workspace, "model", uuid, request, comment), location=location)
+        return replace(_new(lake, "model", uuid, request, comment), location=location)
 
-    return await _created(workspace, identifier, "model", securable, request)
+    return await _created(lake, identifier, "model", securable, request)
 
 
-async def load_securable(workspace: Workspace, identifier: Identifier, kind: Kind) -> Securable:
+async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
     """What has that name and is of that kind; NotFound when nothing is."""
-    found = await _found(workspace, identifier, kind)
+    found = await _found(lake, identifier, kind)
     if found is None:
         raise missing(identifier, kind)
     return found.value
 
 
 async def update_securable(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     kind: Kind,
     *,
@@ -102,18 +100,18 @@ async def update_securable(
 
     Each of the two happens at most once under a key; a crash in between leaves the first, and a retry does the second.
     """
-    changed = await _commented(workspace, identifier, kind, comment, request)
+    changed = await _commented(lake, identifier, kind, comment, request)
     if new_name in {None, "", identifier.name}:
         return identifier, changed
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
-    await rename(workspace, identifier, renamed, kind=kind, request=request, formats=UNITY)
+    await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
     return renamed, changed
 
 
-async def drop_securable(workspace: Workspace, identifier: Identifier, kind: Kind, request: Request) -> None:
+async def drop_securable(lake: Lake, identifier: Identifier, kind: Kind, request: Request) -> None:
     """The name is free again; what lies at its location stays."""
-    await load_catalog(workspace, identifier.catalog)
-    await drop_name(workspace, identifier, kind=kind, request=request, formats=UNITY)
+    await load_catalog(lake, identifier.catalog)
+    await drop_name(lake, identifier, kind=kind, request=request, formats=UNITY)
 
 
 def missing(identifier: Identifier, kind: Kind) -> NotFound:
@@ -121,9 +119,9 @@ def missing(identifier: Identifier, kind: Kind) -> NotFound:
 
 
 async def _commented(
-    workspace: Workspace, identifier: Identifier, kind: Kind, comment: str | None, request: Request
+    lake: Lake, identifier: Identifier, kind: Kind, comment: str | None, request: Request
 ) -> Securable:
-    found = await _found(workspace, identifier, kind)
+    found = await _found(lake, identifier, kind)
     if comment is None:
         if found is None:
             raise missing(identifier, kind)
@@ -134,19 +132,19 @@ async def _commented(
             raise missing(identifier, kind)
         if current.comment == comment:
             return current
-        now_ms, principal = workspace.clock.now_ms(), request.source.principal
+        now_ms, principal = lake.clock.now_ms(), request.source.principal
         return replace(current, comment=comment, state="live", changed_ms=now_ms, changed_by=principal)
 
     uuid = found.value.uuid if found else ""
 
     async def same() -> Held[Securable] | None:
         """What has the name, as long as it is the one that had it at first: only that one's cell is swapped."""
-        current = await _found(workspace, identifier, kind)
+        current = await _found(lake, identifier, kind)
         return current if current and current.value.uuid == uuid else None
 
     change = RecordChange(
-        workspace,
-        workspace.securable(uuid),
+        lake,
+        lake.securable(uuid),
         request,
         f"update-{kind}",
         decide,
@@ -156,9 +154,9 @@ async def _commented(
     return await change.run()
 
 
-async def _found(workspace: Workspace, identifier: Identifier, kind: Kind) -> Held[Securable] | None:
-    await load_catalog(workspace, identifier.catalog)
-    found = await look(workspace, identifier)
+async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Held[Securable] | None:
+    await load_catalog(lake, identifier.catalog)
+    found = await look(lake, identifier)
     return held_securable(found) if found and found.is_a(kind, UNITY) else None
 
 
@@ -166,8 +164,8 @@ def held_securable(found: Found) -> Held[Securable]:
     return cast("Held[Securable]", found.pointer)  # What names of this format lead to.
 
 
-def _new(workspace: Workspace, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
-    now_ms, principal = workspace.clock.now_ms(), request.source.principal
+def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
+    now_ms, principal = lake.clock.now_ms(), request.source.principal
     return Securable(
         uuid=uuid,
         table_uuid=uuid,
@@ -183,21 +181,21 @@ def _new(workspace: Workspace, kind: Kind, uuid: str, request: Request, comment:
 
 
 async def _created(
-    workspace: Workspace,
+    lake: Lake,
     identifier: Identifier,
     kind: Kind,
     securable: Callable[[str], Securable],
     request: Request,
 ) -> Securable:
-    draft = _Draft(workspace, kind, securable)
-    return await Creation(workspace, checked_identifier(identifier), draft, request, f"create-{kind}").run()
+    draft = _Draft(lake, kind, securable)
+    return await Creation(lake, checked_identifier(identifier), draft, request, f"create-{kind}").run()
 
 
 @dataclass(frozen=True)
 class _Draft:
     """A volume, function or model as the protocol of creation sees it: there are no files to write."""
 
-    workspace: Workspace
+    lake: Lake
     kind: Kind
     securable: Callable[[str], Securable]
     format: Format = "unity"
@@ -215,7 +213,7 @@ class _Draft:
         return cast("Securable", pointer.value)  # What cells of this format hold.
 
     async def answered(self, claim: Claim) -> Securable:
-        found = await self.workspace.securable(claim.uuid).read()
+        found = await self.lake.securable(claim.uuid).read()
         return found.value if found else self.securable(claim.uuid)
 
     async def finish(self, pointer: Pointer) -> None:

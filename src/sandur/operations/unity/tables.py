@@ -10,32 +10,32 @@ from sandur.operations.delta import tables as delta
 from sandur.operations.delta.loading import check_home
 from sandur.operations.delta.staging import stage_of
 from sandur.operations.homes import look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
 from sandur.operations.together import both
 from sandur.operations.transactions_met import effective
 from sandur.operations.unity.infos import info_of
-from sandur.operations.workspace import Workspace
 
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
 _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 
 
-async def create_table(workspace: Workspace, wanted: delta.NewTable, request: Request) -> TableInfo:
+async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> TableInfo:
     """A new table or view; NotFound with the part of the name that is not there."""
     try:
-        return delta_table_info(wanted.identifier, await _created(workspace, wanted, request))
+        return delta_table_info(wanted.identifier, await _created(lake, wanted, request))
     except NotFound:
-        await check_home(workspace, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
+        await check_home(lake, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
         raise
 
 
-async def _created(workspace: Workspace, wanted: delta.NewTable, request: Request) -> DeltaTable:
+async def _created(lake: Lake, wanted: delta.NewTable, request: Request) -> DeltaTable:
     """What a table says it is decides who makes it."""
     identifier = wanted.identifier
     if wanted.table_type in _VIEWS:
         if not wanted.view_definition:
             raise Invalid(f"{wanted.table_type} {identifier}: view_definition is missing")
-        return await delta.create_external(workspace, wanted, request=request)
+        return await delta.create_external(lake, wanted, request=request)
     if wanted.table_type not in {"MANAGED", "EXTERNAL"}:
         raise Unsupported(f"Table {identifier}: tables of the type {wanted.table_type} are not kept here")
     if wanted.data_source_format == "ICEBERG":
@@ -45,42 +45,40 @@ async def _created(workspace: Workspace, wanted: delta.NewTable, request: Reques
     if not wanted.location:
         raise Invalid(f"Table {identifier}: storage_location is missing")
     if wanted.table_type == "MANAGED":
-        return await delta.create_from_staging(workspace, wanted, request=request)
-    return await delta.create_external(workspace, wanted, request=request)
+        return await delta.create_from_staging(lake, wanted, request=request)
+    return await delta.create_external(lake, wanted, request=request)
 
 
-async def load_table(workspace: Workspace, identifier: Identifier) -> TableInfo:
+async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     """A table or view of any format; NotFound when there is none of that name, or no such schema or catalog."""
-    found = await delta.find_table(workspace, identifier)
+    found = await delta.find_table(lake, identifier)
     if found is None:
-        raise await _nothing_there(workspace, identifier)
-    pointer = await effective(workspace, found.pointer)
-    info = await info_of(workspace, identifier, found.name.value, pointer.value)
+        raise await _nothing_there(lake, identifier)
+    pointer = await effective(lake, found.pointer)
+    info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
         raise delta.no_table(identifier)
     return info
 
 
-async def drop_table(workspace: Workspace, identifier: Identifier, request: Request) -> None:
-    await load_catalog(workspace, identifier.catalog)
-    await delta.drop_table(workspace, identifier, request=request)
+async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> None:
+    await load_catalog(lake, identifier.catalog)
+    await delta.drop_table(lake, identifier, request=request)
 
 
-async def location_of(workspace: Workspace, table_id: str) -> str:
+async def location_of(lake: Lake, table_id: str) -> str:
     """Where the files of a table lie, by its id, or of a place that was staged for one; NotFound when there is none."""
-    pointer, table = await both(workspace.pointer(table_id).read(), workspace.delta_table(table_id).read())
+    pointer, table = await both(lake.pointer(table_id).read(), lake.delta_table(table_id).read())
     if table and table.value.state not in {"dropped", "killed"}:
         return table.value.location
     if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
-        head = (await effective(workspace, pointer)).value.head
+        head = (await effective(lake, pointer)).value.head
         # The files of an Iceberg table lie above those of its metadata.
         return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
-    return (await stage_of(workspace, table_id)).location
+    return (await stage_of(lake, table_id)).location
 
 
-async def _nothing_there(workspace: Workspace, identifier: Identifier) -> NotFound:
+async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
     """What to say of a table that is not there: clients want to know which part of its name it is."""
-    _, namespace = await both(
-        load_catalog(workspace, identifier.catalog), look_up_namespace(workspace, identifier.namespace)
-    )
+    _, namespace = await both(load_catalog(lake, identifier.catalog), look_up_namespace(lake, identifier.namespace))
     return delta.no_table(identifier) if namespace else missing(identifier.namespace)

@@ -9,17 +9,17 @@ from sandur.catalog.sources import Request
 from sandur.catalog.users import User, UserResource, changed_user, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound
 from sandur.operations.index_truth import keys_below
+from sandur.operations.lake import Lake
 from sandur.operations.record_changes import RecordChange
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.storage.cell import Cell
 
 READS_AT_ONCE: Final = 64
 
 
-async def create_user(workspace: Workspace, resource: UserResource, request: Request) -> User:
+async def create_user(lake: Lake, resource: UserResource, request: Request) -> User:
     email = primary_email(resource)
-    now_ms = workspace.clock.now_ms()
+    now_ms = lake.clock.now_ms()
     plain = User(id=user_id(email), email=email, display_name=email, created_ms=now_ms, changed_ms=now_ms)
     wanted = changed_user(plain, resource)
 
@@ -28,27 +28,27 @@ async def create_user(workspace: Workspace, resource: UserResource, request: Req
             raise AlreadyExists(f"User already exists: {email}", subject="user")
         return wanted
 
-    return await RecordChange(workspace, _cell(workspace, wanted.id), request, "create-user", decide).run()
+    return await RecordChange(lake, _cell(lake, wanted.id), request, "create-user", decide).run()
 
 
-async def load_user(workspace: Workspace, id_: str) -> User:
-    found = await _cell(workspace, id_).read()
+async def load_user(lake: Lake, id_: str) -> User:
+    found = await _cell(lake, id_).read()
     if found is None or found.value.state == "dropped":
         raise _missing(id_)
     return found.value
 
 
-async def list_users(workspace: Workspace) -> Sequence[User]:
+async def list_users(lake: Lake) -> Sequence[User]:
     """All users, by their addresses."""
-    keys = [key async for key in keys_below(workspace, workspace.layout.users_folder())]
+    keys = [key async for key in keys_below(lake, lake.layout.users_folder())]
     users: list[User] = []
     for start in range(0, len(keys), READS_AT_ONCE):
-        found = await together(_at(workspace, key).read() for key in keys[start : start + READS_AT_ONCE])
+        found = await together(_at(lake, key).read() for key in keys[start : start + READS_AT_ONCE])
         users += [held.value for held in found if held and held.value.state == "live"]
     return sorted(users, key=lambda user: user.email)
 
 
-async def update_user(workspace: Workspace, id_: str, resource: UserResource, request: Request) -> User:
+async def update_user(lake: Lake, id_: str, resource: UserResource, request: Request) -> User:
     if resource.id not in {None, id_}:
         raise BadRequest(f"The body is about user {resource.id}, the path about {id_}")
 
@@ -56,26 +56,26 @@ async def update_user(workspace: Workspace, id_: str, resource: UserResource, re
         if found is None or found.state == "dropped":
             raise _missing(id_)
         changed = changed_user(found, resource)
-        return found if changed == found else replace(changed, changed_ms=workspace.clock.now_ms())
+        return found if changed == found else replace(changed, changed_ms=lake.clock.now_ms())
 
-    return await RecordChange(workspace, _cell(workspace, id_), request, "update-user", decide).run()
+    return await RecordChange(lake, _cell(lake, id_), request, "update-user", decide).run()
 
 
-async def drop_user(workspace: Workspace, id_: str, request: Request) -> None:
+async def drop_user(lake: Lake, id_: str, request: Request) -> None:
     def decide(found: User | None) -> User:
         if found is None or found.state == "dropped":
             raise _missing(id_)
-        return replace(found, state="dropped", changed_ms=workspace.clock.now_ms())
+        return replace(found, state="dropped", changed_ms=lake.clock.now_ms())
 
-    await RecordChange(workspace, _cell(workspace, id_), request, "drop-user", decide).run()
-
-
-def _cell(workspace: Workspace, id_: str) -> Cell[User]:
-    return _at(workspace, workspace.layout.user(id_))
+    await RecordChange(lake, _cell(lake, id_), request, "drop-user", decide).run()
 
 
-def _at(workspace: Workspace, key: str) -> Cell[User]:
-    return Cell(workspace.store, key, User, workspace.clock)
+def _cell(lake: Lake, id_: str) -> Cell[User]:
+    return _at(lake, lake.layout.user(id_))
+
+
+def _at(lake: Lake, key: str) -> Cell[User]:
+    return Cell(lake.store, key, User, lake.clock)
 
 
 def _missing(id_: str) -> NotFound:

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
 from sandur.errors import SandurError
 from sandur.operations.janitors import purge
+from sandur.operations.lake import Lake
 from sandur.operations.rehearsing import rehearsal
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.candidates import Candidates
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import bump_manifest
@@ -157,11 +157,11 @@ class _Collection:
         tasks = parts_of(self._context.spark)
         return candidates.repartition(tasks).mapInArrow(visit, VISITED)
 
-    def _purging(self) -> Workspace:
+    def _purging(self) -> Lake:
         """A workspace that deletes no more than this run may, or only pretends to."""
-        workspace = self._context.workspace
-        held = rehearsal(workspace) if self._context.dry_run else workspace
-        return Workspace(
+        lake = self._context.lake
+        held = rehearsal(lake) if self._context.dry_run else lake
+        return Lake(
             store=held.store,
             layout=held.layout,
             clock=held.clock,

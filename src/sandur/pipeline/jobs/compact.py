@@ -28,7 +28,7 @@ _ENDS: Final = StructType([StructField("commit_key", StringType()), StructField(
 def run(context: JobContext) -> JobReport:
     """Everything that came since the last run, exactly once: the watermark is published with the rows."""
     context.progress("give positions to new receipts")
-    log = Feed(context.workspace)
+    log = Feed(context.lake)
     feed = context.wait(log.caught_up() if context.dry_run else log.advance())
     publication = Publication(context)
     after = publication.watermark(COMMITS.name, _FEED)

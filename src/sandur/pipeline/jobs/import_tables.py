@@ -16,11 +16,11 @@ from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError, Unavailable
 from sandur.operations.delta.tables import NewTable, create_external
+from sandur.operations.lake import Lake
 from sandur.operations.names import look
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.placing import allowed_roots
 from sandur.operations.register import register_table
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.crawling import done_in_tasks, inspected, newest_files, place_of
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.names import PointersReader
@@ -89,7 +89,7 @@ class _Import:
         self.warnings: list[str] = []
         if not self._location:
             raise BadRequest("import: --location is missing: where to look for tables")
-        roots = tuple(map(normalized, context.wait(allowed_roots(context.workspace, self._catalog))))
+        roots = tuple(map(normalized, context.wait(allowed_roots(context.lake, self._catalog))))
         if normalized(self._location) not in roots:
             checked_location(self._location, roots)
 
@@ -206,7 +206,7 @@ class _Import:
     async def _taken(self, identifier: Identifier) -> str:
         """Why a name cannot be given; empty when it can be."""
         try:
-            return f"{identifier} exists" if await look(self._context.workspace, identifier) else ""
+            return f"{identifier} exists" if await look(self._context.lake, identifier) else ""
         except Unavailable as error:  # Its record is damaged: it may well be somebody's.
             return str(error)
 
@@ -228,7 +228,7 @@ class _Import:
                 above = Namespace(namespace.catalog, namespace.levels[:depth])
                 request = _request(f"import namespace {above}", self._context.run_id)
                 with contextlib.suppress(AlreadyExists):
-                    await create_namespace(self._context.workspace, above, {}, request)
+                    await create_namespace(self._context.lake, above, {}, request)
 
     def _warn(self, outcome: str, warning: str) -> None:
         self.counts[outcome] += 1
@@ -240,7 +240,7 @@ def registered(open_store: OpenStore, row: Mapping[str, Any], run_id: str) -> tu
     identifier = Identifier(row["catalog"], tuple(row["namespace"].split(_SEPARATOR)), row["name"])
     request = _request(f"import {identifier} {row['place']}", run_id)
     try:
-        open_store.wait(_register(open_store.workspace, identifier, row, request))
+        open_store.wait(_register(open_store.lake, identifier, row, request))
     except AlreadyExists as error:
         return str(identifier), "conflicts", str(error)
     except SandurError as error:
@@ -248,14 +248,14 @@ def registered(open_store: OpenStore, row: Mapping[str, Any], run_id: str) -> tu
     return str(identifier), "registered", None
 
 
-async def _register(workspace: Workspace, identifier: Identifier, row: Mapping[str, Any], request: Request) -> None:
+async def _register(lake: Lake, identifier: Identifier, row: Mapping[str, Any], request: Request) -> None:
     if row["format"] == "iceberg":
         location = f"{row['place']}/metadata/{row['file']}"
-        await register_table(workspace, identifier.namespace, identifier.name, location, request=request)
+        await register_table(lake, identifier.namespace, identifier.name, location, request=request)
         return
     columns = msgspec.Raw(row["columns"].encode())
     wanted = NewTable(identifier=identifier, table_type="EXTERNAL", location=row["place"], columns=columns)
-    await create_external(workspace, wanted, request=request)
+    await create_external(lake, wanted, request=request)
 
 
 def _delta_table(key: str, data: bytes) -> DeltaTable:

@@ -36,7 +36,7 @@ def run(context: JobContext) -> JobReport:
     receipt was written, and pointers are read after that.
     """
     context.progress("see how far the catalog has come")
-    log = Feed(context.workspace)
+    log = Feed(context.lake)
     feed = context.wait(log.caught_up() if context.dry_run else log.advance())
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)

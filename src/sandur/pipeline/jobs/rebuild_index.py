@@ -59,11 +59,11 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
         namespace = Namespace(catalog or context.settings.default_catalog, tuple(dotted.split(".")))
         if not all(namespace.levels):
             raise BadRequest(f"namespace {dotted!r}: names joined by . are expected")
-        if await look_up_namespace(context.workspace, namespace) is None:
+        if await look_up_namespace(context.lake, namespace) is None:
             raise NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
         return [names_of(namespace), children_of(namespace.catalog, namespace)]
     catalogs = await _catalogs(context) if catalog is None else [catalog]
-    if catalog is not None and await context.workspace.catalog(catalog).read() is None:
+    if catalog is not None and await context.lake.catalog(catalog).read() is None:
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     scopes = [CATALOGS] if catalog is None else []
     for name in catalogs:
@@ -87,7 +87,7 @@ async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
 async def _may_exist(context: JobContext, namespace: Namespace) -> bool:
     """Whether a namespace is there, or cannot be read: what its lists need of it is then told list by list."""
     try:
-        return await look_up_namespace(context.workspace, namespace) is not None
+        return await look_up_namespace(context.lake, namespace) is not None
     except Unavailable:
         return True
 
@@ -108,9 +108,9 @@ def remaker(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches
                 for row in batch.to_pylist():
                     levels = tuple(row["levels"].split(_SEPARATOR)) if row["levels"] else ()
                     scope = Scope(row["collection"], row["catalog"], levels)
-                    workspace = rehearsal(open_store.workspace) if rehearses else open_store.workspace
+                    lake = rehearsal(open_store.lake) if rehearses else open_store.lake
                     try:
-                        done = open_store.wait(remake(workspace, scope))
+                        done = open_store.wait(remake(lake, scope))
                     except SandurError as error:
                         yield _batch(scope, "failed", 0, 0, f"{type(error).__name__}: {error}")
                         continue

@@ -48,7 +48,7 @@ def run(context: JobContext) -> JobReport:
     own, problems = context.wait(system_tables.own_tables(context))
     walks = _found(context).where(~_is_own_and_collected(context, None if problems else own))
     found = beside_history(walks, commits, keep_from_ms=_keep_from_ms(context)).persist()
-    feed = Feed(context.workspace)
+    feed = Feed(context.lake)
     try:
         counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
         to_restore = _to_restore(context, found, commits).persist()
@@ -157,11 +157,11 @@ async def _walked_all(open_store: OpenStore, keys: Sequence[str], depth_max: int
 
 async def _walked(open_store: OpenStore, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
     """What there is to say about the table of a pointer, or of a Delta table's record."""
-    layout, workspace = open_store.layout, open_store.workspace
+    layout, lake = open_store.layout, open_store.lake
     rows: list[tuple[Any, ...]] = []
     is_delta = key.startswith(layout.delta_tables_folder())
     uuid = layout.read_delta_table(key) if is_delta else layout.read_pointer(key)
-    findings = delta_walked(workspace, uuid) if is_delta else walked(workspace, uuid, depth_max=depth_max)
+    findings = delta_walked(lake, uuid) if is_delta else walked(lake, uuid, depth_max=depth_max)
     try:
         rows.extend([_row(uuid, finding) async for finding in findings])
     except SandurError as error:

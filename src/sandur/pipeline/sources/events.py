@@ -101,7 +101,7 @@ class FeedStreamReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """As far as everything goes that is there now; what is new gets its position here."""
         open_store = self._opened()
-        self._feed = self._feed or Feed(open_store.workspace)
+        self._feed = self._feed or Feed(open_store.lake)
         return {_SEQUENCE: open_store.wait(self._feed.advance()).sequence}
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
@@ -121,7 +121,7 @@ class FeedStreamReader(DataSourceStreamReader):
 
 def slices(open_store: OpenStore, after: int, upto: int) -> Sequence[InputPartition]:
     """The tasks that read the entries behind `after`, up to `upto`."""
-    feed = Feed(open_store.workspace)
+    feed = Feed(open_store.lake)
     found: list[InputPartition] = []
     for sequence in range(after + 1, upto + 1):
         count = len(open_store.wait(feed.receipts_of(sequence)).receipts)
@@ -133,7 +133,7 @@ def slices(open_store: OpenStore, after: int, upto: int) -> Sequence[InputPartit
 def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
     """The rows of a part of an entry; a receipt that was collected since has none."""
     with open_store_of(options) as open_store:
-        entry = open_store.wait(Feed(open_store.workspace).receipts_of(some.sequence))
+        entry = open_store.wait(Feed(open_store.lake).receipts_of(some.sequence))
         keys = [key_of_receipt(open_store.layout, receipt) for receipt in entry.receipts[some.start : some.stop]]
         position = entry.first_position + some.start
         for portion in portions(keys, OBJECTS_AT_ONCE):

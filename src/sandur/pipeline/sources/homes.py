@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from sandur.errors import SandurError
 from sandur.operations.homes import exists, look_up_namespace
+from sandur.operations.lake import Lake
 from sandur.operations.together import together
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import CATALOGS, NAMESPACES, with_problem
@@ -44,7 +44,7 @@ class CatalogsReader(RangeReader):
         return [KeyRange(open_store.layout.catalogs_folder())]
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await together(_catalog_row(open_store.workspace, one.key) for one in listed)
+        rows = await together(_catalog_row(open_store.lake, one.key) for one in listed)
         return [row for row in rows if row]
 
 
@@ -71,14 +71,14 @@ class NamespacesReader(RangeReader):
         return await folder_ranges(open_store.store, open_store.layout.all_namespaces_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await together(_namespace_row(open_store.workspace, one.key) for one in listed)
+        rows = await together(_namespace_row(open_store.lake, one.key) for one in listed)
         return [row for row in rows if row]
 
 
-async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
-    name = workspace.layout.read_catalog(key)
+async def _catalog_row(lake: Lake, key: str) -> Row | None:
+    name = lake.layout.read_catalog(key)
     try:
-        found = await workspace.catalog(name).read()
+        found = await lake.catalog(name).read()
     except SandurError as error:
         return {"name": name, "problem": str(error)}
     if found is None or not exists(found.value):
@@ -98,11 +98,11 @@ async def _catalog_row(workspace: Workspace, key: str) -> Row | None:
     }
 
 
-async def _namespace_row(workspace: Workspace, key: str) -> Row | None:
-    namespace = workspace.layout.read_namespace(key)
+async def _namespace_row(lake: Lake, key: str) -> Row | None:
+    namespace = lake.layout.read_namespace(key)
     spelled = {"catalog": namespace.catalog, "namespace": str(namespace)}
     try:
-        found = await look_up_namespace(workspace, namespace)
+        found = await look_up_namespace(lake, namespace)
     except SandurError as error:
         return {**spelled, "problem": str(error)}
     if found is None:

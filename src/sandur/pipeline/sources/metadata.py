@@ -12,7 +12,7 @@ from sandur.errors import BadRequest
 from sandur.operations.documents import TABLES as TABLE_FILES
 from sandur.operations.documents import VIEWS as VIEW_FILES
 from sandur.operations.documents import load_document
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.pipeline.metadata_rows import Rows, delta_rows, table_rows, view_rows
 from sandur.pipeline.sources.names import at_once, name_row
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
@@ -61,16 +61,16 @@ class MetadataReader(RangeReader):
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
         wanted = open_store.layout.name(self._wanted()) if "table" in self.options else None
         keys = [one for one in listed if wanted in {None, one.key}]
-        found = await at_once(keys, lambda one: self._rows_of(open_store.workspace, one.key))
+        found = await at_once(keys, lambda one: self._rows_of(open_store.lake, one.key))
         return [row for rows in found for row in rows]
 
-    async def _rows_of(self, workspace: Workspace, key: str) -> Sequence[Row]:
-        about = await name_row(workspace, key)
+    async def _rows_of(self, lake: Lake, key: str) -> Sequence[Row]:
+        about = await name_row(lake, key)
         if about and about.get("problem"):
             return [about] if self.shape.name == TABLES_SHAPE.name else []
         if not about or not about["is_shown"] or not about.get("metadata_location"):
             return []
-        rows = await rows_of_table(workspace, about)
+        rows = await rows_of_table(lake, about)
         return [{**about, **row} for row in rows.get(self.shape.name, ())]
 
     def _wanted(self) -> Identifier:
@@ -87,12 +87,12 @@ def part_of(options: Mapping[str, str]) -> Shape:
     return PARTS[name]
 
 
-async def rows_of_table(workspace: Workspace, table: Mapping[str, Any]) -> Rows:
+async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
     """All that the metadata file of a table or view says; of a Delta table, what the catalog knows of it."""
     uuid, location = table["uuid"], table["metadata_location"]
     if table["format"] == "delta":
-        held = await workspace.pointer(uuid, "delta").read()
+        held = await lake.pointer(uuid, "delta").read()
         return delta_rows(uuid, held.value) if held and isinstance(held.value, DeltaTable) else {}
     if table["kind"] == "view":
-        return view_rows(uuid, (await load_document(workspace, VIEW_FILES, location)).metadata)
-    return table_rows(uuid, (await load_document(workspace, TABLE_FILES, location)).metadata)
+        return view_rows(uuid, (await load_document(lake, VIEW_FILES, location)).metadata)
+    return table_rows(uuid, (await load_document(lake, TABLE_FILES, location)).metadata)

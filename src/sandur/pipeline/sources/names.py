@@ -12,8 +12,8 @@ from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer
 from sandur.errors import SandurError
 from sandur.events.receipts import commit_key_of
 from sandur.operations import transactions_met
+from sandur.operations.lake import Lake
 from sandur.operations.names import Found, look
-from sandur.operations.workspace import Workspace
 from sandur.pipeline.receipt_rows import delta_file
 from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
@@ -52,7 +52,7 @@ class NamesReader(RangeReader):
         return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await at_once(listed, lambda one: name_row(open_store.workspace, one.key)) if row]
+        return [row for row in await at_once(listed, lambda one: name_row(open_store.lake, one.key)) if row]
 
 
 class SandurPointers(ShapedSource):
@@ -76,7 +76,7 @@ class PointersReader(RangeReader):
         return await hashed_ranges(open_store.store, open_store.layout.pointers_folder())
 
     async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.workspace, one.key)) if row]
+        return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.lake, one.key)) if row]
 
 
 async def at_once(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> Sequence[T]:
@@ -89,29 +89,29 @@ async def at_once(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> 
     return await asyncio.gather(*(one(thing) for thing in things))
 
 
-async def name_row(workspace: Workspace, key: str) -> Row | None:
+async def name_row(lake: Lake, key: str) -> Row | None:
     """None when the name is gone by now."""
-    identifier = workspace.layout.read_name(key)
+    identifier = lake.layout.read_name(key)
     spelled = _spelled(identifier)
     try:
-        if found := await look(workspace, identifier):
-            return await shown_row(workspace, found)
-        record = await workspace.name(identifier).read()
+        if found := await look(lake, identifier):
+            return await shown_row(lake, found)
+        record = await lake.name(identifier).read()
     except SandurError as error:
-        return {**spelled, **await _known(workspace, identifier), "is_shown": False, "problem": str(error)}
+        return {**spelled, **await _known(lake, identifier), "is_shown": False, "problem": str(error)}
     return {**spelled, **_of_record(record.value), "is_shown": False} if record else None
 
 
-async def shown_row(workspace: Workspace, found: Found) -> Row:
+async def shown_row(lake: Lake, found: Found) -> Row:
     """The row of a name under which a reader finds something."""
     told = {**_spelled(found.identifier), **_of_record(found.name.value), "is_shown": True}
-    return {**told, **await _of_found(workspace, found)}
+    return {**told, **await _of_found(lake, found)}
 
 
-async def _known(workspace: Workspace, identifier: Identifier) -> Row:
+async def _known(lake: Lake, identifier: Identifier) -> Row:
     """What the record of a name says whose table cannot be read; nothing when it is the record that cannot be."""
     try:
-        record = await workspace.name(identifier).read()
+        record = await lake.name(identifier).read()
     except SandurError:
         record = None
     return _of_record(record.value) if record else {"kind": "", "format": "", "uuid": "", "state": ""}
@@ -121,10 +121,10 @@ def _of_record(record: NameRecord) -> Row:
     return {"kind": record.kind, "format": record.format, "uuid": record.uuid, "state": record.state}
 
 
-async def _of_found(workspace: Workspace, found: Found) -> Row:
+async def _of_found(lake: Lake, found: Found) -> Row:
     if isinstance(found.pointer.value, DeltaTable):
         return _delta(found.pointer.value)
-    pointer = (await transactions_met.effective(workspace, found.pointer)).value
+    pointer = (await transactions_met.effective(lake, found.pointer)).value
     return {"table_uuid": pointer.table_uuid, **(_head(pointer.head) if pointer.head else {})}
 
 
@@ -140,13 +140,13 @@ def _delta(table: DeltaTable) -> Row:
     }
 
 
-async def _pointer_row(workspace: Workspace, key: str) -> Row | None:
-    uuid = workspace.layout.read_pointer(key)
+async def _pointer_row(lake: Lake, key: str) -> Row | None:
+    uuid = lake.layout.read_pointer(key)
     try:
-        held = await workspace.pointer(uuid).read()
+        held = await lake.pointer(uuid).read()
         if held is None:
             return None
-        pointer = (await transactions_met.effective(workspace, held)).value
+        pointer = (await transactions_met.effective(lake, held)).value
     except SandurError as error:
         return {"uuid": uuid, "version": "", "problem": str(error)}
     return {**_of_pointer(pointer), "version": held.version}

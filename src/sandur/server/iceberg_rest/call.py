@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.server.asked import Asked
 from sandur.server.iceberg_rest.bodies import natural
 from sandur.server.iceberg_rest.names import decoded_levels
@@ -14,7 +14,7 @@ from sandur.settings import Settings
 class Service(NamedTuple):
     """What every call can reach."""
 
-    sandur: Sandur
+    lakes: Lakes
     settings: Settings
     endpoints: Sequence[str]
 

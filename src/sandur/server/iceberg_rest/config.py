@@ -25,9 +25,9 @@ async def get_config(call: Call) -> Answer:
 
 async def _catalog_of(call: Call, warehouse: str) -> str:
     try:
-        return (await load_catalog(call.workspace, warehouse)).name
+        return (await load_catalog(call.lake, warehouse)).name
     except NotFound:
-        known = sorted(catalog.name for catalog in await list_catalogs(call.workspace))
+        known = sorted(catalog.name for catalog in await list_catalogs(call.lake))
         shown = ", ".join(known[:_CATALOGS_SHOWN_MAX]) + (", …" if len(known) > _CATALOGS_SHOWN_MAX else "")
         raise NotFound(
             f"Warehouse does not exist: {warehouse}. Known here: {shown or 'none'}. Leave `warehouse` out for the "

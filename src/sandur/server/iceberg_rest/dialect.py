@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.server.iceberg_rest import problems
 from sandur.server.iceberg_rest.call import Call, Service
 from sandur.server.iceberg_rest.router import ROUTER
@@ -42,9 +42,9 @@ class IcebergRest:
     name: Final = "iceberg"
     mounts: Final = (b"/v1/", b"/iceberg/v1/", b"/api/2.1/unity-catalog/iceberg/v1/")
 
-    def __init__(self, sandur: Sandur, settings: Settings) -> None:
+    def __init__(self, lakes: Lakes, settings: Settings) -> None:
         endpoints = [route.endpoint for route in ROUTES if route.is_advertised]
-        self._service = Service(sandur, settings, endpoints)
+        self._service = Service(lakes, settings, endpoints)
 
     def routed(self, method: str, path: bytes) -> RoutedCall:
         tail = path.partition(b"/v1/")[2]

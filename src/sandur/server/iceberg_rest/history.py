@@ -8,15 +8,15 @@ from sandur.server.messages import Answer, json_answer
 
 
 async def schemas(call: Call) -> Answer:
-    found = await operations.schemas(call.workspace, call.identifier("table"))
+    found = await operations.schemas(call.lake, call.identifier("table"))
     return json_answer(encoded({"schemas": found}), *PRIVATE)
 
 
 async def partition_specs(call: Call) -> Answer:
-    found = await operations.partition_specs(call.workspace, call.identifier("table"))
+    found = await operations.partition_specs(call.lake, call.identifier("table"))
     return json_answer(encoded({"partition-specs": found}), *PRIVATE)
 
 
 async def snapshots(call: Call) -> Answer:
-    found = await operations.snapshots(call.workspace, call.identifier("table"))
+    found = await operations.snapshots(call.lake, call.identifier("table"))
     return json_answer(encoded({"snapshots": found}), *PRIVATE)

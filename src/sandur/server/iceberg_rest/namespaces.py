@@ -18,7 +18,7 @@ from sandur.server.messages import NO_CONTENT, Answer, json_answer
 async def list_namespaces(call: Call) -> Answer:
     page = call.page
     found = await operations.list_namespaces(
-        call.workspace, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
+        call.lake, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
     )
     return json_answer(namespaces_body(found.entries, found.next_token))
 
@@ -26,30 +26,30 @@ async def list_namespaces(call: Call) -> Answer:
 async def create_namespace(call: Call) -> Answer:
     body = decoded_body(call.http.body, CreateNamespaceBody, "create namespace request")
     namespace = Namespace(call.catalog, body.namespace)
-    view = await operations.create_namespace(call.workspace, namespace, body.properties or {}, call.request())
+    view = await operations.create_namespace(call.lake, namespace, body.properties or {}, call.request())
     return _shown(view.namespace, view.properties)
 
 
 async def load_namespace(call: Call) -> Answer:
-    view = await operations.load_namespace(call.workspace, call.namespace)
+    view = await operations.load_namespace(call.lake, call.namespace)
     return _shown(view.namespace, view.properties)
 
 
 async def namespace_exists(call: Call) -> Answer:
-    if not await operations.namespace_exists(call.workspace, call.namespace):
+    if not await operations.namespace_exists(call.lake, call.namespace):
         raise NotFound(f"Namespace does not exist: {call.namespace}", subject="namespace")
     return NO_CONTENT
 
 
 async def drop_namespace(call: Call) -> Answer:
-    await operations.drop_namespace(call.workspace, call.namespace, call.request())
+    await operations.drop_namespace(call.lake, call.namespace, call.request())
     return NO_CONTENT
 
 
 async def update_properties(call: Call) -> Answer:
     body = decoded_body(call.http.body, UpdatePropertiesBody, "update namespace properties request")
     changed = await operations.update_namespace_properties(
-        call.workspace,
+        call.lake,
         call.namespace,
         removals=body.removals or (),
         updates=body.updates or {},

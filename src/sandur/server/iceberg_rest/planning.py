@@ -19,20 +19,20 @@ class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):
 
 async def plan(call: Call) -> Answer:
     scan = decode_scan_request(call.http.body)
-    result = await operations.plan_table_scan(call.workspace, call.identifier("table"), scan, call.request())
+    result = await operations.plan_table_scan(call.lake, call.identifier("table"), scan, call.request())
     return json_answer(_result_body(result, call, names_plan=True), *PRIVATE)
 
 
 async def fetch_result(call: Call) -> Answer:
     result = await operations.fetch_planning_result(
-        call.workspace, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
+        call.lake, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
     )
     return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
 
 
 async def cancel(call: Call) -> Answer:
     await operations.cancel_planning(
-        call.workspace, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
+        call.lake, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
     )
     return NO_CONTENT
 
@@ -40,7 +40,7 @@ async def cancel(call: Call) -> Answer:
 async def fetch_tasks(call: Call) -> Answer:
     body = decoded_body(call.http.body, FetchTasksBody, "task request")
     fields = await operations.fetch_scan_tasks(
-        call.workspace, call.identifier("table"), body.plan_task, principal=call.identity.principal
+        call.lake, call.identifier("table"), body.plan_task, principal=call.identity.principal
     )
     return json_answer(b"{" + fields + b"}", *PRIVATE)
 

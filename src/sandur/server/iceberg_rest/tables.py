@@ -35,7 +35,7 @@ _KEPT_ENTRIES_MIN: Final = 100
 
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
     page = call.page
-    found = await list_names(call.workspace, call.namespace, kind=kind, page_token=page.token, page_size=page.size)
+    found = await list_names(call.lake, call.namespace, kind=kind, page_token=page.token, page_size=page.size)
     return json_answer(_encoded_list(call, kind, found))
 
 
@@ -45,11 +45,11 @@ def _encoded_list(call: Call, kind: Kind, found: Page[Entry]) -> bytes:
     if found.next_token is not None or len(found.entries) < _KEPT_ENTRIES_MIN:
         return identifiers_body(namespace, found.entries, found.next_token)
     key = (f"body of a list of {kind}", names_of(namespace).text)
-    kept: tuple[object, bytes] | None = call.workspace.documents.get(key)
+    kept: tuple[object, bytes] | None = call.lake.documents.get(key)
     if kept is not None and kept[0] is found.entries:
         return kept[1]
     body = identifiers_body(namespace, found.entries, None)
-    call.workspace.documents.put(key, (found.entries, body), len(body))
+    call.lake.documents.put(key, (found.entries, body), len(body))
     return body
 
 
@@ -59,13 +59,13 @@ async def list_tables(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = decode_create_table(call.http.body)
-    loaded = await create_table(call.workspace, call.namespace, body, call.request())
+    loaded = await create_table(call.lake, call.namespace, body, call.request())
     return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
 
 
 async def load(call: Call) -> Answer:
     loaded = await loading.load_table(
-        call.workspace,
+        call.lake,
         call.identifier("table"),
         snapshots=_snapshots(call),
         if_none_match=_etag(call.http.header(b"if-none-match")),
@@ -77,26 +77,26 @@ async def load(call: Call) -> Answer:
 
 async def exists(call: Call) -> Answer:
     identifier = call.identifier("table")
-    if not await loading.table_exists(call.workspace, identifier):
+    if not await loading.table_exists(call.lake, identifier):
         raise NotFound(f"Table does not exist: {identifier}", subject="table")
     return NO_CONTENT
 
 
 async def commit(call: Call) -> Answer:
     body = decode_table_commit(call.http.body)
-    loaded = await commit_table(call.workspace, call.identifier("table"), body, call.request())
+    loaded = await commit_table(call.lake, call.identifier("table"), body, call.request())
     return Answer(200, committed_body(loaded), _headers(loaded.etag))
 
 
 async def drop(call: Call) -> Answer:
     purge = call.is_set("purgeRequested")
     request = call.request(f"purge={purge}")
-    await drop_name(call.workspace, call.identifier("table"), kind="table", purge=purge, request=request)
+    await drop_name(call.lake, call.identifier("table"), kind="table", purge=purge, request=request)
     return NO_CONTENT
 
 
 async def unregister(call: Call) -> Answer:
-    loaded = await unregister_table(call.workspace, call.identifier("table"), call.request())
+    loaded = await unregister_table(call.lake, call.identifier("table"), call.request())
     return json_answer(committed_body(loaded), *PRIVATE)
 
 
@@ -107,7 +107,7 @@ async def rename_table(call: Call) -> Answer:
 async def rename_of_kind(call: Call, kind: Kind) -> Answer:
     body = decoded_body(call.http.body, RenameBody, "rename request")
     await rename(
-        call.workspace,
+        call.lake,
         Identifier(call.catalog, body.source.namespace, body.source.name),
         Identifier(call.catalog, body.destination.namespace, body.destination.name),
         kind=kind,
@@ -119,7 +119,7 @@ async def rename_of_kind(call: Call, kind: Kind) -> Answer:
 async def register_table(call: Call) -> Answer:
     body = decode_register_table(call.http.body)
     loaded = await registering.register_table(
-        call.workspace,
+        call.lake,
         call.namespace,
         body.name,
         body.metadata_location,
@@ -131,7 +131,7 @@ async def register_table(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Answer:
     decoded_body(call.http.body, ReportBody, "metrics report")
-    await report_metrics(call.workspace, call.identifier("table"), call.http.body, call.request())
+    await report_metrics(call.lake, call.identifier("table"), call.http.body, call.request())
     return NO_CONTENT
 
 

@@ -11,7 +11,7 @@ from sandur.server.messages import NO_CONTENT, Answer
 async def commit(call: Call) -> Answer:
     changes = decode_transaction(call.http.body)
     commits = [(_identifier(call, change), change) for change in changes]
-    await commit_transaction(call.workspace, call.catalog, commits, call.request())
+    await commit_transaction(call.lake, call.catalog, commits, call.request())
     return NO_CONTENT
 
 

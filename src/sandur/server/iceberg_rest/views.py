@@ -17,27 +17,27 @@ async def list_views(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = decode_create_view(call.http.body)
-    return _shown(await operations.create_view(call.workspace, call.namespace, body, call.request()))
+    return _shown(await operations.create_view(call.lake, call.namespace, body, call.request()))
 
 
 async def load(call: Call) -> Answer:
-    return _shown(await operations.load_view(call.workspace, call.identifier("view")))
+    return _shown(await operations.load_view(call.lake, call.identifier("view")))
 
 
 async def exists(call: Call) -> Answer:
     identifier = call.identifier("view")
-    if not await operations.view_exists(call.workspace, identifier):
+    if not await operations.view_exists(call.lake, identifier):
         raise NotFound(f"View does not exist: {identifier}", subject="view")
     return NO_CONTENT
 
 
 async def replace(call: Call) -> Answer:
     body = decode_view_commit(call.http.body)
-    return _shown(await operations.commit_view(call.workspace, call.identifier("view"), body, call.request()))
+    return _shown(await operations.commit_view(call.lake, call.identifier("view"), body, call.request()))
 
 
 async def drop(call: Call) -> Answer:
-    await drop_name(call.workspace, call.identifier("view"), kind="view", purge=False, request=call.request())
+    await drop_name(call.lake, call.identifier("view"), kind="view", purge=False, request=call.request())
     return NO_CONTENT
 
 
@@ -48,7 +48,7 @@ async def rename_view(call: Call) -> Answer:
 async def register_view(call: Call) -> Answer:
     body = decode_register_view(call.http.body)
     loaded = await registering.register_view(
-        call.workspace, call.namespace, body.name, body.metadata_location, request=call.request()
+        call.lake, call.namespace, body.name, body.metadata_location, request=call.request()
     )
     return _shown(loaded)
 

@@ -8,7 +8,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.unity_names import identifier_of, schema_of
 from sandur.errors import BadRequest
 from sandur.iceberg.raw_json import check_utf8, decode
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.server.asked import SHOWN_CHARS_MAX, Asked
 from sandur.server.request_hash import decoded_json
 from sandur.settings import Settings
@@ -27,7 +27,7 @@ _DIGITS_MAX: Final = 9
 class Service(NamedTuple):
     """What every call can reach."""
 
-    sandur: Sandur
+    lakes: Lakes
     settings: Settings
 
 

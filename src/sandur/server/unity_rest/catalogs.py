@@ -29,7 +29,7 @@ class UpdateCatalog(msgspec.Struct, frozen=True):
 async def create(call: Call) -> Answer:
     body = call.body(CreateCatalog, "create catalog request")
     made = await operations.create_catalog(
-        call.workspace,
+        call.lake,
         checked_new_name("catalog", body.name),
         root=body.storage_root or None,
         properties=body.properties or {},
@@ -40,11 +40,11 @@ async def create(call: Call) -> Answer:
 
 
 async def list_all(call: Call) -> Answer:
-    return list_answer(call, "catalogs", await list_catalogs(call.workspace, ListAsked(*call.page)))
+    return list_answer(call, "catalogs", await list_catalogs(call.lake, ListAsked(*call.page)))
 
 
 async def load(call: Call) -> Answer:
-    return shown(catalog_info(await operations.load_catalog(call.workspace, call.value("name"))))
+    return shown(catalog_info(await operations.load_catalog(call.lake, call.value("name"))))
 
 
 async def update(call: Call) -> Answer:
@@ -53,14 +53,14 @@ async def update(call: Call) -> Answer:
     body = call.body(UpdateCatalog, "update catalog request")
     check_not_renamed("Catalog", name, body.new_name)
     changed = await operations.update_catalog(
-        call.workspace, name, comment=body.comment, properties=body.properties or None, request=call.request()
+        call.lake, name, comment=body.comment, properties=body.properties or None, request=call.request()
     )
     return shown(catalog_info(changed))
 
 
 async def delete(call: Call) -> Answer:
     force = call.is_set("force")
-    await drop_catalog(call.workspace, call.value("name"), force=force, request=call.request(f"force={force}"))
+    await drop_catalog(call.lake, call.value("name"), force=force, request=call.request(f"force={force}"))
     return DONE
 
 

@@ -70,7 +70,7 @@ class CommitsBody(msgspec.Struct, frozen=True):
 
 async def post(call: Call) -> Answer:
     body = call.body(PostCommit, "commit request")
-    await post_commit(call.workspace, change_of(body), body.table_uri, call.request())
+    await post_commit(call.lake, change_of(body), body.table_uri, call.request())
     return DONE
 
 
@@ -79,7 +79,7 @@ async def get(call: Call) -> Answer:
         raise BadRequest("Invalid commits request: it needs a body with table_id and start_version")
     body = call.body(GetCommits, "commits request")
     asked = CommitsAsked(body.table_id, body.start_version, body.end_version, body.table_uri)
-    found = await list_commits(call.workspace, asked)
+    found = await list_commits(call.lake, asked)
     infos = [
         CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms)
         for row in found.commits

@@ -49,29 +49,29 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 async def create_user(call: Call) -> Answer:
     body = call.body(UserResource, "user")
-    return shown(_resource(await operations.create_user(call.workspace, body, call.request())))
+    return shown(_resource(await operations.create_user(call.lake, body, call.request())))
 
 
 async def list_users(call: Call) -> Answer:
     start, count = _number(call, "startIndex", 1), _number(call, "count", _PAGE_MAX)
-    users = matching(await operations.list_users(call.workspace), call.query.get("filter"))
+    users = matching(await operations.list_users(call.lake), call.query.get("filter"))
     first = max(start, 1)
     page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
     return shown(UserList(len(users), len(page), first, [_resource(user) for user in page]))
 
 
 async def load_user(call: Call) -> Answer:
-    return shown(_resource(await operations.load_user(call.workspace, call.value("id"))))
+    return shown(_resource(await operations.load_user(call.lake, call.value("id"))))
 
 
 async def update_user(call: Call) -> Answer:
     body = call.body(UserResource, "user")
-    changed = await operations.update_user(call.workspace, call.value("id"), body, call.request())
+    changed = await operations.update_user(call.lake, call.value("id"), body, call.request())
     return shown(_resource(changed))
 
 
 async def delete_user(call: Call) -> Answer:
-    await operations.drop_user(call.workspace, call.value("id"), call.request())
+    await operations.drop_user(call.lake, call.value("id"), call.request())
     return json_answer(b"{}")
 
 
@@ -79,7 +79,7 @@ async def load_self(call: Call) -> Answer:
     """Whoever asks; somebody whom no user record describes is told what the token says."""
     principal = call.identity.principal
     try:
-        return shown(_resource(await operations.load_user(call.workspace, user_id(principal))))
+        return shown(_resource(await operations.load_user(call.lake, user_id(principal))))
     except NotFound:
         known = UserResource(
             id=user_id(principal), display_name=principal, emails=(Email(principal, primary=True),), active=True

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from sandur.operations.catalogs_of import Sandur
+from sandur.operations.lakes import Lakes
 from sandur.server.identity import Identity
 from sandur.server.messages import Answer, HttpRequest, Refused
 from sandur.server.unity_rest import problems
@@ -42,9 +42,9 @@ class UnityDialect:
         return self._refusal(error, operation, request_id)
 
 
-def unity_dialects(sandur: Sandur, settings: Settings) -> Sequence[UnityDialect]:
+def unity_dialects(lakes: Lakes, settings: Settings) -> Sequence[UnityDialect]:
     """All of them, the longer mounts first."""
-    service = Service(sandur, settings)
+    service = Service(lakes, settings)
     return (
         UnityDialect("unity-delta", b"/api/2.1/unity-catalog/delta/v1/", DELTA_ROUTES, delta_problems.refusal, service),
         UnityDialect("unity", b"/api/2.1/unity-catalog/", CLASSIC_ROUTES, problems.refusal, service),

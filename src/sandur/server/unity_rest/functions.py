@@ -31,22 +31,22 @@ async def create(call: Call) -> Answer:
     body = call.body(CreateFunctionRequest, "create function request").function_info
     identifier = named(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
     made = await operations.create_function(
-        call.workspace, identifier, body.definition, comment=body.comment, request=call.request()
+        call.lake, identifier, body.definition, comment=body.comment, request=call.request()
     )
     return shown(securable_info(identifier, made))
 
 
 async def list_all(call: Call) -> Answer:
     namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.workspace, namespace, ("function",), "functions", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListAsked(*call.page))
     return list_answer(call, "functions", listed)
 
 
 async def load(call: Call) -> Answer:
     identifier = call.identifier("name")
-    return shown(securable_info(identifier, await operations.load_securable(call.workspace, identifier, "function")))
+    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "function")))
 
 
 async def delete(call: Call) -> Answer:
-    await operations.drop_securable(call.workspace, call.identifier("name"), "function", call.request())
+    await operations.drop_securable(call.lake, call.identifier("name"), "function", call.request())
     return DONE

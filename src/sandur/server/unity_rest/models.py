@@ -53,7 +53,7 @@ class FinalizeVersion(msgspec.Struct, frozen=True):
 async def create(call: Call) -> Answer:
     body = call.body(CreateModel, "create model request")
     identifier = named(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
-    made = await operations.create_model(call.workspace, identifier, comment=body.comment, request=call.request())
+    made = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
     return shown(securable_info(identifier, made))
 
 
@@ -63,21 +63,21 @@ async def list_all(call: Call) -> Answer:
     asked = ListAsked(*call.page)
     if catalog and schema:
         namespace = named_schema(catalog, schema)
-        return list_answer(call, _KEY, await list_in_schema(call.workspace, namespace, ("model",), _KEY, asked))
+        return list_answer(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
     if schema:
         raise BadRequest("schema_name needs a catalog_name beside it")
-    return list_answer(call, _KEY, await list_everywhere(call.workspace, catalog, "model", _KEY, asked))
+    return list_answer(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, asked))
 
 
 async def load(call: Call) -> Answer:
     identifier = call.identifier("full_name")
-    return shown(securable_info(identifier, await operations.load_securable(call.workspace, identifier, "model")))
+    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "model")))
 
 
 async def update(call: Call) -> Answer:
     body = call.body(UpdateModel, "update model request")
     changed = await operations.update_securable(
-        call.workspace,
+        call.lake,
         call.identifier("full_name"),
         "model",
         comment=body.comment,
@@ -90,7 +90,7 @@ async def update(call: Call) -> Answer:
 async def delete(call: Call) -> Answer:
     force = call.is_set("force")
     request = call.request(f"force={force}")
-    await versions.drop_model(call.workspace, call.identifier("full_name"), force=force, request=request)
+    await versions.drop_model(call.lake, call.identifier("full_name"), force=force, request=request)
     return DONE
 
 
@@ -98,31 +98,31 @@ async def create_version(call: Call) -> Answer:
     body = call.body(CreateVersion, "create model version request")
     model = named(body.catalog_name, body.schema_name, body.model_name)
     wanted = versions.NewVersion(body.source, body.run_id, body.comment)
-    return shown(version_info(model, await versions.create_version(call.workspace, model, wanted, call.request())))
+    return shown(version_info(model, await versions.create_version(call.lake, model, wanted, call.request())))
 
 
 async def list_versions(call: Call) -> Answer:
     model = call.identifier("full_name")
-    found = await versions.list_versions(call.workspace, model, ListAsked(*call.page))
+    found = await versions.list_versions(call.lake, model, ListAsked(*call.page))
     infos = [msgspec.json.encode(version_info(model, version)) for version in found.versions]
     return json_answer(list_body("model_versions", infos, found.next_token))
 
 
 async def load_version(call: Call) -> Answer:
     model, number = _version(call)
-    return shown(version_info(model, await versions.load_version(call.workspace, model, number)))
+    return shown(version_info(model, await versions.load_version(call.lake, model, number)))
 
 
 async def update_version(call: Call) -> Answer:
     model, number = _version(call)
     body = call.body(UpdateVersion, "update model version request")
-    changed = await versions.update_version(call.workspace, model, number, comment=body.comment, request=call.request())
+    changed = await versions.update_version(call.lake, model, number, comment=body.comment, request=call.request())
     return shown(version_info(model, changed))
 
 
 async def delete_version(call: Call) -> Answer:
     model, number = _version(call)
-    await versions.drop_version(call.workspace, model, number, call.request())
+    await versions.drop_version(call.lake, model, number, call.request())
     return DONE
 
 
@@ -132,7 +132,7 @@ async def finalize_version(call: Call) -> Answer:
     body = call.body(FinalizeVersion, "finalize model version request")
     if (identifier_of(body.full_name), body.version) != (model, number):
         raise BadRequest(f"The body is about version {body.version} of {body.full_name}, the path is not")
-    return shown(version_info(model, await versions.finalize_version(call.workspace, model, number, call.request())))
+    return shown(version_info(model, await versions.finalize_version(call.lake, model, number, call.request())))
 
 
 def _version(call: Call) -> tuple[Identifier, int]:

@@ -19,20 +19,20 @@ class MetastoreSummary(msgspec.Struct, frozen=True):
 
 
 async def load(call: Call) -> Answer:
-    found = await operations.load_grants(call.workspace, _type(call), call.value("full_name"))
+    found = await operations.load_grants(call.lake, _type(call), call.value("full_name"))
     return shown(shown_grants(found, call.query.get("principal")))
 
 
 async def update(call: Call) -> Answer:
     body = call.body(UpdatePermissions, "update permissions request")
     changed = await operations.update_grants(
-        call.workspace, _type(call), call.value("full_name"), body.changes, call.request()
+        call.lake, _type(call), call.value("full_name"), body.changes, call.request()
     )
     return shown(shown_grants(changed))
 
 
 async def metastore(call: Call) -> Answer:
-    return shown(MetastoreSummary(await operations.metastore_id(call.workspace)))
+    return shown(MetastoreSummary(await operations.metastore_id(call.lake)))
 
 
 def _type(call: Call) -> SecurableType:

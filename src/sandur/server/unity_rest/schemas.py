@@ -28,7 +28,7 @@ class UpdateSchema(msgspec.Struct, frozen=True):
 async def create(call: Call) -> Answer:
     body = call.body(CreateSchema, "create schema request")
     made = await operations.create_schema(
-        call.workspace,
+        call.lake,
         named_schema(body.catalog_name, checked_new_name("schema", body.name)),
         comment=body.comment,
         properties=body.properties or {},
@@ -40,11 +40,11 @@ async def create(call: Call) -> Answer:
 
 async def list_all(call: Call) -> Answer:
     catalog = call.wanted("catalog_name")
-    return list_answer(call, "schemas", await list_schemas(call.workspace, catalog, ListAsked(*call.page)))
+    return list_answer(call, "schemas", await list_schemas(call.lake, catalog, ListAsked(*call.page)))
 
 
 async def load(call: Call) -> Answer:
-    return shown(await operations.load_schema(call.workspace, call.schema("full_name")))
+    return shown(await operations.load_schema(call.lake, call.schema("full_name")))
 
 
 async def update(call: Call) -> Answer:
@@ -52,7 +52,7 @@ async def update(call: Call) -> Answer:
     body = call.body(UpdateSchema, "update schema request")
     check_not_renamed("Schema", str(namespace), body.new_name)
     changed = await operations.update_schema(
-        call.workspace, namespace, comment=body.comment, properties=body.properties or None, request=call.request()
+        call.lake, namespace, comment=body.comment, properties=body.properties or None, request=call.request()
     )
     return shown(changed)
 
@@ -60,5 +60,5 @@ async def update(call: Call) -> Answer:
 async def delete(call: Call) -> Answer:
     force = call.is_set("force")
     request = call.request(f"force={force}")
-    await operations.drop_schema(call.workspace, call.schema("full_name"), force=force, request=request)
+    await operations.drop_schema(call.lake, call.schema("full_name"), force=force, request=request)
     return DONE

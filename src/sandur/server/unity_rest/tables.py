@@ -81,12 +81,12 @@ async def create(call: Call) -> Answer:
         view_definition=body.view_definition,
         view_dependencies=_raw(body.view_dependencies),
     )
-    return shown(await operations.create_table(call.workspace, wanted, call.request()))
+    return shown(await operations.create_table(call.lake, wanted, call.request()))
 
 
 async def list_all(call: Call) -> Answer:
     namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.workspace, namespace, _TABLES, "tables", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", ListAsked(*call.page))
     omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
     if omit_columns or omit_properties:
         infos = [slim(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos]
@@ -95,19 +95,19 @@ async def list_all(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Answer:
-    return shown(await operations.load_table(call.workspace, call.identifier("full_name")))
+    return shown(await operations.load_table(call.lake, call.identifier("full_name")))
 
 
 async def delete(call: Call) -> Answer:
-    await operations.drop_table(call.workspace, call.identifier("full_name"), call.request())
+    await operations.drop_table(call.lake, call.identifier("full_name"), call.request())
     return DONE
 
 
 async def stage(call: Call) -> Answer:
     body = call.body(CreateStagingTable, "create staging table request")
     identifier = named(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
-    await load_catalog(call.workspace, identifier.catalog)
-    staged = await stage_table(call.workspace, identifier, principal=call.identity.principal)
+    await load_catalog(call.lake, identifier.catalog)
+    staged = await stage_table(call.lake, identifier, principal=call.identity.principal)
     return shown(
         StagingTableInfo(
             name=identifier.name,

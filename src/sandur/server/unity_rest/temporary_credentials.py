@@ -8,9 +8,9 @@ from sandur.catalog.locations import checked_location, normalized
 from sandur.catalog.storage_registry import checked_url
 from sandur.catalog.unity_names import named
 from sandur.errors import BadRequest, NotFound, Unsupported
+from sandur.operations.lake import Lake
 from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.tables import location_of
-from sandur.operations.workspace import Workspace
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import shown
 from sandur.server.unity_rest.call import Call
@@ -50,13 +50,13 @@ class TemporaryCredentials(msgspec.Struct, frozen=True):
 async def for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
     _check_known(body.operation)
-    return _credentials(call, await location_of(call.workspace, body.table_id))
+    return _credentials(call, await location_of(call.lake, body.table_id))
 
 
 async def for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
     _check_known(body.operation)
-    found = await call.workspace.securable(body.volume_id).read()
+    found = await call.lake.securable(body.volume_id).read()
     if found is None or found.value.kind != "volume" or found.value.state in {"dropped", "killed"}:
         raise NotFound(f"Volume does not exist: {body.volume_id}", subject="volume")
     return _credentials(call, found.value.location)
@@ -68,19 +68,19 @@ async def for_model_version(call: Call) -> Answer:
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
     model = named(body.catalog_name, body.schema_name, body.model_name)
-    return _credentials(call, (await load_version(call.workspace, model, body.version)).location)
+    return _credentials(call, (await load_version(call.lake, model, body.version)).location)
 
 
 async def for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
     _check_known(body.operation)
     place = checked_url(body.url)
-    checked_location(place, _roots(call.workspace))
+    checked_location(place, _roots(call.lake))
     return _credentials(call, place)
 
 
-def _roots(workspace: Workspace) -> list[str]:
-    return [normalized(workspace.area), *workspace.locations.others]
+def _roots(lake: Lake) -> list[str]:
+    return [normalized(lake.area), *lake.locations.others]
 
 
 def _check_known(operation: str) -> None:
@@ -95,4 +95,4 @@ def _credentials(call: Call, location: str) -> Answer:
             f"No temporary credentials for {place}: this server gives out none for cloud storage; "
             "give the engine credentials of its own"
         )
-    return shown(TemporaryCredentials(call.workspace.clock.now_ms() + _LIFETIME_MS, place))
+    return shown(TemporaryCredentials(call.lake.clock.now_ms() + _LIFETIME_MS, place))

@@ -29,7 +29,7 @@ async def create(call: Call) -> Answer:
     body = call.body(CreateVolume, "create volume request")
     identifier = named(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
     made = await operations.create_volume(
-        call.workspace,
+        call.lake,
         identifier,
         volume_type=body.volume_type,
         location=body.storage_location or None,
@@ -41,19 +41,19 @@ async def create(call: Call) -> Answer:
 
 async def list_all(call: Call) -> Answer:
     namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.workspace, namespace, ("volume",), "volumes", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListAsked(*call.page))
     return list_answer(call, "volumes", listed)
 
 
 async def load(call: Call) -> Answer:
     identifier = call.identifier("name")
-    return shown(securable_info(identifier, await operations.load_securable(call.workspace, identifier, "volume")))
+    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "volume")))
 
 
 async def update(call: Call) -> Answer:
     body = call.body(UpdateVolume, "update volume request")
     changed = await operations.update_securable(
-        call.workspace,
+        call.lake,
         call.identifier("name"),
         "volume",
         comment=body.comment or None,
@@ -64,5 +64,5 @@ async def update(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    await operations.drop_securable(call.workspace, call.identifier("name"), "volume", call.request())
+    await operations.drop_securable(call.lake, call.identifier("name"), "volume", call.request())
     return DONE

@@ -26,12 +26,12 @@ _PATH_OPERATIONS: Final[dict[str, Operation]] = {
 
 async def of_table(call: Call) -> Answer:
     operation = _asked(call, _OPERATIONS)
-    table = await operations.load_delta_table(call.workspace, named_table(call))
+    table = await operations.load_delta_table(call.lake, named_table(call))
     return _answer(table.location, operation)
 
 
 async def of_stage(call: Call) -> Answer:
-    stage = await stage_of(call.workspace, call.value("table_id"))
+    stage = await stage_of(call.lake, call.value("table_id"))
     check_owner(stage, call.identity.principal)
     return _answer(stage.location, "READ_WRITE")
 

@@ -17,7 +17,7 @@ _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
 
 async def config(call: Call) -> Answer:
     """What is served here, for whoever asks before they begin."""
-    await load_catalog(call.workspace, call.wanted("catalog"))
+    await load_catalog(call.lake, call.wanted("catalog"))
     return json_answer(msgspec.json.encode(ConfigBody(_ENDPOINTS)))
 
 

@@ -25,23 +25,23 @@ from sandur.server.unity_rest.delta_v1.names import named_table, new_table
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
-    staged = await stage_table(call.workspace, new_table(call, body.name), principal=call.identity.principal)
+    staged = await stage_table(call.lake, new_table(call, body.name), principal=call.identity.principal)
     return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_offered=True)))
 
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
     check_property_keys(body.properties)
-    table = await create_table(call.workspace, new_table(call, body.name), body, request=call.request())
-    return json_answer(loaded_body(loading.loaded(call.workspace, table)))
+    table = await create_table(call.lake, new_table(call, body.name), body, request=call.request())
+    return json_answer(loaded_body(loading.loaded(call.lake, table)))
 
 
 async def load(call: Call) -> Answer:
-    return json_answer(loaded_body(await loading.load_table(call.workspace, named_table(call))))
+    return json_answer(loaded_body(await loading.load_table(call.lake, named_table(call))))
 
 
 async def exists(call: Call) -> Answer:
-    await loading.table_exists(call.workspace, named_table(call))
+    await loading.table_exists(call.lake, named_table(call))
     return NO_CONTENT
 
 
@@ -49,26 +49,26 @@ async def update(call: Call) -> Answer:
     change = change_of(call.body(UpdateTable, "update table request"))
     if change.set_properties:
         check_property_keys(change.set_properties)
-    table = await update_table(call.workspace, named_table(call), change, call.request())
-    return json_answer(loaded_body(loading.loaded(call.workspace, table)))
+    table = await update_table(call.lake, named_table(call), change, call.request())
+    return json_answer(loaded_body(loading.loaded(call.lake, table)))
 
 
 async def drop(call: Call) -> Answer:
-    await operations.drop_table(call.workspace, named_table(call), request=call.request())
+    await operations.drop_table(call.lake, named_table(call), request=call.request())
     return NO_CONTENT
 
 
 async def rename(call: Call) -> Answer:
     body = call.body(RenameTable, "rename table request")
     new_name = checked_new_name("table", body.new_name)
-    await operations.rename_table(call.workspace, named_table(call), new_name, request=call.request())
+    await operations.rename_table(call.lake, named_table(call), new_name, request=call.request())
     return NO_CONTENT
 
 
 async def report(call: Call) -> Answer:
     """What a commit cost. It is checked and let go: the log of the table says as much."""
     body = call.body(ReportMetrics, "metrics report")
-    table = await operations.load_delta_table(call.workspace, named_table(call))
+    table = await operations.load_delta_table(call.lake, named_table(call))
     if body.table_id.lower() != table.uuid:
         raise Invalid(f"table-id {body.table_id} is not that of the table, which is {table.uuid}")
     return NO_CONTENT

@@ -52,7 +52,7 @@ def _index_weight(held: Held[Manifest] | Held[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
 
 
-class Workspace:
+class Lake:
     """The store, the keys and the caches of one tenant's workspace, and the cells in it by what they hold."""
 
     def __init__(

@@ -7,7 +7,7 @@ from sandur.clock import Clock
 from sandur.operations.background import Background
 from sandur.operations.caches import Recent
 from sandur.operations.catalogs import ensure_default_catalog
-from sandur.operations.workspace import Workspace
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations, address_of
@@ -16,10 +16,10 @@ from sandur.storage.opening import open_store
 from sandur.storage.probe import prove
 from sandur.storage.retrying import RetryingStore
 
-WORKSPACES_MAX: Final = 1_000
+LAKES_MAX: Final = 1_000
 
 
-class Sandur:
+class Lakes:
     """One process's view of a store. Between `start` and `close` it may be asked for workspaces."""
 
     def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
@@ -27,7 +27,7 @@ class Sandur:
         self._clock = clock
         self._store = store
         self._background = Background()
-        self._workspaces: Recent[tuple[str, str], Workspace] = Recent(WORKSPACES_MAX)
+        self._lakes: Recent[tuple[str, str], Lake] = Recent(LAKES_MAX)
         self._locations = Locations(
             address_of(settings.store), store, others=settings.allowed_locations, open_store=self._open_store
         )
@@ -35,27 +35,27 @@ class Sandur:
     async def start(self) -> None:
         """Prove that the store can be used (Unfit if not), and make it ready: a default workspace with its catalog."""
         await prove(self._store, self._clock)
-        tenant, workspace = self._settings.tenant or "default", self._settings.workspace or "default"
-        await ensure_default_catalog(self.workspace(tenant, workspace))
+        tenant, lake = self._settings.tenant or "default", self._settings.workspace or "default"
+        await ensure_default_catalog(self.lake(tenant, lake))
 
     async def close(self) -> None:
         """Finish what was begun, as long as the settings allow, then let go of the store."""
-        for workspace in self.workspaces:
-            await workspace.plans.close()
+        for lake in self.lakes:
+            await lake.plans.close()
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()
         await self._store.close()
 
-    def workspace(self, tenant: str, workspace: str) -> Workspace:
+    def lake(self, tenant: str, lake: str) -> Lake:
         """The workspace of a tenant; what it remembers is kept as long as it is among those used last."""
-        found = self._workspaces.get((tenant, workspace))
+        found = self._lakes.get((tenant, lake))
         if found is None:
-            found = self._workspaces[tenant, workspace] = self.fresh_workspace(Layout(tenant, workspace))
+            found = self._lakes[tenant, lake] = self.fresh_lake(Layout(tenant, lake))
         return found
 
-    def fresh_workspace(self, layout: Layout) -> Workspace:
+    def fresh_lake(self, layout: Layout) -> Lake:
         """A workspace that remembers nothing and is not remembered, for whoever would only fill its caches."""
-        return Workspace(
+        return Lake(
             store=self._store,
             layout=layout,
             clock=self._clock,
@@ -65,14 +65,14 @@ class Sandur:
         )
 
     @property
-    def workspaces(self) -> Sequence[Workspace]:
+    def lakes(self) -> Sequence[Lake]:
         """Those used last."""
         # Looking one up changes their order: not while walking over them.
-        return [self._workspaces[key] for key in tuple(self._workspaces)]
+        return [self._lakes[key] for key in tuple(self._lakes)]
 
     def document_reads(self) -> tuple[int, int]:
         """How often metadata files were found in memory, and how often not, since the start."""
-        documents = [workspace.documents for workspace in self.workspaces]
+        documents = [lake.documents for lake in self.lakes]
         return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)
 
     def _open_store(self, url: str) -> ObjectStore:
