@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.index import Mark, names_of
+from sandur.catalog.index import Mark, names_scope
 from sandur.catalog.records import Pointer
 from sandur.events.receipts import Receipt
 from sandur.operations import transactions_met
@@ -177,7 +177,7 @@ async def shown_names(lake: Lake, namespaces: Sequence[Namespace]) -> Mapping[Id
     """The names that show something, each looked up by itself, and the uuid of what they show."""
     shown: dict[Identifier, str] = {}
     for namespace in namespaces:
-        scope = names_of(namespace)
+        scope = names_scope(namespace)
         truth = await truth_about(lake, scope, await written_names(lake, scope))
         shown |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
     return shown

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
-from sandur.operations.delta.staging import stage_table
+from sandur.operations.delta.tables import stage_table
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
 from sandur.storage.memory import MemoryStore

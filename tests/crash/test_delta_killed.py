@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import pytest
 
 from sandur.catalog.sources import Request
-from sandur.delta.requests import Change, Comment
+from sandur.delta.requests import Comment, DeltaChange
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import create_from_staging, drop_table, rename_table
 from sandur.operations.lake import Lake
@@ -45,21 +45,21 @@ async def _finalize(world: DeltaWorld, server: Lake, sent: Request) -> object:
 
 
 async def _commit(world: DeltaWorld, server: Lake, sent: Request) -> object:
-    change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), published=3)
+    change = DeltaChange(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), published=3)
     return await update_table(server, D, change, sent)
 
 
 async def _commit_metadata(world: DeltaWorld, server: Lake, sent: Request) -> object:
-    change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), comment=Comment("ours"))
+    change = DeltaChange(asserted_uuid=world.uuids["d"], commit=commit_file(4, "ours.json"), comment=Comment("ours"))
     return await update_table(server, D, change, sent)
 
 
 async def _comment(world: DeltaWorld, server: Lake, sent: Request) -> object:
-    return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], comment=Comment("ours")), sent)
+    return await update_table(server, D, DeltaChange(asserted_uuid=world.uuids["d"], comment=Comment("ours")), sent)
 
 
 async def _report(world: DeltaWorld, server: Lake, sent: Request) -> object:
-    return await update_table(server, D, Change(asserted_uuid=world.uuids["d"], published=3), sent)
+    return await update_table(server, D, DeltaChange(asserted_uuid=world.uuids["d"], published=3), sent)
 
 
 async def _drop(world: DeltaWorld, server: Lake, sent: Request) -> None:

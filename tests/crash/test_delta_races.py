@@ -6,10 +6,10 @@ import contextlib
 import pytest
 
 from sandur.catalog.records import DeltaTable
-from sandur.delta.requests import Change
+from sandur.delta.requests import DeltaChange
 from sandur.errors import Busy, Exhausted, NotFound, SandurError, SwapLost, VersionTaken
 from sandur.operations.delta.commit import update_table
-from sandur.operations.delta.publishing import published_location, shown_commits, staged_location
+from sandur.operations.delta.publishing import published_location, staged_location, unpublished_commits
 from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
 from sandur.operations.lake import Lake
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
@@ -34,7 +34,7 @@ async def write(world: DeltaWorld, writer: int, *, publishes: bool = False) -> l
         if publishes:
             await publish_all(server, table)
         reported = table.last_version if publishes else None
-        change = Change(asserted_uuid=table.uuid, commit=commit_file(version, name), published=reported)
+        change = DeltaChange(asserted_uuid=table.uuid, commit=commit_file(version, name), published=reported)
         try:
             await update_table(server, D, change, request(name))
         except (VersionTaken, Busy):
@@ -81,7 +81,7 @@ async def test_reports_true_and_false_lose_no_version_beside_commits(seed: int) 
         for _ in range(10):
             server = world.server()
             table = await load_delta_table(server, D)
-            change = Change(asserted_uuid=table.uuid, published=table.last_version)
+            change = DeltaChange(asserted_uuid=table.uuid, published=table.last_version)
             try:
                 await update_table(server, D, change, request("lie"))
             except Busy:
@@ -104,7 +104,7 @@ async def test_no_commit_is_acknowledged_after_a_drop_and_none_before_is_undone(
             try:
                 table = await load_by_id(server, world.uuids["d"])
                 began_after = is_dropped.is_set()
-                change = Change(
+                change = DeltaChange(
                     asserted_uuid=table.uuid, commit=commit_file(table.last_version + 1, f"{writer}-{number}.json")
                 )
                 after = await update_table(server, D, change, request("c"))
@@ -158,7 +158,7 @@ async def test_a_rename_beside_commits_loses_nothing(seed: int) -> None:
     world = await make_delta_world(seed)
 
     async def commit(version: int) -> None:
-        change = Change(asserted_uuid=world.uuids["d"], commit=commit_file(version, f"{version}-r.json"))
+        change = DeltaChange(asserted_uuid=world.uuids["d"], commit=commit_file(version, f"{version}-r.json"))
         for identifier in (D, TARGET, D, TARGET):
             try:
                 await update_table(world.server(), identifier, change, request("c"))
@@ -171,4 +171,4 @@ async def test_a_rename_beside_commits_loses_nothing(seed: int) -> None:
     await judge_delta(world)
     table = await world.table(TARGET)
     assert table is not None
-    assert next(row.version for row in shown_commits(world.server(), table)) in {3, 4}
+    assert next(row.version for row in unpublished_commits(world.server(), table)) in {3, 4}

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import pytest
 
-from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.sources import Request
 from sandur.operations.index_pages import entries_page
 from sandur.operations.index_truth import truth_about, written_names
@@ -79,7 +79,7 @@ async def _lists_agree(world: World, where: str) -> None:
     world.clock.advance(_STALE_MS)
     server = world.server()
     await work_off_marks(server)
-    for scope in (CATALOGS, children_of("main", None), names_of(SCHEMA)):
+    for scope in (CATALOGS, namespaces_scope("main", None), names_scope(SCHEMA)):
         fresh = world.server()
         assert await _listed(fresh, scope) == await _true(fresh, scope), (where, scope)
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sandur.catalog.grants import PermissionsChange
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Catalog
 from sandur.catalog.securables import FunctionDefinition, FunctionParameters
 from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import AwsIamRole
-from sandur.catalog.unity_grants import PermissionsChange
 from sandur.catalog.users import Email, UserResource, user_id
 from sandur.errors import NotFound
 from sandur.operations.catalogs import create_catalog, load_catalog, update_catalog

@@ -8,9 +8,8 @@ from sandur.iceberg.requests import decode_create_table, decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata, replace_table_metadata
 from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata
-from sandur.iceberg.view_commit import next_view_metadata
+from sandur.iceberg.view_commit import decode_view_commit, next_view_metadata
 from sandur.iceberg.view_metadata import decode_view_metadata, encode_view_metadata
-from sandur.iceberg.view_requests import decode_view_commit
 from tests.differential.java_oracle import REPLACED_LOCATION
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 

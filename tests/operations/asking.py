@@ -9,7 +9,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Catalog, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_table, decode_table_commit
-from sandur.iceberg.view_requests import CreateView, ViewCommit, decode_create_view, decode_view_commit
+from sandur.iceberg.view_commit import CreateView, ViewCommit, decode_create_view, decode_view_commit
 from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
 from sandur.operations.load_table import load_table

@@ -4,14 +4,13 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
-from sandur.delta.columns import columns_of, encoded
-from sandur.delta.contract import REQUIRED_READER_FEATURES, REQUIRED_WRITER_FEATURES, Protocol, required_properties
+from sandur.delta.columns import columns_from_api, encode_columns
 from sandur.delta.properties import stored_properties
-from sandur.delta.requests import Change, CommitFile
+from sandur.delta.protocol import REQUIRED_READER_FEATURES, REQUIRED_WRITER_FEATURES, Protocol, required_properties
+from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
-from sandur.operations.delta.staging import stage_table
-from sandur.operations.delta.tables import NewTable, create_from_staging
+from sandur.operations.delta.tables import NewTable, create_from_staging, stage_table
 from sandur.operations.lake import Lake
 from tests.operations.asking import TIMESTAMP_MS, called, request
 
@@ -34,7 +33,7 @@ def wanted(location: str, uuid: str, identifier: Identifier = D) -> NewTable:
         identifier=identifier,
         table_type="MANAGED",
         location=location,
-        columns=encoded(columns_of(COLUMNS, None)),
+        columns=encode_columns(columns_from_api(COLUMNS, None)),
         properties=stored_properties(required_properties(uuid), PROTOCOL, None, TIMESTAMP_MS),
         last_commit_ms=TIMESTAMP_MS,
     )
@@ -56,8 +55,8 @@ def commit_file(version: int, name: str = "") -> CommitFile:
     )
 
 
-def adds(table: DeltaTable, version: int, name: str = "", *, published: int | None = None) -> Change:
-    return Change(asserted_uuid=table.uuid, commit=commit_file(version, name), published=published)
+def adds(table: DeltaTable, version: int, name: str = "", *, published: int | None = None) -> DeltaChange:
+    return DeltaChange(asserted_uuid=table.uuid, commit=commit_file(version, name), published=published)
 
 
 async def add(

@@ -5,10 +5,10 @@ import pytest
 from msgspec.structs import replace
 
 from sandur.delta.properties import Domains, RowTracking
-from sandur.delta.requests import Change, Comment
+from sandur.delta.requests import Comment, DeltaChange
 from sandur.errors import Conflict, Exhausted, Invalid, NotFound, OutcomeUnknown, VersionTaken
 from sandur.operations.delta.commit import commit_by_id, update_table
-from sandur.operations.delta.publishing import shown_commits
+from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import drop_table, load_delta_table, rename_table
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
@@ -27,7 +27,7 @@ async def lake() -> Lake:
 
 
 async def versions(lake: Lake) -> list[int]:
-    return [row.version for row in shown_commits(lake, await load_delta_table(lake, D))]
+    return [row.version for row in unpublished_commits(lake, await load_delta_table(lake, D))]
 
 
 async def test_commits_are_shown_newest_first_up_to_the_latest_version(lake: Lake) -> None:
@@ -56,7 +56,7 @@ async def test_the_same_file_again_is_a_success_and_changes_nothing(lake: Lake) 
     await add(lake, table, 1)
     await add(lake, table, 2)
 
-    replay = Change(asserted_uuid=table.uuid, commit=commit_file(1), comment=Comment("not applied"))
+    replay = DeltaChange(asserted_uuid=table.uuid, commit=commit_file(1), comment=Comment("not applied"))
     after = await update_table(lake, D, replay, request("replay"))
 
     assert (after.last_version, after.comment) == (2, None)
@@ -103,7 +103,7 @@ async def test_a_report_alone_marks_the_newest_version_and_keeps_it(lake: Lake) 
     await add(lake, table, 1)
     await publish(lake, table, 1)
 
-    after = await update_table(lake, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
+    after = await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, published=1), request("report"))
 
     assert await versions(lake) == []
     assert [row.version for row in after.commits] == [1]
@@ -115,7 +115,7 @@ async def test_a_report_alone_that_is_not_true_changes_nothing(lake: Lake) -> No
     table = await create_managed(lake)
     await add(lake, table, 1)
 
-    await update_table(lake, D, Change(asserted_uuid=table.uuid, published=1), request("report"))
+    await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, published=1), request("report"))
 
     assert await versions(lake) == [1]
 
@@ -124,7 +124,7 @@ async def test_a_report_beyond_the_latest_version_or_before_the_first_commit_is_
     table = await create_managed(lake)
 
     with pytest.raises(Invalid, match="no commits yet"):
-        await update_table(lake, D, Change(asserted_uuid=table.uuid, published=0), request("report"))
+        await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, published=0), request("report"))
     assert (await add(lake, table, 1, published=0)).last_version == 1
     with pytest.raises(Invalid, match="latest version is 1"):
         await add(lake, table, 2, published=2)
@@ -160,7 +160,7 @@ async def test_a_forgotten_commit_is_known_again_by_its_bytes(lake: Lake) -> Non
     for version in (1, 2, 3):
         await add(lake, table, version)
         await publish(lake, table, version, b"version %d" % version)
-    await update_table(lake, D, Change(asserted_uuid=table.uuid, published=3), request("report"))
+    await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, published=3), request("report"))
     await write_staged(lake, table, "same.json", b"version 1")
     await write_staged(lake, table, "other.json", b"another 1")
 
@@ -185,14 +185,16 @@ async def test_a_data_commit_leaves_the_etag_alone_and_a_change_of_metadata_move
     table = await create_managed(lake)
 
     data = await add(lake, table, 1)
-    tracking = Change(
+    tracking = DeltaChange(
         asserted_uuid=table.uuid,
         commit=commit_file(2),
         domains=Domains(row_tracking=RowTracking(7)),
     )
     with pytest.raises(Invalid, match="rowTracking"):
         await update_table(lake, D, tracking, request("c"))
-    changed = await update_table(lake, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
+    changed = await update_table(
+        lake, D, DeltaChange(asserted_uuid=table.uuid, comment=Comment("c")), request("comment")
+    )
 
     assert (data.etag, data.changed_ms) == (table.etag, table.changed_ms)
     assert changed.etag != data.etag
@@ -202,7 +204,7 @@ async def test_a_data_commit_leaves_the_etag_alone_and_a_change_of_metadata_move
 async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
-    await update_table(lake, D, Change(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
+    await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
     stale = adds(table, 2)._replace(asserted_etag=table.etag)
 
     with pytest.raises(Conflict, match="assert-etag"):
@@ -216,7 +218,7 @@ async def test_a_commit_and_its_metadata_are_one(lake: Lake) -> None:
     fields: list[dict[str, object]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b")
     ]
-    change = Change(
+    change = DeltaChange(
         asserted_uuid=table.uuid,
         commit=commit_file(1),
         columns={"type": "struct", "fields": fields},
@@ -234,7 +236,7 @@ async def test_a_commit_and_its_metadata_are_one(lake: Lake) -> None:
 
 async def test_a_managed_table_cannot_lose_what_makes_it_one(lake: Lake) -> None:
     table = await create_managed(lake)
-    loses = Change(asserted_uuid=table.uuid, removed_properties=("io.unitycatalog.tableId",))
+    loses = DeltaChange(asserted_uuid=table.uuid, removed_properties=("io.unitycatalog.tableId",))
 
     with pytest.raises(Invalid, match="tableId"):
         await update_table(lake, D, loses, request("c"))

@@ -5,7 +5,6 @@ import pytest
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request, Source
 from sandur.errors import AlreadyExists, Busy, Forbidden, Invalid, NotFound, WrongFormat
-from sandur.operations.delta.staging import stage_at, stage_of, stage_table
 from sandur.operations.delta.tables import (
     NewTable,
     create_external,
@@ -13,7 +12,10 @@ from sandur.operations.delta.tables import (
     drop_table,
     load_by_id,
     load_delta_table,
+    load_stage,
+    load_stage_at,
     rename_table,
+    stage_table,
 )
 from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
@@ -39,8 +41,8 @@ async def test_a_staged_place_is_no_table(lake: Lake) -> None:
 
     assert await look(lake, D) is None
     assert stage.location.endswith(f"/__unitystorage/tables/{stage.uuid}")
-    assert (await stage_of(lake, stage.uuid)).created_by == "ann"
-    assert (await stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
+    assert (await load_stage(lake, stage.uuid)).created_by == "ann"
+    assert (await load_stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
 
 
 async def test_a_place_becomes_the_table_of_its_id(lake: Lake) -> None:

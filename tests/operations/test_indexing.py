@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Manifest, Segment, names_of, place_of
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Manifest, Segment, names_scope, place_of
 from sandur.errors import Busy
 from sandur.operations import indexing
 from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES
@@ -25,7 +25,7 @@ from tests.operations.hooked_store import HookedStore
 from tests.operations.making import make_lake, put_name, take_name_away
 
 SPACE = Namespace("main", ("a",))
-SCOPE = names_of(SPACE)
+SCOPE = names_scope(SPACE)
 
 
 def table(name: str) -> Identifier:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import Claim, Pointer, Tried
+from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import AlreadyExists
 from sandur.events.receipts import tried_of
 from sandur.operations.commit_table import commit_table
@@ -42,7 +42,7 @@ async def test_a_claim_that_is_done_is_kept_for_replays_and_then_goes() -> None:
         await create_table(shore.server(), NAMESPACE, table("t"), sent)
 
 
-async def open_claim(shore: Shore, uuid: str, *tried: Tried) -> str:
+async def open_claim(shore: Shore, uuid: str, *tried: AttemptedFile) -> str:
     claim = Claim(
         state="open",
         request_hash="h",
@@ -64,7 +64,7 @@ async def test_an_open_claim_whose_file_was_committed_is_done() -> None:
     pointer = await shore.server().pointer(made.table_uuid).read()
     assert pointer
     assert pointer.value.head
-    never = Tried("memory://store/never", 1)
+    never = AttemptedFile("memory://store/never", 1)
     await open_claim(shore, made.table_uuid, never, tried_of(pointer.value.head))
     server = shore.server()
     await commit_table(server, T, commit(set_property("a", "b")), request("on top"))
@@ -95,7 +95,7 @@ async def test_an_open_claim_is_recognised_by_its_receipt_when_no_log_knows_its_
 async def test_an_open_claim_of_what_never_happened_goes() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
-    key = await open_claim(shore, made.table_uuid, Tried("memory://store/never", 1))
+    key = await open_claim(shore, made.table_uuid, AttemptedFile("memory://store/never", 1))
     shore.clock.advance(-1)
     await shore.sweep()
     assert key in await shore.keys()

@@ -3,8 +3,14 @@
 import pytest
 
 from sandur.errors import Invalid, NotFound
-from sandur.operations.delta.staging import stage_table
-from sandur.operations.delta.tables import NewTable, create_external, create_from_staging, drop_table, load_delta_table
+from sandur.operations.delta.tables import (
+    NewTable,
+    create_external,
+    create_from_staging,
+    drop_table,
+    load_delta_table,
+    stage_table,
+)
 from sandur.operations.janitors.delta import delete_folder
 from sandur.operations.janitors.files import Budget
 from sandur.operations.lake import Lake

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import Claim, Head, Pointer, Tried
+from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
@@ -164,7 +164,7 @@ async def test_a_file_of_a_request_under_way_stays() -> None:
         owner="y",
         started_ms=0,
         uuid=uuid,
-        locations=(Tried(orphan, 0),),
+        locations=(AttemptedFile(orphan, 0),),
     )
     held = await server.commit_claim(uuid, "ab" * 32).create(claim)
     shore.clock.advance(LONG_MS)

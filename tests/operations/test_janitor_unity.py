@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.model_versions import ModelVersion
+from sandur.catalog.securables import ModelVersion
 from sandur.catalog.users import Email, UserResource
 from sandur.operations.catalogs import create_catalog
 from sandur.operations.drop_catalog import drop_catalog

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, children_of, names_of
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, names_scope, namespaces_scope
 from sandur.catalog.paging import PAGE_SIZE_DEFAULT
 from sandur.errors import BadRequest, NotFound
 from sandur.operations import indexing
@@ -27,7 +27,7 @@ from tests.operations.making import make_lake, make_request, put_name, take_name
 from tests.operations.test_indexing import create, drop, table
 
 SPACE = Namespace("main", ("a",))
-SCOPE = names_of(SPACE)
+SCOPE = names_scope(SPACE)
 PAGES_MAX = 1_500
 
 
@@ -231,7 +231,7 @@ async def test_namespaces_are_paged_alike() -> None:
             token = page.next_token
         assert found == names
     assert store.keys("list") == []
-    assert children_of("main", None) != children_of("main", SPACE)
+    assert namespaces_scope("main", None) != namespaces_scope("main", SPACE)
 
 
 async def test_what_was_just_answered_is_listed_although_the_index_does_not_say_it_yet() -> None:

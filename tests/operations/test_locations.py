@@ -4,8 +4,7 @@ import pytest
 
 from sandur.catalog.records import Catalog
 from sandur.errors import Invalid
-from sandur.iceberg.view_commit import checked_view_updates
-from sandur.iceberg.view_requests import ViewCommit
+from sandur.iceberg.view_commit import ViewCommit, checked_view_updates
 from sandur.operations.commit_table import commit_table
 from sandur.operations.create_table import create_table
 from sandur.operations.drop_table import drop_name

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Change, Claim, NamespaceRecord
+from sandur.catalog.records import Claim, LastChange, NamespaceRecord
 from sandur.errors import (
     AlreadyExists,
     BadRequest,
@@ -361,7 +361,7 @@ async def orphaned(lake: Lake, key: str) -> None:
         namespace_id="orphan",
     )
     await lake.claim("create-namespace", request.key_hash or "").create(claim)
-    change = Change(request.key_hash or "", "create-namespace")
+    change = LastChange(request.key_hash or "", "create-namespace")
     await lake.namespace(B).create(NamespaceRecord(state="new", id="orphan", parent_id="another parent", change=change))
 
 

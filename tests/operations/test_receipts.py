@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from sandur.catalog.records import Head, Tried
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Request, Source
 from sandur.events.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
 from sandur.operations.commit_table import commit_table
@@ -37,14 +37,16 @@ def test_the_key_is_derived_from_the_file_and_the_date_of_its_metadata() -> None
 
 
 def test_a_file_registered_twice_has_two_receipts() -> None:
-    tried = [Tried(HEAD.metadata_location, HEAD.last_updated_ms, registration) for registration in ("", "1", "2")]
+    tried = [
+        AttemptedFile(HEAD.metadata_location, HEAD.last_updated_ms, registration) for registration in ("", "1", "2")
+    ]
 
     assert len({receipt_key(Layout(), one) for one in tried}) == 3
 
 
 @pytest.mark.parametrize("time_ms", [-1, 0, 253_402_300_799_999, 2**62])
 def test_a_file_from_elsewhere_may_carry_any_time(time_ms: int) -> None:
-    assert "/events/" in receipt_key(Layout(), Tried("x", time_ms))
+    assert "/events/" in receipt_key(Layout(), AttemptedFile("x", time_ms))
 
 
 def test_whoever_writes_it_writes_the_same() -> None:
@@ -60,7 +62,7 @@ async def test_a_receipt_that_exists_is_left_alone(lake: Lake) -> None:
 
     assert [one.version for one in await lake.store.list(lake.layout.events_folder())] == [listed.version]
     assert await receipts.exists(tried_of(HEAD))
-    assert not await Receipts(lake.store, Layout(), {}).exists(Tried("another", HEAD.last_updated_ms))
+    assert not await Receipts(lake.store, Layout(), {}).exists(AttemptedFile("another", HEAD.last_updated_ms))
 
 
 async def test_every_commit_has_a_receipt_that_says_who_made_it(lake: Lake) -> None:

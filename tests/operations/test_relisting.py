@@ -3,7 +3,7 @@
 import asyncio
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.index import names_of
+from sandur.catalog.index import names_scope
 from sandur.errors import Unavailable
 from sandur.operations import relisting
 from sandur.operations.counters import INDEX_UPDATES
@@ -15,7 +15,7 @@ from tests.operations.hooked_store import HookedStore
 from tests.operations.making import make_lake, put_name
 
 TABLE = Identifier("main", ("a",), "t")
-SCOPE = names_of(Namespace("main", ("a",)))
+SCOPE = names_scope(Namespace("main", ("a",)))
 
 
 async def marks(lake: Lake) -> list[str]:

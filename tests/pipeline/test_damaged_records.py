@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import CATALOGS as LIST_OF_CATALOGS
-from sandur.catalog.index import names_of
+from sandur.catalog.index import names_scope
 from sandur.operations.catalogs import create_catalog
 from sandur.operations.metrics import report_metrics
 from sandur.operations.namespaces import create_namespace
@@ -221,7 +221,7 @@ def test_no_metadata_file_goes_while_a_catalog_cannot_be_read(spark: SparkSessio
 @pytest.mark.slow
 def test_lists_that_do_not_need_a_damaged_record_are_made_anew(spark: SparkSession, world: World) -> None:
     furnish(world)
-    _lie(world, names_of(NAMESPACE))
+    _lie(world, names_scope(NAMESPACE))
     _lie(world, LIST_OF_CATALOGS)
 
     with damaged(world, world.layout.catalog("other")), damaged(world, world.layout.namespace(OTHER)):

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import SystemClock
-from sandur.delta.requests import Change
+from sandur.delta.requests import DeltaChange
 from sandur.operations.commit_table import commit_table
 from sandur.operations.delta.commit import update_table
 from sandur.operations.drop_table import drop_name
@@ -78,7 +78,7 @@ def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, wo
     world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     more = {"owner": "bo"}
     world.wait(update_namespace_properties(world.lake, NAMESPACE, updates=more, removals=(), request=world.request()))
-    noted = Change(asserted_uuid=delta.uuid, set_properties={"noted": "yes"})
+    noted = DeltaChange(asserted_uuid=delta.uuid, set_properties={"noted": "yes"})
     world.wait(update_table(world.lake, called("versions"), noted, world.request()))
     world.settle()
     world.damage(world.layout.pointer(hidden.table_uuid))

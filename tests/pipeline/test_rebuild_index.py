@@ -3,12 +3,12 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.catalog.index import CATALOGS, Scope, names_of
+from sandur.catalog.index import CATALOGS, Scope, names_scope
 from sandur.errors import BadRequest, NotFound
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from tests.pipeline.world import NAMESPACE, World
 
-TABLES = names_of(NAMESPACE)
+TABLES = names_scope(NAMESPACE)
 
 
 def _lie(world: World, scope: Scope) -> None:

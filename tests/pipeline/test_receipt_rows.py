@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import DeltaCommit, DeltaTable, Head, Tried
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
 from sandur.events import delta_receipts
 from sandur.events.receipts import receipt_key, receipt_of
@@ -28,7 +28,7 @@ HEAD = Head(
 
 
 def key_of_head(head: Head) -> str:
-    return receipt_key(LAYOUT, Tried(head.metadata_location, head.last_updated_ms, head.registration))
+    return receipt_key(LAYOUT, AttemptedFile(head.metadata_location, head.last_updated_ms, head.registration))
 
 
 def encoded(head: Head) -> bytes:

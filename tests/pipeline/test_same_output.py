@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.events.receipts import Receipt
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
@@ -244,9 +244,9 @@ def lists(world: World) -> dict[str, list[Any]]:
     """What every list says of what exists, but for when it was written."""
     scopes: tuple[Scope, ...] = (
         CATALOGS,
-        children_of("main", None),
-        children_of("main", NAMESPACE),
-        names_of(NAMESPACE),
+        namespaces_scope("main", None),
+        namespaces_scope("main", NAMESPACE),
+        names_scope(NAMESPACE),
     )
     found = {scope.text: world.wait(world.lake.index(scope).read()) for scope in scopes}
     return {text: list(held.value.entries) for text, held in found.items() if held}
@@ -262,13 +262,13 @@ def test_lists_are_made_the_same(spark: SparkSession, world: World) -> None:
 
     world.run(spark, REBUILD_INDEX)
     again = lists(world)
-    for scope in (CATALOGS, names_of(NAMESPACE)):
+    for scope in (CATALOGS, names_scope(NAMESPACE)):
         _lie(world, scope)
     with in_other_parts(spark):
         report = world.run(spark, REBUILD_INDEX)
     at_once = lists(world)
 
-    assert [entry.name for entry in in_parts[names_of(NAMESPACE).text]] == ["t", "u"]
+    assert [entry.name for entry in in_parts[names_scope(NAMESPACE).text]] == ["t", "u"]
     assert again == in_parts
     assert report.counts["lists_corrected"] == 2
     assert at_once == in_parts

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
-from sandur.catalog.records import Head, Tried
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Source
 from sandur.events.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.receipt_rows import row_of
@@ -47,7 +47,7 @@ def chain(table: str, count: int, *, source: Source | None = None, from_ms: int 
             snapshot_id=number or None,
             source=source or Source(kind="rest"),
         )
-        key = receipt_key(LAYOUT, Tried(head.metadata_location, head.last_updated_ms))
+        key = receipt_key(LAYOUT, AttemptedFile(head.metadata_location, head.last_updated_ms))
         rows.append(dict(row_of(LAYOUT, key, msgspec.json.encode(receipt_of(table, head)))))
         previous = head
     return rows

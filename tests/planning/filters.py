@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.transforming import transformed
 from sandur.iceberg.expressions.values import literal, spelled
-from sandur.iceberg.transforms import transform
+from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import Primitive, primitive
 from tests.planning.tables import COLUMNS, Row, Spec, is_nan
 
@@ -109,14 +109,14 @@ def column_of(term: Any) -> str:
 def kind_of(term: Any) -> Primitive:
     """The type of what a filter compares."""
     source = primitive(COLUMNS[column_of(term)][1])
-    return source if isinstance(term, str) else result_type(transform(term["transform"]), source)
+    return source if isinstance(term, str) else result_type(parse_transform(term["transform"]), source)
 
 
 def made(term: Any, value: Any) -> Any:
     """What a term makes of a value of its column; of a void one only literals, which are compared with nothing."""
     if isinstance(term, str) or term["transform"] == "void":
         return value
-    return transformed(transform(term["transform"]), primitive(COLUMNS[column_of(term)][1]), value)
+    return transformed(parse_transform(term["transform"]), primitive(COLUMNS[column_of(term)][1]), value)
 
 
 def holds(test: Any, row: Row) -> bool:  # noqa: PLR0911 - one line per operator

@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 
 from sandur.iceberg.expressions.transforming import transformed
-from sandur.iceberg.transforms import transform
+from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import primitive
 from tests.planning.avro_schemas import entry_schema, list_schema, optional
 
@@ -116,7 +116,7 @@ class Spec:
 
     def kind(self, place: int) -> str:
         source, text, _ = self.fields[place]
-        match transform(text).name:
+        match parse_transform(text).name:
             case "identity" | "truncate" | "void":
                 return COLUMNS[source][1]
             case "day":
@@ -128,7 +128,7 @@ class Spec:
         found: list[Any] = []
         for source, text, _ in self.fields:
             value = row.get(source)
-            applied = transform(text)
+            applied = parse_transform(text)
             if value is None or applied.is_void:
                 found.append(None)
             else:

@@ -10,11 +10,11 @@ import pytest
 from sandur.iceberg.expressions.binding import bound_filter
 from sandur.iceberg.expressions.parsing import parsed_filter
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.raw_json import decode
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.entries import UNPARTITIONED, Entries
 from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.schema import Schema
+from sandur.splicing import decode
 
 MANIFEST = ManifestFile(manifest_path="m")
 

@@ -15,15 +15,14 @@ from sandur.iceberg.expressions.parsing import parsed_filter
 from sandur.iceberg.expressions.projection import inclusive
 from sandur.iceberg.expressions.transforming import transformed
 from sandur.iceberg.expressions.values import INTEGERS, spelled
-from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.raw_json import decode
+from sandur.iceberg.partitioning import PartitionField, PartitionSpec, parse_transform
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.entries import Entries
 from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.scan.residuals import residuals
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.transforms import transform
 from sandur.iceberg.types import Primitive, primitive
+from sandur.splicing import decode
 from tests.planning.filters import compares
 
 VALUES: Final[dict[str, tuple[Any, ...]]] = {
@@ -59,12 +58,12 @@ WIDTH: Final = 2
 
 
 def transforms_of(kind: Primitive) -> list[str]:
-    return [text for text in TRANSFORMS if transform(text).accepts(kind)]
+    return [text for text in TRANSFORMS if parse_transform(text).accepts(kind)]
 
 
 def made(text: str, kind: Primitive, value: Any) -> Any:
     """What a transform makes of a value."""
-    return None if value is None or text == "void" else transformed(transform(text), kind, value)
+    return None if value is None or text == "void" else transformed(parse_transform(text), kind, value)
 
 
 def value_bytes(kind: Primitive, value: Any) -> bytes:
@@ -132,7 +131,7 @@ class Partitioned:
     """Files of one column in all their forms, and manifests of one of them each."""
 
     def __init__(self, kind: Primitive, text: str) -> None:
-        applied = transform(text)
+        applied = parse_transform(text)
         result = result_type(applied, kind)
         field = PartitionField(name="p", transform=text, source_id=1, field_id=1000)
         self.spec = PartitionSpec(fields=(field,), spec_id=1)
@@ -179,7 +178,7 @@ def summary(kind: Primitive, value: Any) -> FieldSummary:
 def predicates_of(kind: Primitive, text: str) -> Iterator[dict[str, Any]]:
     """Every operator with every value of what a transform makes of the column."""
     term: Any = "c" if text == "identity" else {"type": "transform", "transform": text, "term": "c"}
-    result = kind if text == "void" else result_type(transform(text), kind)
+    result = kind if text == "void" else result_type(parse_transform(text), kind)
     unary = ["is-null", "not-null"] + (["is-nan", "not-nan"] if result.name in {"float", "double"} else [])
     yield from ({"type": operator, "term": term} for operator in unary)
     # JSON has no word for what is not finite.

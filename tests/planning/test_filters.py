@@ -11,10 +11,10 @@ from sandur.iceberg.expressions.parsing import parsed_filter
 from sandur.iceberg.expressions.spelling import spelled_filter
 from sandur.iceberg.expressions.transforming import murmur3, transformed
 from sandur.iceberg.expressions.values import spelled, spelled_in_full
-from sandur.iceberg.raw_json import decode
+from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.transforms import transform
 from sandur.iceberg.types import primitive
+from sandur.splicing import decode
 
 KINDS = {
     "id": "long",
@@ -297,7 +297,7 @@ def test_buckets_are_those_of_the_specification() -> None:
     }
 
     for (kind, value), expected in hashes.items():
-        bucket = transformed(transform("bucket[1000000]"), primitive(kind), value)
+        bucket = transformed(parse_transform("bucket[1000000]"), primitive(kind), value)
         assert bucket == (expected & 0x7FFF_FFFF) % 1_000_000, kind
     assert murmur3(b"") == 0
 
@@ -318,4 +318,4 @@ def test_buckets_are_those_of_the_specification() -> None:
     ],
 )
 def test_transforms_are_those_of_the_specification(text: str, kind: str, value: Any, expected: Any) -> None:
-    assert transformed(transform(text), primitive(kind), value) == expected
+    assert transformed(parse_transform(text), primitive(kind), value) == expected

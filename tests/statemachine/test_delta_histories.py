@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandur.catalog.records import DeltaTable
-from sandur.delta.requests import Change, Comment
+from sandur.delta.requests import Comment, DeltaChange
 from sandur.errors import Invalid, SwapLost, VersionTaken
 from sandur.operations.delta.commit import update_table
-from sandur.operations.delta.publishing import published_location, shown_commits, staged_location
+from sandur.operations.delta.publishing import published_location, staged_location, unpublished_commits
 from sandur.operations.delta.tables import load_delta_table
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
@@ -95,7 +95,7 @@ class History:
             case Report():
                 await self._report(max(self.newest - step.behind, 0))
             case Annotate():
-                change = Change(asserted_uuid=self.table.uuid, comment=Comment(step.text))
+                change = DeltaChange(asserted_uuid=self.table.uuid, comment=Comment(step.text))
                 await update_table(self.server, D, change, request("annotate"))
                 self.comment = step.text
             case Restart():
@@ -109,7 +109,7 @@ class History:
         with contextlib.suppress(SwapLost):  # Staged before.
             await self.server.locations.create(staged_location(self.table, name), name.encode())
         reported = None if step.reported is None else max(self.newest - step.reported, 0)
-        change = Change(asserted_uuid=self.table.uuid, commit=commit_file(version, name), published=reported)
+        change = DeltaChange(asserted_uuid=self.table.uuid, commit=commit_file(version, name), published=reported)
         said = "ok"
         try:
             await update_table(self.server, D, change, request("commit"))
@@ -127,14 +127,14 @@ class History:
         return "ok" if self.accepted[version] == name else "VersionTaken"
 
     async def _report(self, upto: int) -> None:
-        change = Change(asserted_uuid=self.table.uuid, published=upto)
+        change = DeltaChange(asserted_uuid=self.table.uuid, published=upto)
         if self.newest:
             await update_table(self.server, D, change, request("report"))
 
     async def _judge(self) -> None:
         for server in (self.server, self.restarted()):
             table = await load_delta_table(server, D)
-            shown = {row.version: row.file_name for row in shown_commits(server, table)}
+            shown = {row.version: row.file_name for row in unpublished_commits(server, table)}
             assert table.last_version == self.newest
             assert table.comment == self.comment
             assert set(self.accepted) - set(shown) <= self.published, "a version is neither shown nor published"

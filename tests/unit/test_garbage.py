@@ -9,10 +9,10 @@ from sandur.catalog.garbage import (
     Folder,
     MetadataFile,
     Owner,
+    deletable_files,
     folders_in_use,
-    must_be_bumped,
-    unneeded,
-    version_written,
+    needs_bump,
+    written_version,
 )
 from sandur.catalog.records import Head, Pending, Pointer
 
@@ -46,7 +46,7 @@ def pointer(uuid: str, location: str, **fields: object) -> Pointer:
     ],
 )
 def test_a_file_that_the_catalog_wrote_is_known_by_its_name(name: str, version: int) -> None:
-    assert version_written(name) == version
+    assert written_version(name) == version
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_file_that_the_catalog_wrote_is_known_by_its_name(name: str, version: 
     ],
 )
 def test_a_file_that_somebody_else_named_is_never_ours(name: str) -> None:
-    assert version_written(name) is None
+    assert written_version(name) is None
 
 
 def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
@@ -73,21 +73,21 @@ def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
     spelled = MetadataFile(own(1).replace("s3://", "s3a://"), 1, 0, 1)
     files = [file(0), spelled, file(1, nonce="f" * 12), file(1, nonce="e" * 12)]
 
-    assert unneeded(files, [one, other], before_ms=0) == (file(1, nonce="e" * 12),)
+    assert deletable_files(files, [one, other], before_ms=0) == (file(1, nonce="e" * 12),)
 
 
 def test_what_is_young_stays() -> None:
     files = [file(1, modified_ms=10), file(1, modified_ms=11, nonce="f" * 12)]
 
-    assert unneeded(files, [], before_ms=10) == (files[0],)
+    assert deletable_files(files, [], before_ms=10) == (files[0],)
 
 
 def test_only_an_attempt_that_could_still_win_asks_for_a_bump() -> None:
     owner = Owner("one", 5, frozenset())
 
-    assert not must_be_bumped(owner, [file(4), file(5)])
-    assert must_be_bumped(owner, [file(5), file(6)])
-    assert not must_be_bumped(owner, [])
+    assert not needs_bump(owner, [file(4), file(5)])
+    assert needs_bump(owner, [file(5), file(6)])
+    assert not needs_bump(owner, [])
 
 
 def test_a_folder_belongs_to_every_table_that_has_a_file_in_it() -> None:

@@ -16,19 +16,19 @@ from sandur.catalog.index import (
     SegmentRef,
     Split,
     after_split,
-    behind,
-    by_segment,
-    children_of,
-    cut_of,
-    halves,
+    entries_after,
+    group_by_segment,
     is_full,
     is_sorted,
-    merged,
-    names_of,
+    merge_entries,
+    names_scope,
+    namespaces_scope,
     needs_segments,
-    packed,
+    pack_segments,
     place_of,
     segment_at,
+    split_entries,
+    split_key,
 )
 
 NAMES = st.text(min_size=1, max_size=4)
@@ -46,27 +46,27 @@ def entries_of(names: set[str]) -> tuple[Entry, ...]:
 def test_merging_says_what_is_true_and_keeps_the_rest(before: set[str], gone: set[str], there: set[str]) -> None:
     truth: dict[str, Entry | None] = dict.fromkeys(gone) | {name: entry(name, "new") for name in there}
 
-    after = merged(entries_of(before), truth)
+    after = merge_entries(entries_of(before), truth)
 
     assert is_sorted(after)
     kept, new = dict.fromkeys(before - gone - there, "u"), dict.fromkeys(there, "new")
     assert {found.name: found.uuid for found in after} == kept | new
-    assert merged(after, truth) == after
+    assert merge_entries(after, truth) == after
 
 
 @given(names=st.sets(NAMES), last=NAMES)
 def test_what_comes_behind_a_name_does_not_hold_it(names: set[str], last: str) -> None:
     entries = entries_of(names)
 
-    assert [found.name for found in behind(entries, last)] == sorted(name for name in names if name > last)
-    assert behind(entries, None) == entries
+    assert [found.name for found in entries_after(entries, last)] == sorted(name for name in names if name > last)
+    assert entries_after(entries, None) == entries
 
 
 @given(count=st.integers(min_value=0, max_value=3 * PACKED + 1))
 def test_packing_keeps_every_entry_once_and_in_order(count: int) -> None:
     entries = entries_of({f"t{number:06d}" for number in range(count)})
 
-    parts = packed(entries)
+    parts = pack_segments(entries)
 
     assert tuple(found for _, part in parts for found in part) == entries
     assert all(len(part) <= PACKED for _, part in parts)
@@ -77,7 +77,7 @@ def test_an_index_is_cut_by_what_its_entries_say_too() -> None:
     said = msgspec.Raw(b'"%s"' % (b"x" * (PART_BYTES_MAX // 3)))
     entries = tuple(msgspec.structs.replace(entry(f"t{number}"), info=said) for number in range(7))
 
-    parts = packed(entries)
+    parts = pack_segments(entries)
 
     assert [len(part) for _, part in parts] == [2, 2, 2, 1]
     assert needs_segments(entries)
@@ -98,10 +98,12 @@ def test_entries_of_an_older_form_are_as_good_as_none() -> None:
 @given(names=st.sets(NAMES, min_size=2), other=NAMES)
 def test_a_split_sends_every_name_to_the_half_in_which_it_is_looked_for(names: set[str], other: str) -> None:
     entries = entries_of(names)
-    split = Split(cut_of(entries), "left", "right")
+    split = Split(split_key(entries), "left", "right")
     segments = after_split((SegmentRef("", "full"),), "full", split)
 
-    left, right = halves(Segment(scope=Scope("catalogs"), updated_at_epoch_ms=0, entries=entries, split=split), split)
+    left, right = split_entries(
+        Segment(scope=Scope("catalogs"), updated_at_epoch_ms=0, entries=entries, split=split), split
+    )
 
     assert (*left, *right) == entries
     assert left
@@ -120,7 +122,7 @@ def test_a_split_of_a_segment_that_is_not_there_any_more_changes_nothing() -> No
 def test_every_name_belongs_to_one_segment(names: set[str], cuts: set[str]) -> None:
     segments = [SegmentRef("", "0"), *(SegmentRef(cut, cut) for cut in sorted(cuts))]
 
-    found = by_segment(sorted(names), segments)
+    found = group_by_segment(sorted(names), segments)
 
     assert sorted(name for some in found.values() for name in some) == sorted(names)
     for position, some in found.items():
@@ -170,9 +172,9 @@ def test_a_manifest_of_another_form_is_not_read() -> None:
 
 
 def test_things_are_listed_beside_their_siblings() -> None:
-    assert place_of(Identifier("main", ("a", "b"), "t")) == (names_of(Namespace("main", ("a", "b"))), "t")
-    assert place_of(Namespace("main", ("a",))) == (children_of("main", None), "a")
-    assert place_of(Namespace("main", ("a", "b"))) == (children_of("main", Namespace("main", ("a",))), "b")
+    assert place_of(Identifier("main", ("a", "b"), "t")) == (names_scope(Namespace("main", ("a", "b"))), "t")
+    assert place_of(Namespace("main", ("a",))) == (namespaces_scope("main", None), "a")
+    assert place_of(Namespace("main", ("a", "b"))) == (namespaces_scope("main", Namespace("main", ("a",))), "b")
 
 
 def test_scopes_are_told_apart() -> None:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandur.catalog.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, checked_size, last_of, token_of
+from sandur.catalog.paging import (
+    PAGE_SIZE_DEFAULT,
+    PAGE_SIZE_MAX,
+    checked_page_size,
+    decode_page_token,
+    encode_page_token,
+)
 from sandur.errors import BadRequest
 
 TEXTS = st.lists(st.text(max_size=5), max_size=4)
@@ -14,26 +20,26 @@ TEXTS = st.lists(st.text(max_size=5), max_size=4)
 
 @given(what=TEXTS, last=st.text(max_size=300))
 def test_a_token_brings_back_where_its_page_ended(what: list[str], last: str) -> None:
-    token = token_of(what, last)
+    token = encode_page_token(what, last)
 
-    assert last_of(token, what) == last
+    assert decode_page_token(token, what) == last
     assert token.isascii()
     assert token.replace("-", "").replace("_", "").isalnum()
 
 
 @given(what=TEXTS, other=TEXTS)
 def test_a_token_belongs_to_one_list(what: list[str], other: list[str]) -> None:
-    token = token_of(what, "x")
+    token = encode_page_token(what, "x")
 
     if what != other:
         with pytest.raises(BadRequest, match="does not belong to this list"):
-            last_of(token, other)
+            decode_page_token(token, other)
 
 
 @given(token=st.text(min_size=1))
 def test_what_is_no_token_of_ours_is_refused(token: str) -> None:
     with pytest.raises(BadRequest, match="Invalid page token"):
-        last_of(token, ["a"])
+        decode_page_token(token, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -41,16 +47,16 @@ def test_what_is_no_token_of_ours_is_refused(token: str) -> None:
 )
 def test_what_only_looks_like_a_token_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="Invalid page token"):
-        last_of(base64.urlsafe_b64encode(body).decode().rstrip("=") or "=", ["a"])
+        decode_page_token(base64.urlsafe_b64encode(body).decode().rstrip("=") or "=", ["a"])
 
 
 @pytest.mark.parametrize("size", [0, -1, -(10**9)])
 def test_a_page_has_at_least_one_entry(size: int) -> None:
     with pytest.raises(BadRequest, match="Invalid page size"):
-        checked_size(size)
+        checked_page_size(size)
 
 
 def test_a_page_is_bounded() -> None:
-    assert checked_size(None) == PAGE_SIZE_DEFAULT
-    assert checked_size(1) == 1
-    assert checked_size(10**9) == PAGE_SIZE_MAX
+    assert checked_page_size(None) == PAGE_SIZE_DEFAULT
+    assert checked_page_size(1) == 1
+    assert checked_page_size(10**9) == PAGE_SIZE_MAX

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import Pointer
 
 # As operations name them: version, hash of the request, nonce of the attempt.
@@ -32,7 +32,7 @@ class Owner(NamedTuple):
     needed: frozenset[str]
 
 
-def version_written(location: str) -> int | None:
+def written_version(location: str) -> int | None:
     """The version in the name of a metadata file that the catalog wrote; None for a file that somebody else named."""
     match = _OWN_FILE.match(location.rpartition("/")[2])
     return int(match[1]) if match else None
@@ -52,9 +52,9 @@ def folders_in_use(pointers: Iterable[Pointer], *, roots: Sequence[str]) -> Mapp
     """
     folders: dict[str, Folder] = {}
     for pointer in pointers:
-        for location in locations_of(pointer):
+        for location in metadata_locations(pointer):
             folder = location.rpartition("/")[0]
-            plain = normalized(folder)
+            plain = normalize_location(folder)
             if not any(is_within(plain, root) for root in roots):
                 continue
             known = folders.get(plain, Folder(folder, ()))
@@ -63,7 +63,7 @@ def folders_in_use(pointers: Iterable[Pointer], *, roots: Sequence[str]) -> Mapp
     return folders
 
 
-def locations_of(pointer: Pointer) -> list[str]:
+def metadata_locations(pointer: Pointer) -> list[str]:
     """The metadata files that a pointer which may live names itself; none for one that is dropped or killed."""
     if pointer.state in {"dropped", "killed"}:
         return []
@@ -71,16 +71,20 @@ def locations_of(pointer: Pointer) -> list[str]:
     return [head.metadata_location for head in heads if head]
 
 
-def unneeded(files: Iterable[MetadataFile], owners: Iterable[Owner], *, before_ms: int) -> tuple[MetadataFile, ...]:
+def deletable_files(
+    files: Iterable[MetadataFile], owners: Iterable[Owner], *, before_ms: int
+) -> tuple[MetadataFile, ...]:
     """The files that no owner needs and that were written before `before_ms`.
 
     They must have been listed before the owners were read: what is written later belongs to somebody who read later.
     """
     needed = frozenset[str]().union(*(owner.needed for owner in owners))
-    return tuple(file for file in files if file.modified_ms <= before_ms and normalized(file.location) not in needed)
+    return tuple(
+        file for file in files if file.modified_ms <= before_ms and normalize_location(file.location) not in needed
+    )
 
 
-def must_be_bumped(owner: Owner, files: Iterable[MetadataFile]) -> bool:
+def needs_bump(owner: Owner, files: Iterable[MetadataFile]) -> bool:
     """Whether the swap of an attempt that wrote one of the files could still succeed.
 
     An attempt writes one version more than the head it was decided on. Where the head has come as far, that head is

@@ -66,12 +66,12 @@ class Place(NamedTuple):
     name: str
 
 
-def names_of(namespace: Namespace) -> Scope:
+def names_scope(namespace: Namespace) -> Scope:
     """The scope of the tables, views and other things in a namespace."""
     return Scope("tables", namespace.catalog, namespace.levels)
 
 
-def children_of(catalog: str, parent: Namespace | None) -> Scope:
+def namespaces_scope(catalog: str, parent: Namespace | None) -> Scope:
     """The scope of the namespaces right below another, or of the first level."""
     return Scope("schemas", catalog, parent.levels if parent else ())
 
@@ -80,9 +80,9 @@ def place_of(thing: Identifier | Namespace) -> Place:
     """Where a name or a namespace is listed."""
     match thing:
         case Identifier():
-            return Place(names_of(thing.namespace), thing.name)
+            return Place(names_scope(thing.namespace), thing.name)
         case Namespace():
-            return Place(children_of(thing.catalog, thing.parent), thing.levels[-1])
+            return Place(namespaces_scope(thing.catalog, thing.parent), thing.levels[-1])
         case _:
             assert_never(thing)
 
@@ -178,14 +178,14 @@ def is_sorted(entries: Sequence[Entry]) -> bool:
     return all(map(operator.lt, names, names[1:]))
 
 
-def merged(entries: Sequence[Entry], truth: Mapping[str, Entry | None]) -> tuple[Entry, ...]:
+def merge_entries(entries: Sequence[Entry], truth: Mapping[str, Entry | None]) -> tuple[Entry, ...]:
     """The entries with what is true about some names in place of what was said; None: there is nothing."""
     kept = [entry for entry in entries if entry.name not in truth]
     kept += [entry for entry in truth.values() if entry is not None]
     return tuple(sorted(kept, key=_name))
 
 
-def behind(entries: Sequence[Entry], last: str | None) -> Sequence[Entry]:
+def entries_after(entries: Sequence[Entry], last: str | None) -> Sequence[Entry]:
     """The entries whose names come after `last`; all of them when it is None."""
     return entries if last is None else entries[bisect.bisect_right(entries, last, key=_name) :]
 
@@ -209,7 +209,7 @@ def _is_too_large(entries: Sequence[Entry]) -> bool:
     return len(entries) > 1 and sum(entry.size_bytes for entry in entries) > PART_BYTES_MAX
 
 
-def packed(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
+def pack_segments(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
     """Entries cut into segments that have room to grow: the first key of each, and what is in it."""
     parts: list[list[Entry]] = []
     size_bytes = 0
@@ -222,12 +222,12 @@ def packed(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
     return [("" if not position else part[0].name, tuple(part)) for position, part in enumerate(parts)]
 
 
-def cut_of(entries: Sequence[Entry]) -> str:
+def split_key(entries: Sequence[Entry]) -> str:
     """Where a full segment is cut: in the middle."""
     return entries[len(entries) // 2].name
 
 
-def halves(segment: Segment, split: Split) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def split_entries(segment: Segment, split: Split) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     """What the two successors of a sealed segment begin with: the same, whoever writes them."""
     at = bisect.bisect_left(segment.entries, split.cut, key=_name)
     return segment.entries[:at], segment.entries[at:]
@@ -242,7 +242,7 @@ def after_split(segments: Sequence[SegmentRef], sealed_id: str, split: Split) ->
     return None
 
 
-def by_segment(names: Iterable[str], segments: Sequence[SegmentRef]) -> Mapping[int, Sequence[str]]:
+def group_by_segment(names: Iterable[str], segments: Sequence[SegmentRef]) -> Mapping[int, Sequence[str]]:
     """The names that belong to each segment, by its position; positions without names are not there."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for name in names:

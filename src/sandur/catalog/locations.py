@@ -1,7 +1,7 @@
-"""Where tables may lie: one spelling for comparing addresses, and the policy that keeps tables in their own storage."""
+"""Where tables may lie: one spelling for comparing addresses, and what no client may set."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sandur.errors import Invalid
@@ -14,7 +14,7 @@ _OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def normalized(location: str) -> str:
+def normalize_location(location: str) -> str:
     """The one spelling in which addresses are compared: `file:///…` or `scheme://host/…`, no slash at the end.
 
     Nothing is decoded: engines take the text of a location as it stands.
@@ -38,7 +38,7 @@ def is_within(location: str, root: str) -> bool:
 
 def checked_location(location: str, roots: Iterable[str]) -> str:
     """The location itself, or Invalid: it must lie below one of the roots (normalized) and not try to get out of it."""
-    plain = normalized(location)
+    plain = normalize_location(location)
     if problem := _problem(plain):
         raise Invalid(f"Invalid location {location}: {problem}")
     allowed = tuple(roots)
@@ -64,3 +64,34 @@ def _problem(plain: str) -> str | None:
 def folder_name(text: str) -> str:
     """A folder name that every engine can handle; not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
+
+
+RESERVED_PREFIX: Final = "sandur."
+
+PATH_PROPERTIES: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
+def check_property_keys(keys: Iterable[str]) -> None:
+    """Refuse keys that begin with `sandur.`, in whatever case."""
+    reserved = sorted(key for key in keys if key.lower().startswith(RESERVED_PREFIX))
+    if reserved:
+        raise Invalid(f"Invalid properties: {', '.join(reserved)} belong to the catalog (sandur.*)")
+
+
+def check_paths(properties: Mapping[str, str], roots: Iterable[str]) -> None:
+    """Refuse paths that would send a table's files out of its storage."""
+    allowed = tuple(roots)
+    for key in PATH_PROPERTIES:
+        if path := properties.get(key):
+            checked_location(path, allowed)
+
+
+def check_moved_location(location: str, current: str | None, roots: Iterable[str]) -> None:
+    """A location may be set to what it is already, or to a place the policy allows."""
+    if current is None or normalize_location(location) != normalize_location(current):
+        checked_location(location, roots)

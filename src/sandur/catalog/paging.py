@@ -22,13 +22,13 @@ class _Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     last: str
 
 
-def token_of(what: Iterable[str], last: str) -> str:
+def encode_page_token(what: Iterable[str], last: str) -> str:
     """The token with which the list of `what` goes on behind the key `last`."""
     body = msgspec.json.encode(_Token(_FORM, _hash(what), last))
     return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
-def last_of(token: str, what: Iterable[str]) -> str:
+def decode_page_token(token: str, what: Iterable[str]) -> str:
     """The key at which the page before ended; BadRequest when the token is not ours, or belongs to another list."""
     try:
         body = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
@@ -40,7 +40,7 @@ def last_of(token: str, what: Iterable[str]) -> str:
     return found.last
 
 
-def checked_size(page_size: int | None) -> int:
+def checked_page_size(page_size: int | None) -> int:
     """How many entries a page gets at most; BadRequest when not even one was asked for."""
     if page_size is None:
         return PAGE_SIZE_DEFAULT

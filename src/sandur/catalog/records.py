@@ -1,9 +1,10 @@
-"""Everything the catalog keeps in cells: what each object says, and in which states it can be."""
+"""Everything the catalog keeps in cells: the fields of each object and the states it can be in."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from sandur import errors
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.sources import Source
 from sandur.errors import Subject
@@ -15,7 +16,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event_id: str = ""
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class LastChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request that made a record what it is.
 
     With a key, `operation` and `id` name its claim, and `answer` is what a replay needs: whoever changes the record
@@ -41,7 +42,7 @@ class Catalog(Record, frozen=True, kw_only=True):
     comment: str | None = None
     properties: dict[str, str] = {}
     owner: str = ""
-    change: Change | None = None
+    change: LastChange | None = None
     created_ms: int = 0
     created_by: str = ""
     updated_ms: int = 0
@@ -65,7 +66,7 @@ class NamespaceRecord(Record, frozen=True, kw_only=True):
     comment: str | None = None
     properties: dict[str, str] = {}
     owner: str = ""
-    change: Change | None = None
+    change: LastChange | None = None
     created_ms: int = 0
     created_by: str = ""
     updated_ms: int = 0
@@ -241,13 +242,13 @@ class Claim(Record, frozen=True, kw_only=True):
     uuid: str = ""
     namespace_id: str = ""
     renames: tuple[str, ...] = ()
-    locations: tuple["Tried", ...] = ()
+    locations: tuple["AttemptedFile", ...] = ()
     location: str = ""
     answer: str = ""
     failure: Failure | None = None
 
 
-class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A metadata file that an attempt meant to make current, with what its receipt's key is derived from."""
 
     metadata_location: str
@@ -300,3 +301,33 @@ class PurgeOrder(Record, frozen=True, kw_only=True):
     ordered_ms: int
     format: Format = "iceberg"
     blocked: str = ""
+
+
+_KINDS: Final = (
+    errors.BadRequest,
+    errors.Invalid,
+    errors.Unprocessable,
+    errors.Unsupported,
+    errors.NotEmpty,
+    errors.Conflict,
+)
+_WITH_SUBJECT: Final = (errors.NotFound, errors.AlreadyExists)
+
+Definite = (*_KINDS, *_WITH_SUBJECT)
+"""The errors that stay true: the only ones a claim may keep. Everything else may be otherwise next time."""
+
+
+def failure_of(error: errors.SandurError) -> Failure:
+    subject = error.subject if isinstance(error, _WITH_SUBJECT) else None
+    return Failure(error=type(error).__name__, message=str(error), subject=subject)
+
+
+def error_of(failure: Failure) -> errors.SandurError:
+    """The error a claim keeps; one that this version does not know is a conflict with its text."""
+    for kind in _WITH_SUBJECT:
+        if kind.__name__ == failure.error and failure.subject is not None:
+            return kind(failure.message, subject=failure.subject)
+    for plain in _KINDS:
+        if plain.__name__ == failure.error:
+            return plain(failure.message)
+    return errors.Conflict(failure.message)

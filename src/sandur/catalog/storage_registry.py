@@ -7,9 +7,9 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.locations import is_within, normalized
-from sandur.catalog.records import Change, Record
-from sandur.catalog.unity_names import checked_new_name
+from sandur.catalog.identifiers import checked_new_name
+from sandur.catalog.locations import is_within, normalize_location
+from sandur.catalog.records import LastChange, Record
 from sandur.errors import AlreadyExists, Invalid, NotEmpty, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000
@@ -55,7 +55,7 @@ class StorageRegistry(Record, frozen=True, kw_only=True):
 
     credentials: dict[str, Credential] = msgspec.field(default_factory=dict)
     locations: dict[str, ExternalLocation] = msgspec.field(default_factory=dict)
-    change: Change | None = None
+    change: LastChange | None = None
 
 
 class CredentialInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -127,7 +127,7 @@ def checked_role(role: AwsIamRole) -> AwsIamRole:
 
 def checked_url(url: str) -> str:
     """The url in one spelling; Invalid when it is of no kind that tables can lie on, or names a whole store."""
-    plain = normalized(url)
+    plain = normalize_location(url)
     scheme, _, path = plain.partition("://")
     if scheme not in _SCHEMES or not path.strip("/") or not plain.isprintable():
         raise Invalid(f"Invalid url {url[:200]!r}: expected one of {', '.join(f'{known}://' for known in _SCHEMES)}")

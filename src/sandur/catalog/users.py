@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.records import Change, Record
+from sandur.catalog.records import LastChange, Record
 from sandur.errors import Invalid, Unsupported
 
 _EMAIL: Final = re.compile(r"[^\s@]{1,200}@[^\s@]{1,200}\Z")
@@ -41,7 +41,7 @@ class User(Record, frozen=True, kw_only=True):
     external_id: str | None = None
     active: bool = True
     photo: str | None = None
-    change: Change | None = None
+    change: LastChange | None = None
     created_ms: int = 0
     changed_ms: int = 0
 
@@ -85,7 +85,7 @@ def resource_of(user: User, created: str, changed: str) -> UserResource:
     )
 
 
-def changed_user(user: User, resource: UserResource) -> User:
+def apply_resource(user: User, resource: UserResource) -> User:
     """The user as the resource describes it; its address is what it is known by, and stays."""
     if resource.emails and user_id(primary_email(resource)) != user.id:
         raise Invalid(f"User {user.id}: its address {user.email} cannot be changed")
@@ -98,7 +98,7 @@ def changed_user(user: User, resource: UserResource) -> User:
     )
 
 
-def matching(users: Sequence[User], condition: str | None) -> Sequence[User]:
+def filter_users(users: Sequence[User], condition: str | None) -> Sequence[User]:
     """The users that a filter selects; only equality is known, which is what clients ask for."""
     if not condition:
         return users

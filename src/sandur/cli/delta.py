@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 
+from sandur.catalog.identifiers import checked_new_name, parse_full_name
 from sandur.catalog.sources import Request, Source
-from sandur.catalog.unity_names import checked_new_name, identifier_of
 from sandur.cli.catalogs import on_store
-from sandur.delta.create_plan import TableAsked, Transform
-from sandur.delta.ddl import parsed_columns
+from sandur.delta.create_plan import PartitionTransform, TableDefinition
+from sandur.delta.ddl import parse_columns
 from sandur.errors import BadRequest
-from sandur.operations.delta import first_commits
-from sandur.operations.delta.first_commits import Created
+from sandur.operations.delta import create
+from sandur.operations.delta.create import Created
 from sandur.operations.delta.tables import rename_table
 from sandur.operations.lake import Lake
 
@@ -36,9 +36,9 @@ class DeltaAsked(NamedTuple):
 
 def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | None, as_json: bool) -> None:
     """Make the table and say where it lies."""
-    table = TableAsked(
-        fields=parsed_columns(asked.columns),
-        partitioning=[Transform("identity", column) for column in asked.partition_by],
+    table = TableDefinition(
+        fields=parse_columns(asked.columns),
+        partitioning=[PartitionTransform("identity", column) for column in asked.partition_by],
         clustering=asked.cluster_by,
         properties=_properties(asked.properties),
         comment=asked.comment,
@@ -57,7 +57,7 @@ def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | N
 
 def rename_delta_table(name: str, new_name: str, *, store: str | None, config: Path | None, as_json: bool) -> None:
     """Give a table another name in its schema, which engines cannot do for a managed one."""
-    source = identifier_of(name)
+    source = parse_full_name(name)
     checked_new_name("table", new_name)
 
     async def rename(lake: Lake) -> None:
@@ -75,19 +75,19 @@ def _request(lake: Lake) -> Request:
     return Request(hash=lake.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
 
 
-async def _made(lake: Lake, asked: DeltaAsked, table: TableAsked) -> Created:
+async def _made(lake: Lake, asked: DeltaAsked, table: TableDefinition) -> Created:
     request = _request(lake)
     if path := path_in(asked.name):
-        if asked.if_not_exists and await first_commits.has_first_commit(lake, path):
+        if asked.if_not_exists and await create.has_first_commit(lake, path):
             return Created(path, None, is_new=False)
         catalog = lake.settings.default_catalog
-        return await first_commits.create_at_path(lake, path, table, catalog=catalog)
-    identifier = identifier_of(asked.name)
-    if asked.if_not_exists and (found := await first_commits.existing(lake, identifier)):
+        return await create.create_at_path(lake, path, table, catalog=catalog)
+    identifier = parse_full_name(asked.name)
+    if asked.if_not_exists and (found := await create.find_existing(lake, identifier)):
         return found
     if asked.location:
-        return await first_commits.create_external_at(lake, identifier, asked.location, table, request=request)
-    return await first_commits.create_managed(lake, identifier, table, request=request)
+        return await create.create_external_at(lake, identifier, asked.location, table, request=request)
+    return await create.create_managed(lake, identifier, table, request=request)
 
 
 def path_in(name: str) -> str | None:

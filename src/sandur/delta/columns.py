@@ -13,7 +13,7 @@ COLUMNS_MAX: Final = 10_000
 _COMMENT: Final = "comment"
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column of the classic API. `type_json` is one field as Spark spells it, as a text.
 
     None and empty texts mean: not given. What is kept has everything but what does not apply to the type.
@@ -32,36 +32,38 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition_index: int | None = None
 
 
-_COLUMNS: Final = msgspec.json.Decoder(tuple[Column, ...])
+_COLUMNS: Final = msgspec.json.Decoder(tuple[ColumnInfo, ...])
 _FIELD: Final = msgspec.json.Decoder(dict[str, object])
 
 
-def encoded(columns: Sequence[Column]) -> msgspec.Raw:
+def encode_columns(columns: Sequence[ColumnInfo]) -> msgspec.Raw:
     """The columns as they are kept."""
     return msgspec.Raw(msgspec.json.encode(columns))
 
 
-def decoded(columns: msgspec.Raw) -> tuple[Column, ...]:
+def decode_columns(columns: msgspec.Raw) -> tuple[ColumnInfo, ...]:
     return _COLUMNS.decode(columns)
 
 
-def columns_of(struct: object, partitions: Sequence[str] | None) -> tuple[Column, ...]:
+def columns_from_api(struct: object, partitions: Sequence[str] | None) -> tuple[ColumnInfo, ...]:
     """The columns of a struct that the Delta API spelled, by the rules of section 2.1; Invalid when it breaks one."""
     if not isinstance(struct, dict) or struct.get("type") != "struct":
         raise Invalid("columns must be a struct")
     fields = types.fields_from_api(struct.get("fields"), "columns")
     if len(fields) > COLUMNS_MAX:
         raise Invalid(f"columns: {len(fields)} of them, at most {COLUMNS_MAX} are allowed")
-    return partitioned(tuple(column_of(field, position) for position, field in enumerate(fields)), partitions or ())
+    return with_partitions(
+        tuple(column_from_field(field, position) for position, field in enumerate(fields)), partitions or ()
+    )
 
 
-def column_of(field: Mapping[str, object], position: int) -> Column:
+def column_from_field(field: Mapping[str, object], position: int) -> ColumnInfo:
     """A column of one field in the log's spelling."""
     kind = field["type"]
     numbers = types.is_decimal(kind) if isinstance(kind, str) else None
     metadata = field.get("metadata")
     comment = metadata.get(_COMMENT) if isinstance(metadata, dict) else None
-    return Column(
+    return ColumnInfo(
         name=str(field["name"]),
         type_text=types.type_text(kind),
         type_json=msgspec.json.encode(field).decode(),
@@ -74,7 +76,7 @@ def column_of(field: Mapping[str, object], position: int) -> Column:
     )
 
 
-def partitioned(columns: Sequence[Column], partitions: Sequence[str]) -> tuple[Column, ...]:
+def with_partitions(columns: Sequence[ColumnInfo], partitions: Sequence[str]) -> tuple[ColumnInfo, ...]:
     """The same columns, partitioned by those named, in that order; Invalid when one does not exist or comes twice."""
     if not partitions and all(column.partition_index is None for column in columns):
         return tuple(columns)
@@ -87,13 +89,13 @@ def partitioned(columns: Sequence[Column], partitions: Sequence[str]) -> tuple[C
     return tuple(msgspec.structs.replace(column, partition_index=order.get(column.name.lower())) for column in columns)
 
 
-def partition_names(columns: Sequence[Column]) -> list[str]:
+def partition_names(columns: Sequence[ColumnInfo]) -> list[str]:
     """The names of the partition columns, in their order."""
     chosen = [(column.partition_index, column.name) for column in columns if column.partition_index is not None]
     return [name for _, name in sorted(chosen)]
 
 
-def field_of(column: Column) -> dict[str, object]:
+def field_from_column(column: ColumnInfo) -> dict[str, object]:
     """The field of a column in the log's spelling; made of what the column says when it has no `type_json`."""
     try:
         field = _FIELD.decode(column.type_json) if column.type_json else None
@@ -105,25 +107,25 @@ def field_of(column: Column) -> dict[str, object]:
     return {"name": column.name, "type": _type_of(column), "nullable": column.nullable is not False, "metadata": {}}
 
 
-def _type_of(column: Column) -> str:
+def _type_of(column: ColumnInfo) -> str:
     kind = types.named_type(column.type_text or column.type_name or "string")
     if kind == "decimal" and column.type_precision is not None:
         return f"decimal({column.type_precision},{column.type_scale or 0})"
     return kind
 
 
-def struct_of(columns: Sequence[Column]) -> dict[str, object]:
+def struct_for_api(columns: Sequence[ColumnInfo]) -> dict[str, object]:
     """The struct that the Delta API shows."""
-    return {"type": "struct", "fields": [types.field_to_api(field_of(column)) for column in columns]}
+    return {"type": "struct", "fields": [types.field_to_api(field_from_column(column)) for column in columns]}
 
 
-def schema_string(columns: Sequence[Column]) -> str:
+def schema_string(columns: Sequence[ColumnInfo]) -> str:
     """The schema as the log's `metaData` keeps it: JSON as a text."""
-    fields = [field_of(column) for column in columns]
+    fields = [field_from_column(column) for column in columns]
     return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
 
 
-def checked(columns: Sequence[Column], *, is_delta: bool) -> tuple[Column, ...]:
+def complete_columns(columns: Sequence[ColumnInfo], *, is_delta: bool) -> tuple[ColumnInfo, ...]:
     """Columns that the classic API was given, complete: what they leave out is derived, what contradicts is Invalid."""
     if len(columns) > COLUMNS_MAX:
         raise Invalid(f"columns: {len(columns)} of them, at most {COLUMNS_MAX} are allowed")
@@ -137,15 +139,15 @@ def checked(columns: Sequence[Column], *, is_delta: bool) -> tuple[Column, ...]:
     return tuple(_completed(column, position, is_delta=is_delta) for position, column in enumerate(columns))
 
 
-def _completed(column: Column, position: int, *, is_delta: bool) -> Column:
-    field = field_of(column)
+def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnInfo:
+    field = field_from_column(column)
     if field["name"] != column.name:
         raise Invalid(f"column {column.name}: its type_json names {field['name']!r}")
     if column.nullable is not None and field["nullable"] is not column.nullable:
         raise Invalid(f"column {column.name}: nullable is {column.nullable}, its type_json says {field['nullable']}")
     if is_delta:
         types.from_api(field["type"], f"column {column.name}: type_json.type")
-    derived = column_of(field, position)
+    derived = column_from_field(field, position)
     return msgspec.structs.replace(
         column,
         type_text=column.type_text or derived.type_text,

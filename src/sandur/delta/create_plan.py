@@ -9,10 +9,18 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from sandur.delta.columns import Column, column_of, partition_names, partitioned, schema_string
-from sandur.delta.contract import FEATURE, REQUIRED_PROPERTIES, REQUIRED_WRITER_FEATURES, SUPPORTED, TABLE_ID, Protocol
-from sandur.delta.features import needed_features, protocol_of
+from sandur.delta.columns import ColumnInfo, column_from_field, partition_names, schema_string, with_partitions
 from sandur.delta.properties import Clustering, Domains
+from sandur.delta.protocol import (
+    FEATURE,
+    REQUIRED_PROPERTIES,
+    REQUIRED_WRITER_FEATURES,
+    SUPPORTED,
+    TABLE_ID,
+    Protocol,
+    needed_features,
+    protocol_of,
+)
 from sandur.errors import Invalid
 
 Committer = Literal["catalog", "path"]
@@ -30,18 +38,18 @@ _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _IDENTITY: Final = frozenset({"identity", ""})
 
 
-class Transform(NamedTuple):
+class PartitionTransform(NamedTuple):
     """How a table is partitioned by a column, as SQL says it."""
 
     name: str
     column: str
 
 
-class TableAsked(NamedTuple):
+class TableDefinition(NamedTuple):
     """A CREATE TABLE as somebody asked for it, in whatever language; fields are in the log's spelling."""
 
     fields: Sequence[Mapping[str, object]]
-    partitioning: Sequence[Transform] = ()
+    partitioning: Sequence[PartitionTransform] = ()
     clustering: Sequence[str] = ()
     properties: Mapping[str, str] = {}
     comment: str | None = None
@@ -53,7 +61,7 @@ class CreatePlan(msgspec.Struct, frozen=True, kw_only=True):
     committer: Committer
     location: str
     table_id: str
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnInfo, ...]
     properties: dict[str, str]
     protocol: Protocol
     domains: Domains | None = None
@@ -69,9 +77,9 @@ class CreatePlan(msgspec.Struct, frozen=True, kw_only=True):
         return {f"{FEATURE}{feature}": SUPPORTED for feature in self.protocol.writer_features or ()}
 
 
-def planned(asked: TableAsked, *, location: str, table_id: str, committer: Committer) -> CreatePlan:
+def plan_table(asked: TableDefinition, *, location: str, table_id: str, committer: Committer) -> CreatePlan:
     """The plan; Invalid when the table cannot be. `table_id` is what the catalog gave out, or a fresh id for a path."""
-    properties = kept_properties(asked.properties)
+    properties = table_configuration(asked.properties)
     if committer == "catalog":
         properties = _with_required(properties) | {TABLE_ID: table_id}
     if properties.get(_MAPPING_MODE, "none").lower() != "none":
@@ -82,18 +90,18 @@ def planned(asked: TableAsked, *, location: str, table_id: str, committer: Commi
         features |= set(REQUIRED_WRITER_FEATURES)
     if asked.clustering:
         features |= {"clustering", "domainMetadata"}
-    columns = tuple(column_of(field, position) for position, field in enumerate(asked.fields))
+    columns = tuple(column_from_field(field, position) for position, field in enumerate(asked.fields))
     partitions = identity_columns(asked.partitioning)
     if partitions and asked.clustering:
         raise Invalid("a table is partitioned or clustered, not both")
     if partitions and len(partitions) == len(columns):
         raise Invalid("a table needs a column that it is not partitioned by")
-    partitioned(columns, asked.clustering)  # They exist, each once.
+    with_partitions(columns, asked.clustering)  # They exist, each once.
     return CreatePlan(
         committer=committer,
         location=location.rstrip("/"),
         table_id=table_id,
-        columns=partitioned(columns, partitions),
+        columns=with_partitions(columns, partitions),
         properties=properties,
         protocol=protocol_of(features),
         domains=_clustered(asked.clustering),
@@ -101,7 +109,7 @@ def planned(asked: TableAsked, *, location: str, table_id: str, committer: Commi
     )
 
 
-def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
+def table_configuration(properties: Mapping[str, str]) -> dict[str, str]:
     """What of the properties becomes configuration; Invalid for what only the protocol may say."""
     for key in _REFUSED:
         if key in properties:
@@ -113,7 +121,7 @@ def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def identity_columns(partitioning: Sequence[Transform]) -> list[str]:
+def identity_columns(partitioning: Sequence[PartitionTransform]) -> list[str]:
     """The columns a table is partitioned by; Delta knows no other transform than the column itself."""
     for transform in partitioning:
         if transform.name.lower() not in _IDENTITY:
@@ -123,7 +131,7 @@ def identity_columns(partitioning: Sequence[Transform]) -> list[str]:
     return [transform.column for transform in partitioning]
 
 
-def first_commit(plan: CreatePlan, *, engine: str, now_ms: int, transaction_id: str) -> bytes:
+def first_commit_body(plan: CreatePlan, *, engine: str, now_ms: int, transaction_id: str) -> bytes:
     """Version 0: one JSON object per line, in the order in which Kernel writes them, and no file added."""
     partitions = msgspec.json.encode(plan.partition_columns).decode()
     info: dict[str, object] = {

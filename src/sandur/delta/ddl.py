@@ -10,7 +10,7 @@ _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\
 _NUMBERS_MAX: Final = 2
 
 
-def parsed_columns(text: str) -> list[dict[str, object]]:
+def parse_columns(text: str) -> list[dict[str, object]]:
     """The fields, in the log's spelling; Invalid with the place where the text is no list of columns."""
     reader = _Reader(text)
     fields = reader.fields(end=None)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.delta.contract import FEATURE, SUPPORTED, Protocol
+from sandur.delta.protocol import FEATURE, SUPPORTED, Protocol
 from sandur.errors import Invalid
 
 READER_VERSION: Final = "delta.minReaderVersion"
@@ -50,7 +50,7 @@ class Domains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return tuple(name for name, value in present if value is not None)
 
 
-def of_protocol(protocol: Protocol) -> dict[str, str]:
+def protocol_properties(protocol: Protocol) -> dict[str, str]:
     """The properties that stand for a protocol."""
     features = (*(protocol.reader_features or ()), *(protocol.writer_features or ()))
     return {
@@ -60,7 +60,7 @@ def of_protocol(protocol: Protocol) -> dict[str, str]:
     }
 
 
-def of_domains(domains: Domains | None) -> dict[str, str]:
+def domain_properties(domains: Domains | None) -> dict[str, str]:
     """The properties that stand for domain metadata."""
     derived: dict[str, str] = {}
     if domains and domains.clustering:
@@ -70,7 +70,7 @@ def of_domains(domains: Domains | None) -> dict[str, str]:
     return derived
 
 
-def of_commit(version: int, timestamp_ms: int) -> dict[str, str]:
+def commit_properties(version: int, timestamp_ms: int) -> dict[str, str]:
     """Which commit changed the metadata last."""
     return {LAST_UPDATE_VERSION: str(version), LAST_COMMIT_TIMESTAMP: str(timestamp_ms)}
 
@@ -79,7 +79,12 @@ def stored_properties(
     given: Mapping[str, str], protocol: Protocol, domains: Domains | None, timestamp_ms: int
 ) -> dict[str, str]:
     """What is kept of a new table; what is derived wins over what a client says under the same key."""
-    return {**given, **of_protocol(protocol), **of_domains(domains), **of_commit(0, timestamp_ms)}
+    return {
+        **given,
+        **protocol_properties(protocol),
+        **domain_properties(domains),
+        **commit_properties(0, timestamp_ms),
+    }
 
 
 def features_in(properties: Mapping[str, str]) -> set[str]:
@@ -97,7 +102,7 @@ def configuration(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not _is_derived(key)}
 
 
-def derived(properties: Mapping[str, str]) -> dict[str, str]:
+def derived_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """All that is not part of the table's own configuration."""
     return {key: value for key, value in properties.items() if _is_derived(key)}
 
@@ -106,7 +111,7 @@ def _is_derived(key: str) -> bool:
     return key in _DERIVED or key.startswith(FEATURE)
 
 
-def number_in(properties: Mapping[str, str], key: str) -> int | None:
+def number_property(properties: Mapping[str, str], key: str) -> int | None:
     """A number among the properties; None when it is missing or none."""
     text = properties.get(key, "")
     return int(text) if text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 20 else None  # noqa: PLR2004 - fits

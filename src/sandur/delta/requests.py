@@ -5,8 +5,8 @@ from typing import Annotated, Literal, NamedTuple, assert_never
 
 import msgspec
 
-from sandur.delta.contract import Protocol
 from sandur.delta.properties import CLUSTERING, Domains
+from sandur.delta.protocol import Protocol
 from sandur.errors import Invalid
 
 Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -189,7 +189,7 @@ class Comment(NamedTuple):
     text: str | None
 
 
-class Change(NamedTuple):
+class DeltaChange(NamedTuple):
     """A request to change a table, each thing at most once; None where it asks for nothing.
 
     `all_properties` replaces the whole configuration, as the older commit API does.
@@ -230,7 +230,7 @@ class Change(NamedTuple):
         ) or (self.domains is not None and CLUSTERING in self.domains.names)
 
 
-def change_of(request: UpdateTable) -> Change:
+def parse_change(request: UpdateTable) -> DeltaChange:
     """The request in the form in which it is decided; Invalid when it breaks a rule of shape."""
     if not request.updates:
         raise Invalid("at least one update is required")
@@ -240,7 +240,7 @@ def change_of(request: UpdateTable) -> Change:
     if uuid is None:
         raise Invalid("the requirement assert-table-uuid is required")
     etag = next((one.etag for one in request.requirements if isinstance(one, AssertEtag)), None)
-    change = Change(asserted_uuid=uuid.lower(), asserted_etag=etag)
+    change = DeltaChange(asserted_uuid=uuid.lower(), asserted_etag=etag)
     for update in request.updates:
         change = _with(change, update)
     _check_overlap("set-properties and remove-properties", change.set_properties, change.removed_properties)
@@ -249,7 +249,7 @@ def change_of(request: UpdateTable) -> Change:
     return change
 
 
-def _with(change: Change, update: Update) -> Change:  # noqa: C901, PLR0911 - one line per action
+def _with(change: DeltaChange, update: Update) -> DeltaChange:  # noqa: C901, PLR0911 - one line per action
     match update:
         case SetProperties():
             return change._replace(set_properties=update.updates)

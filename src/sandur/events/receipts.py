@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.records import Head, Tried
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
@@ -53,7 +53,7 @@ def commit_key_of(head: Head) -> str:
     return commit_key(head.metadata_location, head.registration)
 
 
-def receipt_key(layout: Layout, tried: Tried) -> str:
+def receipt_key(layout: Layout, tried: AttemptedFile) -> str:
     """Where the receipt of a metadata file lies: its date is that of the metadata, never that of the writing."""
     # A file written elsewhere may carry any number as its time.
     day = min(max(tried.last_updated_ms, 0), _LAST_DAY_MS) // _DAY_MS
@@ -98,10 +98,10 @@ class Receipts:
             await self._store.put(key, msgspec.json.encode(receipt_of(table_uuid, head)), expected=ABSENT)
         self._known[key] = True
 
-    async def exists(self, tried: Tried) -> bool:
+    async def exists(self, tried: AttemptedFile) -> bool:
         key = receipt_key(self._layout, tried)
         return key in self._known or await self._store.head(key) is not None
 
 
-def tried_of(head: Head) -> Tried:
-    return Tried(head.metadata_location, head.last_updated_ms, head.registration)
+def tried_of(head: Head) -> AttemptedFile:
+    return AttemptedFile(head.metadata_location, head.last_updated_ms, head.registration)

@@ -1,7 +1,7 @@
 """Splitting a large metadata document into its fields without reading through its longest arrays."""
 
 from sandur.errors import BadRequest
-from sandur.iceberg.raw_json import JsonBytes, decode_object
+from sandur.splicing import JsonBytes, decode_object
 
 # Below this size an array is read faster than it is carved out.
 CARVED_BYTES_MIN = 16 * 1024

@@ -1,14 +1,64 @@
-"""Partition specs: binding to a schema, field ids, and when two specs are the same."""
+"""Partition specs and transforms: binding to a schema, field ids, and equality."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import Int32, next_id, shortened
-from sandur.iceberg.schema import Column, Schema, ancestors
-from sandur.iceberg.transforms import Transform, transform
-from sandur.iceberg.types import StructType, primitive, type_text
+from sandur.iceberg.schema import Schema, SchemaColumn, ancestors
+from sandur.iceberg.types import Primitive, StructType, primitive, type_text
+from sandur.splicing import Int32, next_id, shorten
+
+_WITH_WIDTH = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
+_PLAIN = frozenset({"identity", "year", "month", "day", "hour", "void"})
+_WIDTH_MAX = 2**31 - 1
+_WIDTH_NAMES = {"bucket": "number of buckets", "truncate": "truncate width"}
+
+_TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+_DATES = _TIMESTAMPS | {"date"}
+_ACCEPTED = {
+    "bucket": _DATES | {"int", "long", "time", "string", "binary", "fixed", "decimal", "uuid"},
+    "truncate": frozenset({"int", "long", "string", "binary", "decimal"}),
+    "year": _DATES,
+    "month": _DATES,
+    "day": _DATES,
+    "hour": _TIMESTAMPS,
+}
+_REFUSED_BY_IDENTITY = frozenset({"variant", "geometry", "geography"})
+
+
+class Transform(msgspec.Struct, frozen=True):
+    """A transform; `name` is empty for one that is not known, which is kept as it was given."""
+
+    name: str
+    text: str
+
+    @property
+    def is_void(self) -> bool:
+        return self.name == "void"
+
+    def accepts(self, source: Primitive) -> bool:
+        """Whether the transform can be applied to a column of this type; an unknown transform is trusted."""
+        if self.name == "identity":
+            return source.name not in _REFUSED_BY_IDENTITY
+        accepted = _ACCEPTED.get(self.name)
+        return accepted is None or source.name in accepted
+
+
+def parse_transform(text: str) -> Transform:
+    """The transform that `text` spells; raises `Invalid` for a bucket or truncate without a positive width."""
+    lowered = text.lower()
+    if lowered in _PLAIN:
+        return Transform(name=lowered, text=lowered)
+    match = _WITH_WIDTH.fullmatch(text)
+    if match is None:
+        return Transform(name="", text=text)
+    name, width = match[1].lower(), int(match[2])
+    if not 0 < width <= _WIDTH_MAX:
+        raise Invalid(f"Invalid {_WIDTH_NAMES[name]}: {shorten(match[2])} (must be > 0)")
+    return Transform(name=name, text=f"{name}[{width}]")
+
 
 FIELD_ID_START = 1000
 UNPARTITIONED_LAST_ID = FIELD_ID_START - 1
@@ -30,7 +80,7 @@ class PartitionField(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", 
         if self.source_ids:
             return self.source_ids
         if self.source_id is None:
-            raise Invalid(f"Cannot parse partition field {shortened(self.name)}: missing source-id")
+            raise Invalid(f"Cannot parse partition field {shorten(self.name)}: missing source-id")
         return (self.source_id,)
 
 
@@ -52,7 +102,7 @@ def field_text(field: PartitionField) -> str:
     """How messages show a partition field."""
     sources = ", ".join(map(str, field.sources))
     shown_id = "" if field.field_id is None else f"{field.field_id}: "
-    return f"{shown_id}{shortened(field.name)}: {shortened(field.transform)}({sources})"
+    return f"{shown_id}{shorten(field.name)}: {shorten(field.transform)}({sources})"
 
 
 def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
@@ -63,7 +113,7 @@ def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
 
 
 def _comparable(spec: PartitionSpec) -> list[tuple[tuple[int, ...], str, str]]:
-    return [(field.sources, transform(field.transform).text, field.name) for field in spec.fields]
+    return [(field.sources, parse_transform(field.transform).text, field.name) for field in spec.fields]
 
 
 def check_field_ids_complete(spec: PartitionSpec) -> None:
@@ -73,7 +123,7 @@ def check_field_ids_complete(spec: PartitionSpec) -> None:
         raise Invalid(f"Cannot parse spec with missing field IDs: {missing} missing of {len(spec.fields)} fields.")
 
 
-def bound_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> PartitionSpec:
+def bind_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> PartitionSpec:
     """The spec with canonical transforms, refused with `Invalid` if it does not fit the schema or breaks a rule."""
     check_field_ids_complete(spec)
     names: set[str] = set()
@@ -92,7 +142,7 @@ def _canonical(field: PartitionField) -> PartitionField:
     single = len(sources) == 1
     return PartitionField(
         name=field.name,
-        transform=transform(field.transform).text,
+        transform=parse_transform(field.transform).text,
         source_id=sources[0] if single else None,
         source_ids=None if single else sources,
         field_id=field.field_id,
@@ -104,18 +154,18 @@ def _check_name(field: PartitionField, schema: Schema, names: set[str]) -> None:
     if not name:
         raise Invalid("Invalid column name: (empty)")
     if name in names:
-        raise Invalid(f"Cannot use partition name more than once: {shortened(name)}")
+        raise Invalid(f"Cannot use partition name more than once: {shorten(name)}")
     names.add(name)
     column_id = schema.ids_by_path.get(name)
     is_any_source_known = any(source in schema.columns for source in field.sources)
     if column_id is not None and is_any_source_known and column_id not in field.sources:
-        raise Invalid(f"Cannot create identity partition sourced from different field in schema: {shortened(name)}")
+        raise Invalid(f"Cannot create identity partition sourced from different field in schema: {shorten(name)}")
 
 
 def _check_source_count(field: PartitionField, format_version: int) -> None:
     if len(field.sources) > 1 and format_version < FORMAT_VERSION_WITH_SOURCE_IDS:
         raise Invalid(
-            f"Invalid partition field {shortened(field.name)}: source-ids is not supported until "
+            f"Invalid partition field {shorten(field.name)}: source-ids is not supported until "
             f"v{FORMAT_VERSION_WITH_SOURCE_IDS}"
         )
 
@@ -123,7 +173,7 @@ def _check_source_count(field: PartitionField, format_version: int) -> None:
 def check_fits(spec: PartitionSpec, schema: Schema) -> None:
     """Refuse with `Invalid` a spec whose sources are missing in the schema or cannot be transformed."""
     for field in spec.fields:
-        applied = transform(field.transform)
+        applied = parse_transform(field.transform)
         if not applied.is_void:
             for source_id in field.sources:
                 _check_source(field, applied, source_id, schema)
@@ -139,12 +189,12 @@ def _check_source(field: PartitionField, applied: Transform, source_id: int, sch
             raise Invalid(f"Invalid partition field parent: {type_text(parent.type)}")
 
 
-def check_transformable(column: Column, applied: Transform, *, verb: str) -> None:
+def check_transformable(column: SchemaColumn, applied: Transform, *, verb: str) -> None:
     """Refuse with `Invalid` a column that is not primitive or that the transform does not accept."""
     if not isinstance(column.type, str) or primitive(column.type).name == "variant":
         raise Invalid(f"Cannot {verb} by non-primitive source field: {type_text(column.type)}")
     if not applied.accepts(primitive(column.type)):
-        raise Invalid(f"Invalid source type {type_text(column.type)} for transform: {shortened(applied.text)}")
+        raise Invalid(f"Invalid source type {type_text(column.type)} for transform: {shorten(applied.text)}")
 
 
 def has_sequential_ids(spec: PartitionSpec) -> bool:
@@ -152,7 +202,7 @@ def has_sequential_ids(spec: PartitionSpec) -> bool:
 
 
 def spec_text(spec: PartitionSpec) -> str:
-    return shortened("[" + ", ".join(map(field_text, spec.fields)) + "]")
+    return shorten("[" + ", ".join(map(field_text, spec.fields)) + "]")
 
 
 def check_field_ids(spec: PartitionSpec, *, format_version: int) -> None:
@@ -191,7 +241,7 @@ def _ids_of_known_fields(specs: Iterable[PartitionSpec]) -> dict[tuple[tuple[int
     known: dict[tuple[tuple[int, ...], str], int] = {}
     for spec in specs:
         for field in spec.fields:
-            key = (field.sources, transform(field.transform).text)
+            key = (field.sources, parse_transform(field.transform).text)
             known[key] = max(known.get(key, 0), field.field_id or 0)
     return known
 
@@ -210,11 +260,11 @@ def spec_carried_forward(spec: PartitionSpec, previous: PartitionSpec, *, last_i
 
     v1 readers find partition values by position, so a field can never leave.
     """
-    wanted = {(field.sources, transform(field.transform).text): field for field in spec.fields}
+    wanted = {(field.sources, parse_transform(field.transform).text): field for field in spec.fields}
     names = {field.name for field in spec.fields}
     fields = []
     for old in previous.fields:
-        kept = wanted.pop((old.sources, transform(old.transform).text), None)
+        kept = wanted.pop((old.sources, parse_transform(old.transform).text), None)
         if kept is not None:
             fields.append(msgspec.structs.replace(kept, field_id=old.field_id))
         else:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import shortened
+from sandur.splicing import shorten
 
 # Keys that clients use to ask for or to show something; they are never part of a table's properties.
 RESERVED_PROPERTIES = frozenset(
@@ -32,5 +32,5 @@ def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "T
         return None
     number = int(text) if _INTEGER.fullmatch(text) else None
     if number is None or not -_INT32_MAX - 1 <= number <= _INT32_MAX:
-        raise Invalid(f"{owner} property {key} must have integer value: {shortened(text)}")
+        raise Invalid(f"{owner} property {key} must have integer value: {shorten(text)}")
     return number

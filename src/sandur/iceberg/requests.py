@@ -8,11 +8,10 @@ import msgspec
 
 from sandur.errors import BadRequest
 from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.raw_json import JsonBytes, check_utf8, decode, decode_object, encode, is_null, object_of, shortened
 from sandur.iceberg.requirements import Requirement
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import check_snapshot
-from sandur.iceberg.sorting import SortOrder
+from sandur.iceberg.sort_order import SortOrder
 from sandur.iceberg.updates import (
     AddPartitionSpec,
     AddSchema,
@@ -22,6 +21,7 @@ from sandur.iceberg.updates import (
     SetProperties,
     Update,
 )
+from sandur.splicing import JsonBytes, check_utf8, decode, decode_object, encode, is_null, join_object, shorten
 
 # Far beyond what any client sends; it keeps a hostile commit from occupying a server.
 CHANGES_MAX = 10_000
@@ -160,9 +160,9 @@ def _fields_of(raw: msgspec.Raw, what: str, tag_field: str) -> _Tagged:
 
 def _check_known(requirements: list[_Tagged], updates: list[_Tagged]) -> None:
     problems = []
-    if unknown := [shortened(tag) for tag, _ in updates if tag not in _UPDATES]:
+    if unknown := [shorten(tag) for tag, _ in updates if tag not in _UPDATES]:
         problems.append(f"unknown update actions: {', '.join(dict.fromkeys(unknown))}")
-    if unknown := [shortened(tag) for tag, _ in requirements if tag not in _REQUIREMENTS]:
+    if unknown := [shorten(tag) for tag, _ in requirements if tag not in _REQUIREMENTS]:
         problems.append(f"unknown requirement types: {', '.join(dict.fromkeys(unknown))}")
     if problems:
         raise BadRequest("commit is malformed: " + "; ".join(problems))
@@ -184,4 +184,4 @@ def _requirement_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Requirement:
 def _tagged(wanted: type[S], fields: Mapping[str, msgspec.Raw], what: str) -> S:
     config = wanted.__struct_config__
     kept = [(name, value) for name, value in fields.items() if name in wanted.__struct_encode_fields__]
-    return decode(object_of([(str(config.tag_field), encode(config.tag)), *kept]), wanted, what)
+    return decode(join_object([(str(config.tag_field), encode(config.tag)), *kept]), wanted, what)

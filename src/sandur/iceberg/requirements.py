@@ -6,8 +6,8 @@ from typing import assert_never
 import msgspec
 
 from sandur.errors import Conflict, Invalid
-from sandur.iceberg.raw_json import Int32, Int64, shortened
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.splicing import Int32, Int64, shorten
 
 
 class _Requirement(msgspec.Struct, frozen=True, rename="kebab", tag_field="type"):
@@ -66,14 +66,16 @@ Requirement = (
 )
 
 
-def type_of(requirement: Requirement) -> str:
+def requirement_type(requirement: Requirement) -> str:
     """The name of the requirement in the protocol."""
     return str(requirement.__struct_config__.tag)
 
 
 def check_create_requirements(requirements: Sequence[Requirement]) -> None:
     """Refuse with `Invalid` to assert both that a table is new and something about it."""
-    others = [type_of(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)]
+    others = [
+        requirement_type(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)
+    ]
     if others:
         raise Invalid(f"Invalid create requirements: assert-create together with {', '.join(others)}")
 
@@ -117,7 +119,7 @@ def _check(base: TableMetadata, requirement: Requirement) -> None:
 
 def _check_uuid(base: TableMetadata, expected: str) -> None:
     if (base.table_uuid or "").lower() != expected.lower():
-        raise _failed(f"UUID does not match: expected {base.table_uuid} != {shortened(expected)}")
+        raise _failed(f"UUID does not match: expected {base.table_uuid} != {shorten(expected)}")
 
 
 def _check_id(what: str, expected: int, found: int) -> None:
@@ -127,7 +129,7 @@ def _check_id(what: str, expected: int, found: int) -> None:
 
 def _check_ref(base: TableMetadata, name: str, expected: int | None) -> None:
     found = base.ref(name)
-    shown = shortened(name)
+    shown = shorten(name)
     if found is None and expected is not None:
         raise _failed(f"branch or tag {shown} is missing, expected {expected}")
     if found is not None and expected is None:

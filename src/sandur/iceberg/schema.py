@@ -1,30 +1,35 @@
-"""Schemas: their fields by id and by name, and what a format version and the rules allow in them."""
+"""Schemas: columns by id and by path, the rules of each format version, and default values."""
 
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.defaults import check_defaults
-from sandur.iceberg.raw_json import Int32, shortened
 from sandur.iceberg.types import (
     DEPTH_MAX,
     FORMAT_VERSION_MIN,
+    Default,
     FieldType,
     ListType,
     MapType,
     NestedField,
+    Primitive,
     StructType,
     canonical_fields,
     primitive,
     same_fields,
     type_text,
 )
+from sandur.splicing import Int32, encode, shorten
 
 FORMAT_VERSION_WITH_DEFAULTS = 3
 
 
-class Column(msgspec.Struct, frozen=True, gc=False):
+class SchemaColumn(msgspec.Struct, frozen=True, gc=False):
     """A field anywhere in a schema: list elements, map keys and map values included.
 
     `path` is the full dotted name; `parent_id` is absent for the fields of the schema itself.
@@ -59,7 +64,7 @@ class Schema(
     fields: tuple[NestedField, ...]
 
     @cached_property
-    def columns(self) -> dict[int, Column]:
+    def columns(self) -> dict[int, SchemaColumn]:
         """Every column by id; raises `Invalid` for ids and names used twice and for types nested too deeply."""
         return _columns(self.fields)
 
@@ -78,14 +83,14 @@ class Schema(
     def path_of(self, field_id: int) -> str:
         """How messages name a column: its path, or its id if there is no such column."""
         column = self.columns.get(field_id)
-        return str(field_id) if column is None else shortened(column.path)
+        return str(field_id) if column is None else shorten(column.path)
 
 
-def _columns(fields: tuple[NestedField, ...]) -> dict[int, Column]:
-    columns: dict[int, Column] = {}
+def _columns(fields: tuple[NestedField, ...]) -> dict[int, SchemaColumn]:
+    columns: dict[int, SchemaColumn] = {}
     paths: dict[str, int] = {}
     # Level by level with an explicit queue: a hostile schema cannot exhaust the stack.
-    level: list[Column] = [_column_of(field, "", None) for field in fields]
+    level: list[SchemaColumn] = [_column_of(field, "", None) for field in fields]
     for _ in range(DEPTH_MAX + 1):
         for column in level:
             _put(columns, paths, column)
@@ -95,22 +100,22 @@ def _columns(fields: tuple[NestedField, ...]) -> dict[int, Column]:
     raise Invalid(f"Invalid schema: types are nested more than {DEPTH_MAX} levels deep")
 
 
-def _put(columns: dict[int, Column], paths: dict[str, int], column: Column) -> None:
+def _put(columns: dict[int, SchemaColumn], paths: dict[str, int], column: SchemaColumn) -> None:
     if column.id in columns:
-        names = f"{shortened(columns[column.id].path)} and {shortened(column.path)}"
+        names = f"{shorten(columns[column.id].path)} and {shorten(column.path)}"
         raise Invalid(f"Invalid schema: multiple fields for id {column.id}: {names}")
     if column.path in paths:
         ids = f"{paths[column.path]} and {column.id}"
-        raise Invalid(f"Invalid schema: multiple fields for name {shortened(column.path)}: {ids}")
+        raise Invalid(f"Invalid schema: multiple fields for name {shorten(column.path)}: {ids}")
     columns[column.id] = column
     paths[column.path] = column.id
 
 
-def _column_of(field: NestedField, prefix: str, parent_id: int | None) -> Column:
-    return Column(field.id, prefix + field.name, field.type, field.required, parent_id, field)
+def _column_of(field: NestedField, prefix: str, parent_id: int | None) -> SchemaColumn:
+    return SchemaColumn(field.id, prefix + field.name, field.type, field.required, parent_id, field)
 
 
-def _children(parent: Column) -> list[Column]:
+def _children(parent: SchemaColumn) -> list[SchemaColumn]:
     prefix = parent.path + "."
     match parent.type:
         case str():
@@ -126,8 +131,8 @@ def _children(parent: Column) -> list[Column]:
             ]
 
 
-def _part(parent: Column, part_id: int, name: str, part_type: FieldType, is_required: bool) -> Column:  # noqa: FBT001 # One call per line reads better.
-    return Column(part_id, f"{parent.path}.{name}", part_type, is_required, parent.id, None)
+def _part(parent: SchemaColumn, part_id: int, name: str, part_type: FieldType, is_required: bool) -> SchemaColumn:  # noqa: FBT001 # One call per line reads better.
+    return SchemaColumn(part_id, f"{parent.path}.{name}", part_type, is_required, parent.id, None)
 
 
 def checked_schema(schema: Schema) -> Schema:
@@ -143,9 +148,9 @@ def checked_schema(schema: Schema) -> Schema:
     return spelled
 
 
-def _check_column(column: Column) -> None:
+def _check_column(column: SchemaColumn) -> None:
     if column.type == "unknown" and column.required:
-        raise Invalid(f"Cannot create required field with unknown type: {shortened(column.name)}")
+        raise Invalid(f"Cannot create required field with unknown type: {shorten(column.name)}")
     if column.field is not None:
         check_defaults(column.field)
 
@@ -154,7 +159,7 @@ def _check_identifier(schema: Schema, field_id: int) -> None:
     column = schema.columns.get(field_id)
     if column is None:
         raise Invalid(f"Cannot add fieldId {field_id} as an identifier field: field does not exist")
-    refused = f"Cannot add field {shortened(column.name)} as an identifier field: "
+    refused = f"Cannot add field {shorten(column.name)} as an identifier field: "
     if not isinstance(column.type, str) or column.type == "variant":
         raise Invalid(refused + "not a primitive type field")
     if not column.required:
@@ -163,12 +168,12 @@ def _check_identifier(schema: Schema, field_id: int) -> None:
         raise Invalid(refused + "must not be float or double field")
     for parent in reversed(ancestors(schema, column)):
         if not isinstance(parent.type, StructType):
-            raise Invalid(refused + f"must not be nested in {shortened(parent.path)}")
+            raise Invalid(refused + f"must not be nested in {shorten(parent.path)}")
         if not parent.required:
-            raise Invalid(refused + f"must not be nested in an optional field {shortened(parent.path)}")
+            raise Invalid(refused + f"must not be nested in an optional field {shorten(parent.path)}")
 
 
-def ancestors(schema: Schema, column: Column) -> list[Column]:
+def ancestors(schema: Schema, column: SchemaColumn) -> list[SchemaColumn]:
     """The columns around `column`, innermost first."""
     found = []
     parent_id = column.parent_id
@@ -188,15 +193,15 @@ def check_format(schema: Schema, format_version: int) -> None:
         raise Invalid(f"Invalid schema for v{format_version}:\n- " + "\n- ".join(problems))
 
 
-def _format_problem(column: Column, format_version: int) -> str | None:
-    path = shortened(column.path)
+def _format_problem(column: SchemaColumn, format_version: int) -> str | None:
+    path = shorten(column.path)
     if isinstance(column.type, str):
         since = FORMAT_VERSION_MIN.get(primitive(column.type).name, 1)
         if format_version < since:
             return f"Invalid type for {path}: {type_text(column.type)} is not supported until v{since}"
     default = None if column.field is None else column.field.initial_default
     if default is not None:
-        shown = shortened(str(default))
+        shown = shorten(str(default))
         return f"Invalid initial default for {path}: non-null default ({shown}) is not supported until v3"
     return None
 
@@ -208,3 +213,89 @@ def same_schema(left: Schema, right: Schema) -> bool:
         and left.identifiers == right.identifiers
         and same_fields(left.fields, right.fields)
     )
+
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = re.compile(r"([0-9a-fA-F]{2})*")
+_TIME = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
+_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
+_UTC_SUFFIXES = ("+00:00", "Z")
+_NULL_ONLY = frozenset({"variant", "unknown", "geometry", "geography"})
+_INTEGER_BITS = {"int": 32, "long": 64}
+
+
+def check_defaults(field: NestedField) -> None:
+    """Refuse with `Invalid` a default that does not fit the type of the field."""
+    for value in (field.initial_default, field.write_default):
+        if value is not None:
+            _check_default(field.type, value)
+
+
+def _check_default(field_type: FieldType, value: Default) -> None:
+    shown = shorten(encode(value).decode())
+    if not isinstance(field_type, str) or primitive(field_type).name in _NULL_ONLY:
+        raise Invalid(f"Invalid default value for {type_text(field_type)}: {shown} (must be null)")
+    column_type = primitive(field_type)
+    if not _fits(column_type, value):
+        raise Invalid(f"Cannot parse default as a {column_type.text} value: {shown}")
+
+
+def _fits(column_type: Primitive, value: Default) -> bool:
+    match column_type.name, value:
+        case "boolean", bool():
+            return True
+        case (("int" | "long"), int()) if not isinstance(value, bool):
+            half = 1 << (_INTEGER_BITS[column_type.name] - 1)
+            return -half <= value < half
+        case (("float" | "double"), float()):
+            return True
+        case "string", str():
+            return True
+        case _, str():
+            return _fits_text(column_type, value)
+        case _:
+            return False
+
+
+def _fits_text(column_type: Primitive, value: str) -> bool:
+    match column_type.name:
+        case "decimal":
+            fits = _fits_decimal(column_type, value)
+        case "uuid":
+            fits = _UUID.fullmatch(value) is not None
+        case "date":
+            fits = _parses(date.fromisoformat, value)
+        case "time":
+            fits = (match := _TIME.fullmatch(value)) is not None and _parses(time.fromisoformat, match[1])
+        case "timestamp" | "timestamp_ns":
+            fits = _is_timestamp(value)
+        case "timestamptz" | "timestamptz_ns":
+            fits = any(value.endswith(suffix) and _is_timestamp(value.removesuffix(suffix)) for suffix in _UTC_SUFFIXES)
+        case "fixed":
+            fits = len(value) == 2 * column_type.length and _HEX.fullmatch(value) is not None
+        case "binary":
+            fits = _HEX.fullmatch(value) is not None
+        case _:
+            fits = False
+    return fits
+
+
+def _fits_decimal(column_type: Primitive, value: str) -> bool:
+    try:
+        exponent = Decimal(value).as_tuple().exponent
+    except InvalidOperation:
+        return False
+    return exponent == -column_type.scale
+
+
+def _is_timestamp(value: str) -> bool:
+    match = _TIMESTAMP.fullmatch(value)
+    return match is not None and _parses(datetime.fromisoformat, match[1])
+
+
+def _parses(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 from sandur.errors import Conflict, Invalid
-from sandur.iceberg.draft import Draft
-from sandur.iceberg.raw_json import encode, shortened
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,
@@ -16,7 +14,8 @@ from sandur.iceberg.snapshots import (
     checked_ref,
 )
 from sandur.iceberg.table_metadata import FORMAT_VERSION_WITH_ROW_LINEAGE, TableMetadata
-from sandur.iceberg.table_updates import without_snapshots
+from sandur.iceberg.table_updates import Draft, without_snapshots
+from sandur.splicing import encode, shorten
 
 ROW_ID_MAX = 2**63 - 1
 
@@ -93,7 +92,7 @@ def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms:
         return draft
     added = draft.added_snapshots.get(ref.snapshot_id)
     if added is None and not metadata.has_snapshot(ref.snapshot_id):
-        raise Invalid(f"Cannot set {shortened(name)} to unknown snapshot: {ref.snapshot_id}")
+        raise Invalid(f"Cannot set {shorten(name)} to unknown snapshot: {ref.snapshot_id}")
     refs = {**metadata.ref_map, name: encode(ref)}
     if name != MAIN_BRANCH:
         return draft.changed(ref_map=refs)

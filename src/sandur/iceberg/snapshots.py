@@ -1,9 +1,9 @@
-"""Snapshots, the references that name them, and the two logs of a table."""
+"""Snapshots and what belongs to them: references, logs, statistics files and encryption keys."""
 
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.raw_json import Int32, Int64, shortened
+from sandur.splicing import Int32, Int64, shorten
 
 MAIN_BRANCH = "main"
 BRANCH, TAG = "branch", "tag"
@@ -74,7 +74,7 @@ def checked_ref(ref: SnapshotRef) -> SnapshotRef:
     """The reference in canonical spelling, refused with `Invalid` if its kind or its retention breaks a rule."""
     kind = ref.type.lower()
     if kind not in {BRANCH, TAG}:
-        raise Invalid(f"Invalid snapshot ref type: {shortened(ref.type)}")
+        raise Invalid(f"Invalid snapshot ref type: {shorten(ref.type)}")
     if kind == TAG and ref.min_snapshots_to_keep is not None:
         raise Invalid("Tags do not support setting minSnapshotsToKeep")
     if ref.min_snapshots_to_keep is not None and ref.min_snapshots_to_keep <= 0:
@@ -86,3 +86,35 @@ def checked_ref(ref: SnapshotRef) -> SnapshotRef:
     if ref.max_ref_age_ms is not None and ref.max_ref_age_ms <= 0:
         raise Invalid("Max reference age must be greater than 0")
     return msgspec.structs.replace(ref, type=kind)
+
+
+class BlobMetadata(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    type: str
+    snapshot_id: Int64
+    sequence_number: Int64
+    fields: tuple[Int32, ...]
+    properties: dict[str, str] | None = None
+
+
+class StatisticsFile(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    snapshot_id: Int64
+    statistics_path: str
+    file_size_in_bytes: Int64
+    file_footer_size_in_bytes: Int64
+    blob_metadata: tuple[BlobMetadata, ...]
+    key_metadata: str | None = None
+
+
+class PartitionStatisticsFile(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    snapshot_id: Int64
+    statistics_path: str
+    file_size_in_bytes: Int64
+
+
+class EncryptedKey(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """A key wrapped by another one; `encrypted_key_metadata` is base64 text and is not looked into."""
+
+    key_id: str
+    encrypted_key_metadata: str
+    encrypted_by_id: str | None = None
+    properties: dict[str, str] | None = None

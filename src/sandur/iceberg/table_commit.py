@@ -1,15 +1,21 @@
-"""What a commit means: the next metadata of a table, from its base, the requirements and the updates."""
+"""The next metadata of a table, from its base, the requirements and the updates of a commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import assert_never
 
 from sandur.errors import Invalid
 from sandur.iceberg import snapshot_updates, table_updates
 from sandur.iceberg import updates as u
-from sandur.iceberg.draft import Draft, empty_metadata
-from sandur.iceberg.requirements import Requirement, check_requirements
-from sandur.iceberg.table_build import finished
-from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata
+from sandur.iceberg.partitioning import check_fits
+from sandur.iceberg.properties import integer_property
+from sandur.iceberg.requirements import AssertCreate, Requirement, check_requirements
+from sandur.iceberg.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from sandur.iceberg.sort_order import check_order_fits
+from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, replaced
+from sandur.iceberg.table_updates import Draft, empty_metadata
+from sandur.iceberg.updates import AddSnapshot, AssignUuid, Update
+from sandur.splicing import JsonArray
 
 FORMAT_VERSION_DEFAULT = 2
 
@@ -26,10 +32,10 @@ def next_metadata(
     check_requirements(base, requirements)
     draft = _draft_of_new_table(updates) if base is None else Draft(metadata=base)
     for update in updates:
-        draft = applied(draft, update, now_ms=now_ms)
+        draft = apply_update(draft, update, now_ms=now_ms)
     if base is not None and not draft.is_changed:
         return base
-    return finished(draft, base, now_ms=now_ms)
+    return finish_commit(draft, base, now_ms=now_ms)
 
 
 def _draft_of_new_table(updates: Sequence[u.Update]) -> Draft:
@@ -44,7 +50,7 @@ def supported_format_version(version: int) -> int:
     return version
 
 
-def applied(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:  # noqa: C901, PLR0911, PLR0912 # One line per update.
+def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:  # noqa: C901, PLR0911, PLR0912 # One line per update.
     """The draft after one update."""
     match update:
         case u.AssignUuid():
@@ -94,6 +100,139 @@ def applied(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:  # noqa: C
         case u.RemoveEncryptionKey():
             return table_updates.remove_encryption_key(draft, update.key_id)
         case u.AddViewVersion() | u.SetCurrentViewVersion():
-            raise Invalid(f"Cannot apply update {u.action_of(update)} to a table")
+            raise Invalid(f"Cannot apply update {u.update_action(update)} to a table")
         case _:
             assert_never(update)
+
+
+PREVIOUS_VERSIONS_MAX_DEFAULT = 100
+# The second name is an old alias of the first.
+PREVIOUS_VERSIONS_MAX_KEYS = ("write.metadata.previous-versions-max", "metadata.previous-versions-max")
+# Servers' clocks differ; a step back of up to this much is no error.
+CLOCK_SKEW_MAX_MS = 60_000
+
+
+def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableMetadata:
+    """The metadata that a changed draft becomes; raises `Invalid` if the table as a whole breaks a rule."""
+    _check_identity(draft.metadata)
+    _check_defaults(draft.metadata, base)
+    snapshot_log = _snapshot_log(draft)
+    metadata_log = draft.metadata.metadata_log_list if base is None else _metadata_log(base, draft.metadata)
+    _check_times(snapshot_log, metadata_log, now_ms)
+    return replaced(
+        draft.metadata,
+        last_updated_ms=now_ms,
+        snapshot_list=draft.metadata.snapshot_list.folded(),
+        snapshot_log_list=snapshot_log.folded(),
+        # Cut to size by every commit, which is cheaper while its entries are values.
+        metadata_log_list=metadata_log.folded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
+        metadata_location=None,
+    )
+
+
+def _check_identity(metadata: TableMetadata) -> None:
+    version = metadata.format_version
+    if metadata.table_uuid is None:
+        raise Invalid(f"UUID is required in format v{version}")
+    if not metadata.location:
+        raise Invalid(f"Table location is required in format v{version}")
+    if version == 1 and metadata.last_sequence_number != 0:
+        raise Invalid(f"Sequence number must be 0 in v1: {metadata.last_sequence_number}")
+
+
+def _check_defaults(metadata: TableMetadata, base: TableMetadata | None) -> None:
+    """The default spec and order exist and fit the current schema; what did not change since the base still does."""
+    if metadata.schema_list.is_empty:
+        raise Invalid("Schemas cannot be null or empty")
+    if metadata.spec_list.is_empty:
+        raise Invalid("Partition specs cannot be null or empty")
+    if metadata.sort_order_list.is_empty:
+        raise Invalid("Sort orders cannot be null or empty")
+    schema_changed = base is None or metadata.current_schema_id != base.current_schema_id
+    if base is None or schema_changed or metadata.default_spec_id != base.default_spec_id:
+        check_fits(metadata.default_spec, metadata.current_schema)
+    if base is None or schema_changed or metadata.default_sort_order_id != base.default_sort_order_id:
+        check_order_fits(metadata.default_sort_order, metadata.current_schema)
+
+
+def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
+    """The log without snapshots that were current only within this request, and without gaps left by removed ones."""
+    metadata = draft.metadata
+    intermediate = draft.main_snapshot_ids - {metadata.current_snapshot_id}
+    if not intermediate and not draft.has_removed_snapshots:
+        return metadata.snapshot_log_list
+    existing = metadata.snapshot_ids
+    entries = metadata.snapshot_log
+    is_kept = [entry.snapshot_id in existing and entry.snapshot_id not in intermediate for entry in entries]
+    if draft.has_removed_snapshots:
+        # What lies before an entry that is gone cannot stay: the time between would be read as belonging to another.
+        gap = max((at for at, entry in enumerate(entries) if entry.snapshot_id not in existing), default=-1)
+        is_kept[: gap + 1] = [False] * (gap + 1)
+    log = metadata.snapshot_log_list.without(is_kept)
+    last = log.last()
+    if metadata.current_snapshot_id is not None and (last is None or last.snapshot_id != metadata.current_snapshot_id):
+        raise Invalid("Cannot set invalid snapshot log: latest entry is not the current snapshot")
+    return log
+
+
+def _metadata_log(base: TableMetadata, metadata: TableMetadata) -> JsonArray[MetadataLogEntry]:
+    """The log with the base's file as its newest entry, no longer than the new properties allow."""
+    log = metadata.metadata_log_list
+    if base.metadata_location is None:
+        return log
+    entry = MetadataLogEntry(timestamp_ms=base.last_updated_ms, metadata_file=base.metadata_location)
+    stored = len(log.elements()) + len(log.appended)
+    surplus = stored + 1 - previous_versions_max(metadata.properties)
+    if surplus > 0:
+        log = log.without([position >= surplus for position in range(stored)])
+    return log.with_appended(entry)
+
+
+def previous_versions_max(properties: Mapping[str, str]) -> int:
+    """How many previous files the metadata log names; raises `Invalid` if the property is no number."""
+    for key in PREVIOUS_VERSIONS_MAX_KEYS:
+        number = integer_property(properties, key)
+        if number is not None:
+            return max(1, number)
+    return PREVIOUS_VERSIONS_MAX_DEFAULT
+
+
+def _check_times(
+    snapshot_log: JsonArray[SnapshotLogEntry], metadata_log: JsonArray[MetadataLogEntry], now_ms: int
+) -> None:
+    stored = JsonArray(raw=snapshot_log.raw, item_type=SnapshotLogEntry).last()
+    entries = [*([] if stored is None else [stored]), *snapshot_log.appended]
+    for before, after in pairwise(entries):
+        if after.timestamp_ms - before.timestamp_ms < -CLOCK_SKEW_MAX_MS:
+            raise Invalid(f"Expected sorted snapshot log entries: {after.timestamp_ms} follows {before.timestamp_ms}")
+    if entries and now_ms - entries[-1].timestamp_ms < -CLOCK_SKEW_MAX_MS:
+        raise Invalid(
+            f"Invalid update timestamp {now_ms}: before last snapshot log entry at {entries[-1].timestamp_ms}"
+        )
+    previous = metadata_log.last()
+    if previous is not None and now_ms - previous.timestamp_ms < -CLOCK_SKEW_MAX_MS:
+        raise Invalid(
+            f"Invalid update timestamp {now_ms}: before the latest metadata log entry timestamp {previous.timestamp_ms}"
+        )
+
+
+def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updates: Sequence[Update]) -> bool:
+    """Whether `current` already contains this commit.
+
+    A commit that creates the table is recognised by the uuid it assigns, any other one by the snapshots it adds, which
+    must all be there with equal content. Ids of snapshots and tables are random, so nothing else can have put them
+    there. A commit that does neither is never recognised: applying it again is left to its requirements.
+    """
+    if any(isinstance(requirement, AssertCreate) for requirement in requirements):
+        return _assigns_uuid_of(current, updates)
+    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
+    return bool(added) and all(_is_present(current, snapshot) for snapshot in added)
+
+
+def _assigns_uuid_of(current: TableMetadata, updates: Sequence[Update]) -> bool:
+    assigned = [update.uuid.lower() for update in updates if isinstance(update, AssignUuid)]
+    return bool(assigned) and current.table_uuid is not None and assigned[-1] == current.table_uuid.lower()
+
+
+def _is_present(current: TableMetadata, snapshot: Snapshot) -> bool:
+    return current.snapshot(snapshot.snapshot_id) == snapshot

@@ -1,22 +1,23 @@
-"""The first metadata of a new table, and the updates that replace an existing one."""
+"""The first metadata of a new table, with fresh field ids."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 
 import msgspec
 
 from sandur.errors import Invalid
 from sandur.iceberg import updates as u
-from sandur.iceberg.fresh_ids import with_fresh_ids
 from sandur.iceberg.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, field_text, spec_carried_forward
 from sandur.iceberg.properties import integer_property
-from sandur.iceberg.raw_json import shortened
 from sandur.iceberg.requests import CreateTable
 from sandur.iceberg.requirements import AssertCreate
 from sandur.iceberg.schema import Schema, checked_schema
 from sandur.iceberg.snapshots import MAIN_BRANCH
-from sandur.iceberg.sorting import UNSORTED, SortField, SortOrder, order_field_text
+from sandur.iceberg.sort_order import UNSORTED, SortField, SortOrder, order_field_text
 from sandur.iceberg.table_commit import FORMAT_VERSION_DEFAULT, next_metadata, supported_format_version
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, StructType
+from sandur.splicing import next_id, shorten
 
 FORMAT_VERSION_WITH_ENCRYPTION = 3
 # What new tables get unless the request says otherwise; existing tables keep what they have.
@@ -123,8 +124,8 @@ def _check_properties(properties: Mapping[str, str], schema: Schema, format_vers
         column = key.removeprefix(_METRICS_PREFIX)
         if key.startswith(_METRICS_PREFIX) and column not in schema.ids_by_path:
             raise Invalid(
-                f"Invalid metrics config, could not find column {shortened(column)} "
-                f"from table prop {shortened(key)} in schema"
+                f"Invalid metrics config, could not find column {shorten(column)} "
+                f"from table prop {shorten(key)} in schema"
             )
     for key in _COMMIT_PROPERTIES:
         if (integer_property(properties, key) or 0) < 0:
@@ -132,3 +133,62 @@ def _check_properties(properties: Mapping[str, str], schema: Schema, format_vers
     encryption = [key for key in _ENCRYPTION_PROPERTIES if key in properties]
     if encryption and format_version < FORMAT_VERSION_WITH_ENCRYPTION:
         raise Invalid(f"Invalid properties for v{format_version}: [{', '.join(encryption)}]")
+
+
+IdFor = Callable[[str], int]
+
+
+def with_fresh_ids(schema: Schema, *, previous: Schema | None = None, last_id: int = 0) -> Schema:
+    """The schema with ids counted up from `last_id`, level by level; identifier fields follow their names.
+
+    A column that `previous` has under the same full name keeps that id. The schema has no schema id.
+    """
+    ids = _ids(previous, last_id)
+    fields = _fresh_fields(schema.fields, "", ids)
+    fresh = Schema(fields=fields)
+    identifiers = tuple(sorted(fresh.ids_by_path[schema.columns[field_id].path] for field_id in _identifiers(schema)))
+    next_id([fresh.highest_field_id - 1], start=0)  # Refuses ids that no reader could hold.
+    return Schema(fields=fields, identifier_field_ids=identifiers or None)
+
+
+def _identifiers(schema: Schema) -> Iterator[int]:
+    for field_id in schema.identifiers:
+        if field_id not in schema.columns:
+            raise Invalid(f"Cannot add fieldId {field_id} as an identifier field: field does not exist")
+        yield field_id
+
+
+def _ids(previous: Schema | None, last_id: int) -> IdFor:
+    fresh = count(last_id + 1)
+    if previous is None:
+        return lambda _: next(fresh)
+    known = previous.ids_by_path
+    return lambda path: known[path] if path in known else next(fresh)
+
+
+def _fresh_fields(fields: tuple[NestedField, ...], prefix: str, ids: IdFor) -> tuple[NestedField, ...]:
+    # All fields of a struct get their ids before any of their children: readers rely on that order.
+    paths = [prefix + field.name for field in fields]
+    field_ids = list(map(ids, paths))
+    return tuple(
+        msgspec.structs.replace(field, id=field_id, type=_fresh_type(field.type, path, ids))
+        for field, field_id, path in zip(fields, field_ids, paths, strict=True)
+    )
+
+
+def _fresh_type(field_type: FieldType, path: str, ids: IdFor) -> FieldType:
+    match field_type:
+        case str():
+            return field_type
+        case StructType(fields=fields):
+            return StructType(fields=_fresh_fields(fields, path + ".", ids))
+        case ListType():
+            element_path = path + ".element"
+            element_id = ids(element_path)
+            element = _fresh_type(field_type.element, element_path, ids)
+            return msgspec.structs.replace(field_type, element_id=element_id, element=element)
+        case MapType():
+            key_path, value_path = path + ".key", path + ".value"
+            key_id, value_id = ids(key_path), ids(value_path)
+            key, value = _fresh_type(field_type.key, key_path, ids), _fresh_type(field_type.value, value_path, ids)
+            return msgspec.structs.replace(field_type, key_id=key_id, key=key, value_id=value_id, value=value)

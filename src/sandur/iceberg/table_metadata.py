@@ -1,7 +1,7 @@
-"""Table metadata: read from any engine's file, kept as bytes where nothing looks, written as the format demands."""
+"""Table metadata: decoded from the file of any engine, with the parts that nothing reads kept as bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
@@ -9,36 +9,37 @@ import msgspec
 
 from sandur.errors import BadRequest, Invalid
 from sandur.iceberg.carving import split_document
-from sandur.iceberg.compression import uncompressed
-from sandur.iceberg.encryption import EncryptedKey
 from sandur.iceberg.partitioning import SPEC_ID_START, PartitionField, PartitionSpec, with_default_field_ids
-from sandur.iceberg.raw_json import (
-    Int32,
-    Int64,
-    JsonArray,
-    JsonBytes,
-    array,
-    array_of,
-    check_utf8,
-    decode,
-    decode_object,
-    encode,
-    is_null,
-    is_object,
-    object_of,
-)
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,
+    EncryptedKey,
     MetadataLogEntry,
+    PartitionStatisticsFile,
     Snapshot,
     SnapshotId,
     SnapshotLogEntry,
     SnapshotRef,
+    StatisticsFile,
 )
-from sandur.iceberg.sorting import UNSORTED, SortOrder
-from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
+from sandur.iceberg.sort_order import UNSORTED, SortOrder
+from sandur.splicing import (
+    Int32,
+    Int64,
+    JsonArray,
+    JsonBytes,
+    check_utf8,
+    decode,
+    decode_object,
+    decompress,
+    encode,
+    is_null,
+    is_object,
+    join_array,
+    join_object,
+    json_array,
+)
 
 FORMAT_VERSION_MAX = 3
 FORMAT_VERSION_WITH_ROW_LINEAGE = 3
@@ -268,7 +269,7 @@ def decode_table_metadata(
     The small fields and the shape of the document are checked, the content of its lists is trusted: a file that this
     program did not write comes in through `decode_foreign_table_metadata`, which trusts nothing.
     """
-    text = uncompressed(bytes(data), _WHAT)
+    text = decompress(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
     fields: dict[str, JsonBytes] = {name: value for name, value in split(text, _WHAT).items() if not is_null(value)}
     version = _format_version_of(fields)
@@ -276,7 +277,7 @@ def decode_table_metadata(
         fields = _with_v1_implied(fields)
     else:
         _check_required(fields, version)
-    head = decode(object_of((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
+    head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
     return _metadata_of(head, fields, text, metadata_location)
 
 
@@ -306,7 +307,7 @@ def _with_v1_implied(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
             name: value for name, value in decode_object(fields["schema"], "schema").items() if not is_null(value)
         }
         schema_id = schema.get("schema-id", b"0")
-        implied["schemas"] = array_of([object_of({**schema, "schema-id": schema_id}.items())])
+        implied["schemas"] = join_array([join_object({**schema, "schema-id": schema_id}.items())])
         implied["current-schema-id"] = schema_id
     if "partition-specs" in fields:
         specs = decode(fields["partition-specs"], list[PartitionSpec], "partition-specs")
@@ -328,7 +329,7 @@ def _metadata_of(
     head: _Head, fields: Mapping[str, JsonBytes], source: bytes, metadata_location: str | None
 ) -> TableMetadata:
     def lines(name: str, item_type: type[T]) -> JsonArray[T]:
-        return array(fields.get(name), item_type, name, source=source)
+        return json_array(fields.get(name), item_type, name, source=source)
 
     current_snapshot_id = None if head.current_snapshot_id == NO_SNAPSHOT_ID else head.current_snapshot_id
     return TableMetadata(
@@ -426,7 +427,7 @@ def _written(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memory
         yield "next-row-id", [encode(metadata.next_row_id)]
     if not metadata.encryption_key_list.is_empty:
         yield "encryption-keys", metadata.encryption_key_list.chunks()
-    yield "refs", [object_of(metadata.ref_map.items())]
+    yield "refs", [join_object(metadata.ref_map.items())]
     yield "snapshots", metadata.snapshot_list.chunks()
     yield "statistics", metadata.statistics_list.chunks()
     yield "partition-statistics", metadata.partition_statistics_list.chunks()
@@ -448,3 +449,12 @@ def _current_snapshot_id_json(metadata: TableMetadata) -> bytes:
         return encode(metadata.current_snapshot_id)
     # Readers of v1 and v2 expect a number; v3 readers expect null.
     return b"null" if metadata.format_version >= FORMAT_VERSION_WITH_ROW_LINEAGE else encode(NO_SNAPSHOT_ID)
+
+
+def with_referenced_snapshots_only(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with only the snapshots that a branch or a tag points at; everything else is unchanged."""
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    is_kept = [snapshot_id in referenced for snapshot_id in metadata.snapshot_id_list]
+    if all(is_kept):
+        return metadata
+    return replace(metadata, snapshot_list=metadata.snapshot_list.without(is_kept))

@@ -1,31 +1,97 @@
-"""What each update does to a table: identity, schemas, specs, orders, properties, statistics and keys."""
+"""The effect of each update on a table: identity, schemas, specs, sort orders, properties, statistics and keys."""
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.draft import Draft
-from sandur.iceberg.encryption import EncryptedKey
 from sandur.iceberg.partitioning import (
     SPEC_ID_START,
+    UNPARTITIONED_LAST_ID,
     PartitionSpec,
-    bound_spec,
+    bind_spec,
     check_field_ids,
     same_spec,
     with_field_ids,
 )
 from sandur.iceberg.properties import RESERVED_PROPERTIES
-from sandur.iceberg.raw_json import JsonArray, next_id, shortened
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
-from sandur.iceberg.snapshots import SnapshotId
-from sandur.iceberg.sorting import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bound_order, same_order
-from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
-from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, without_trailing_slash
+from sandur.iceberg.snapshots import (
+    EncryptedKey,
+    MetadataLogEntry,
+    PartitionStatisticsFile,
+    Snapshot,
+    SnapshotId,
+    SnapshotLogEntry,
+    StatisticsFile,
+)
+from sandur.iceberg.sort_order import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bind_order, same_order
+from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, replaced, without_trailing_slash
 from sandur.iceberg.updates import LAST_ADDED
+from sandur.splicing import JsonArray, empty_array, next_id, shorten
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """The metadata so far, and what the rules need to know about this request.
+
+    `is_new` says that the table does not exist yet. The `last_added` ids are what -1 stands for. `main_snapshot_ids`
+    are the snapshots added by this request that were, at some point in it, current.
+    """
+
+    metadata: TableMetadata
+    is_new: bool = False
+    is_changed: bool = False
+    last_added_schema_id: int | None = None
+    last_added_spec_id: int | None = None
+    last_added_order_id: int | None = None
+    added_snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
+    main_snapshot_ids: frozenset[int] = frozenset()
+    has_removed_snapshots: bool = False
+
+    def base_has_snapshot(self, snapshot_id: int) -> bool:
+        """Whether the snapshot is there and was not added by this request."""
+        before = len(self.metadata.snapshot_list.appended) - len(self.added_snapshots)
+        older = self.metadata.snapshot_list.appended[:before]
+        return any(item.snapshot_id == snapshot_id for item in older) or self.metadata.has_stored_snapshot(snapshot_id)
+
+    def changed(self, **fields: object) -> "Draft":
+        """The draft with other metadata fields, which counts as a change."""
+        return replace(self, metadata=replaced(self.metadata, **fields), is_changed=True)
+
+
+def empty_metadata(format_version: int) -> TableMetadata:
+    """What a table is before the first update of the request that creates it."""
+    return TableMetadata(
+        format_version=format_version,
+        table_uuid=None,
+        location="",
+        last_sequence_number=0,
+        last_updated_ms=0,
+        last_column_id=0,
+        current_schema_id=0,
+        schema_list=empty_array(Schema),
+        default_spec_id=0,
+        spec_list=empty_array(PartitionSpec),
+        last_partition_id=UNPARTITIONED_LAST_ID,
+        default_sort_order_id=0,
+        sort_order_list=empty_array(SortOrder),
+        properties={},
+        current_snapshot_id=None,
+        next_row_id=0,
+        encryption_key_list=empty_array(EncryptedKey),
+        ref_map={},
+        snapshot_list=empty_array(Snapshot),
+        statistics_list=empty_array(StatisticsFile),
+        partition_statistics_list=empty_array(PartitionStatisticsFile),
+        snapshot_log_list=empty_array(SnapshotLogEntry),
+        metadata_log_list=empty_array(MetadataLogEntry),
+        unknown={},
+    )
+
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -34,7 +100,7 @@ F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
 
 def assign_uuid(draft: Draft, uuid: str) -> Draft:
     if not _UUID.fullmatch(uuid):
-        raise Invalid(f"Cannot assign uuid, not a UUID: {shortened(uuid)}")
+        raise Invalid(f"Cannot assign uuid, not a UUID: {shorten(uuid)}")
     current = draft.metadata.table_uuid
     if current is not None and current.lower() == uuid.lower():
         return draft
@@ -97,7 +163,7 @@ def _current_schema(draft: Draft, what: str) -> Schema:
 def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
     metadata = draft.metadata
     version = metadata.format_version
-    spec = bound_spec(requested, _current_schema(draft, "partition spec"), format_version=version)
+    spec = bind_spec(requested, _current_schema(draft, "partition spec"), format_version=version)
     known = next((found for found in metadata.specs if same_spec(found, spec)), None)
     if known is not None:
         return replace(draft, last_added_spec_id=known.spec_id or SPEC_ID_START)
@@ -118,7 +184,7 @@ def set_default_spec(draft: Draft, spec_id: int) -> Draft:
 
 def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
     metadata = draft.metadata
-    order = bound_order(requested, _current_schema(draft, "sort order"))
+    order = bind_order(requested, _current_schema(draft, "sort order"))
     known = next((found for found in metadata.sort_orders if same_order(found, order)), None)
     if known is not None:
         return replace(draft, last_added_order_id=known.order_id or UNSORTED_ID)

@@ -6,7 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import Int32, shortened
+from sandur.splicing import Int32, shorten
 
 DEPTH_MAX = 100
 DECIMAL_PRECISION_MAX = 38
@@ -81,7 +81,7 @@ def primitive(text: str) -> Primitive:
         return _geometry(match[1])
     if match := _GEOGRAPHY.fullmatch(text):
         return _geography(match[1], match[2])
-    raise Invalid(f"Cannot parse type string to primitive: {shortened(text)}")
+    raise Invalid(f"Cannot parse type string to primitive: {shorten(text)}")
 
 
 def _fixed(length: int) -> Primitive:
@@ -108,7 +108,7 @@ def _geography(crs: str | None, algorithm: str | None) -> Primitive:
     reference_system = _reference_system(crs)
     edges = (algorithm or GEO_ALGORITHM_DEFAULT).lower()
     if edges not in GEO_ALGORITHMS:
-        raise Invalid(f"Invalid edge interpolation algorithm: {shortened(edges)}")
+        raise Invalid(f"Invalid edge interpolation algorithm: {shorten(edges)}")
     text = "geography"
     if crs is not None:
         text = f"geography({reference_system})" if algorithm is None else f"geography({reference_system}, {edges})"
@@ -163,7 +163,7 @@ def type_text(field_type: FieldType) -> str:
         case str():
             return primitive(field_type).text
         case StructType(fields=fields):
-            return shortened(f"struct<{', '.join(field.name for field in fields[:10])}>")
+            return shorten(f"struct<{', '.join(field.name for field in fields[:10])}>")
         case ListType():
             return "list"
         case MapType():

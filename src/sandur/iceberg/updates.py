@@ -2,13 +2,11 @@
 
 import msgspec
 
-from sandur.iceberg.encryption import EncryptedKey
 from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.raw_json import Int32, Int64
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.snapshots import Snapshot, SnapshotRef
-from sandur.iceberg.sorting import SortOrder
-from sandur.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
+from sandur.iceberg.snapshots import EncryptedKey, PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
+from sandur.iceberg.sort_order import SortOrder
+from sandur.splicing import Int32, Int64
 
 # Instead of an id: the schema, spec, order or version that this request added last.
 LAST_ADDED = -1
@@ -180,6 +178,6 @@ Update = (
 )
 
 
-def action_of(update: Update) -> str:
+def update_action(update: Update) -> str:
     """The name of the update in the protocol."""
     return str(update.__struct_config__.tag)

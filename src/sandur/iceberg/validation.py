@@ -1,16 +1,17 @@
-"""A full check of table metadata that another program wrote."""
+"""The full check of table and view metadata that another program wrote."""
 
 from collections.abc import Iterable
 from itertools import pairwise
 
 from sandur.errors import Invalid
 from sandur.iceberg.partitioning import check_field_ids_complete, check_fits
-from sandur.iceberg.raw_json import JsonBytes, decode_object, shortened
 from sandur.iceberg.schema import check_format, checked_schema
 from sandur.iceberg.snapshots import MAIN_BRANCH, check_snapshot, checked_ref
-from sandur.iceberg.sorting import check_order_fits
-from sandur.iceberg.table_build import CLOCK_SKEW_MAX_MS
+from sandur.iceberg.sort_order import check_order_fits
+from sandur.iceberg.table_commit import CLOCK_SKEW_MAX_MS
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
+from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata
+from sandur.splicing import JsonBytes, decode_object, shorten
 
 
 def decode_foreign_table_metadata(data: bytes, *, metadata_location: str | None = None) -> TableMetadata:
@@ -83,7 +84,7 @@ def _check_refs(metadata: TableMetadata) -> None:
     for name, ref in metadata.refs.items():
         checked_ref(ref)
         if ref.snapshot_id not in metadata.snapshot_ids:
-            raise Invalid(f"Snapshot for reference {shortened(name)} does not exist in the existing snapshots list")
+            raise Invalid(f"Snapshot for reference {shorten(name)} does not exist in the existing snapshots list")
     current, main = metadata.current_snapshot_id, metadata.refs.get(MAIN_BRANCH)
     if current is None and main is not None:
         raise Invalid(f"Current snapshot is not set, but main branch exists: {main.snapshot_id}")
@@ -104,4 +105,40 @@ def _check_unique(ids: Iterable[int | str], what: str) -> None:
     for item_id in ids:
         if item_id in seen:
             raise Invalid(f"Invalid table metadata: multiple entries for {what} {item_id}")
+        seen.add(item_id)
+
+
+def decode_foreign_view_metadata(data: bytes, *, metadata_location: str | None = None) -> ViewMetadata:
+    """The metadata in a file that another program wrote, checked in full; raises `BadRequest` or `Invalid`."""
+    metadata = decode_view_metadata(data, metadata_location=metadata_location)
+    check_view_metadata(metadata)
+    return metadata
+
+
+def check_view_metadata(metadata: ViewMetadata) -> None:
+    """Refuse with `Invalid` or `BadRequest` metadata in which anything is malformed or contradicts anything else.
+
+    What passes may be committed to. Limits that only a commit enforces are not asked for: an engine may keep more
+    versions than the limit, log versions that are gone, and know representations that this program does not.
+    """
+    if not metadata.view_uuid:
+        raise Invalid("Invalid view metadata: view-uuid is empty")
+    if not metadata.location:
+        raise Invalid("Invalid view metadata: location is empty")
+    for schema in metadata.schemas:
+        checked_schema(schema)
+    _check_unique_in_view((schema.schema_id or 0 for schema in metadata.schemas), "schema")
+    _check_unique_in_view((version.version_id for version in metadata.versions), "version")
+    for version in metadata.versions:
+        if version.schema_id not in metadata.schemas_by_id:
+            raise Invalid(f"Invalid view metadata: version {version.version_id} has unknown schema {version.schema_id}")
+    metadata.current_version  # noqa: B018 # Raises if there is none.
+    metadata.version_log  # noqa: B018 # Raises if an entry is malformed.
+
+
+def _check_unique_in_view(ids: Iterable[int], what: str) -> None:
+    seen: set[int] = set()
+    for item_id in ids:
+        if item_id in seen:
+            raise Invalid(f"Invalid view metadata: multiple entries for {what} {item_id}")
         seen.add(item_id)

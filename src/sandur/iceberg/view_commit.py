@@ -1,16 +1,22 @@
-"""What a commit on a view means: its next metadata, from its base, the requirements and the updates."""
+"""The next metadata of a view, from its base, the requirements and the updates of a commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
+
+import msgspec
 
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg import view_updates
-from sandur.iceberg.raw_json import shortened
-from sandur.iceberg.requirements import AssertViewUuid, Requirement, type_of
-from sandur.iceberg.view_build import finished
-from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.iceberg.view_updates import ViewDraft, empty_view_metadata
+from sandur.iceberg.properties import integer_property
+from sandur.iceberg.requests import TableIdentifier, decode_table_commit
+from sandur.iceberg.requirements import AssertViewUuid, Requirement, requirement_type
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.updates import ViewVersion
+from sandur.iceberg.view_metadata import VIEW_FORMAT_VERSION, VersionLogEntry, ViewMetadata
+from sandur.iceberg.view_updates import VERSION_ID_START, ViewDraft, dialects_of, empty_view_metadata
+from sandur.splicing import JsonArray, check_utf8, decode, shorten
 
 # The updates that mean something for a view; every other one is for tables.
 ViewUpdate = (
@@ -40,14 +46,14 @@ def next_view_metadata(
         draft = _applied(draft, update, now_ms=now_ms)
     if base is not None and not draft.is_changed:
         return base
-    return finished(draft, base)
+    return finish_view_commit(draft, base)
 
 
 def checked_view_updates(updates: Sequence[u.Update]) -> tuple[ViewUpdate, ...]:
     """The updates; refuses with `Invalid`, in one message, all that are for tables."""
     accepted = tuple(update for update in updates if isinstance(update, ViewUpdate))
     if len(accepted) < len(updates):
-        refused = [u.action_of(update) for update in updates if not isinstance(update, ViewUpdate)]
+        refused = [u.update_action(update) for update in updates if not isinstance(update, ViewUpdate)]
         raise Invalid(f"Cannot apply update {', '.join(dict.fromkeys(refused))} to a view")
     return accepted
 
@@ -56,7 +62,9 @@ def checked_view_requirements(requirements: Sequence[Requirement]) -> tuple[Asse
     """The requirements; refuses with `Invalid`, in one message, all that are for tables."""
     accepted = tuple(requirement for requirement in requirements if isinstance(requirement, AssertViewUuid))
     if len(accepted) < len(requirements):
-        refused = [type_of(requirement) for requirement in requirements if not isinstance(requirement, AssertViewUuid)]
+        refused = [
+            requirement_type(requirement) for requirement in requirements if not isinstance(requirement, AssertViewUuid)
+        ]
         raise Invalid(f"Cannot validate {', '.join(dict.fromkeys(refused))} against a view")
     return accepted
 
@@ -65,11 +73,11 @@ def check_view_requirements(base: ViewMetadata | None, requirements: Sequence[Re
     """Raise `Conflict` for the first requirement that `base` does not meet; no base means the view does not exist."""
     for requirement in checked_view_requirements(requirements):
         if base is None:
-            raise Conflict(f"Requirement failed: view does not exist, expected UUID {shortened(requirement.uuid)}")
+            raise Conflict(f"Requirement failed: view does not exist, expected UUID {shorten(requirement.uuid)}")
         if base.view_uuid.lower() != requirement.uuid.lower():
             raise Conflict(
                 "Requirement failed: view UUID does not match: "
-                f"expected {base.view_uuid} != {shortened(requirement.uuid)}"
+                f"expected {base.view_uuid} != {shorten(requirement.uuid)}"
             )
 
 
@@ -93,3 +101,145 @@ def _applied(draft: ViewDraft, update: ViewUpdate, *, now_ms: int) -> ViewDraft:
             return view_updates.set_current_view_version(draft, update.view_version_id, now_ms=now_ms)
         case _:
             assert_never(update)
+
+
+DROP_DIALECT_ALLOWED = "replace.drop-dialect.allowed"
+VERSION_HISTORY_SIZE = "version.history.num-entries"
+VERSION_HISTORY_SIZE_DEFAULT = 10
+
+
+def finish_view_commit(draft: ViewDraft, base: ViewMetadata | None) -> ViewMetadata:
+    """The metadata that a changed draft becomes; raises `Invalid` if the view as a whole breaks a rule."""
+    metadata = draft.metadata
+    _check_complete(metadata)
+    if base is not None and not _is_drop_allowed(metadata.properties):
+        _check_dialects(base.current_version, metadata.current_version)
+    size_max = version_history_size(metadata.properties)
+    versions, log = metadata.version_list, metadata.version_log_list
+    if draft.log_entry is not None:
+        log = log.with_appended(draft.log_entry)
+    # A commit that touches no version leaves the history alone, whatever it does to the limit.
+    if draft.log_entry is not None or draft.added_version_ids:
+        kept = _kept_version_ids(draft, size_max)
+        versions, log = _shortened_history(versions, log, kept)
+    return replace(metadata, version_list=versions, version_log_list=log, metadata_location=None)
+
+
+def _check_complete(metadata: ViewMetadata) -> None:
+    if not metadata.view_uuid:
+        raise Invalid("Invalid view: no uuid was assigned")
+    if not metadata.location:
+        raise Invalid("Invalid location: null")
+    if metadata.version_list.is_empty:
+        raise Invalid("Invalid view: no versions were added")
+    metadata.current_version  # noqa: B018 # Raises if it was never set.
+
+
+def _is_drop_allowed(properties: Mapping[str, str]) -> bool:
+    return properties.get(DROP_DIALECT_ALLOWED, "").lower() == "true"
+
+
+def _check_dialects(previous: ViewVersion, current: ViewVersion) -> None:
+    before, after = dialects_of(previous), dialects_of(current)
+    if not before <= after:
+        raise Invalid(
+            f"Cannot replace view due to loss of view dialects ({DROP_DIALECT_ALLOWED}=false):\n"
+            f"Previous dialects: {_listed(before)}\nNew dialects: {_listed(after)}"
+        )
+
+
+def _listed(dialects: frozenset[str]) -> str:
+    return f"[{shorten(', '.join(sorted(dialects)))}]"
+
+
+def version_history_size(properties: Mapping[str, str]) -> int:
+    """How many versions the view keeps; raises `Invalid` if the property is no positive number."""
+    size = integer_property(properties, VERSION_HISTORY_SIZE, owner="View")
+    if size is None:
+        return VERSION_HISTORY_SIZE_DEFAULT
+    if size <= 0:
+        raise Invalid(f"{VERSION_HISTORY_SIZE} must be positive but was {size}")
+    return size
+
+
+def _kept_version_ids(draft: ViewDraft, size_max: int) -> frozenset[int]:
+    """The newest versions up to the limit; the current one and those added now are always among them."""
+    current_id = draft.metadata.current_version_id
+    protected = draft.added_version_ids | {current_id}
+    newest_first = sorted(draft.metadata.versions_by_id.keys() - protected, reverse=True)
+    return protected | frozenset(newest_first[: max(0, size_max - len(protected))])
+
+
+def _shortened_history(
+    versions: JsonArray[ViewVersion], log: JsonArray[VersionLogEntry], kept: frozenset[int]
+) -> tuple[JsonArray[ViewVersion], JsonArray[VersionLogEntry]]:
+    is_kept = [version.version_id in kept for version in versions.items]
+    if all(is_kept):
+        return versions, log
+    # What lies before an entry that is gone cannot stay: the time between would be read as belonging to another.
+    gap = max((at for at, entry in enumerate(log.items) if entry.version_id not in kept), default=-1)
+    return versions.without(is_kept), log.without([at > gap for at in range(len(log.items))])
+
+
+class ViewCommit(msgspec.Struct, frozen=True):
+    """What a commit on a view asks for; `identifier` may be absent, since the request is addressed to the view."""
+
+    requirements: tuple[AssertViewUuid, ...]
+    updates: tuple[ViewUpdate, ...]
+    identifier: TableIdentifier | None = None
+
+
+class CreateView(msgspec.Struct, frozen=True, rename="kebab"):
+    name: str
+    schema: Schema
+    view_version: ViewVersion
+    location: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class RegisterView(msgspec.Struct, frozen=True, rename="kebab"):
+    name: str
+    metadata_location: str
+
+
+def decode_view_commit(body: bytes) -> ViewCommit:
+    """A commit on a view; raises `BadRequest` that lists what is unknown, or what is for tables only."""
+    commit = decode_table_commit(body)
+    return ViewCommit(
+        requirements=checked_view_requirements(commit.requirements),
+        updates=checked_view_updates(commit.updates),
+        identifier=commit.identifier,
+    )
+
+
+def decode_create_view(body: bytes) -> CreateView:
+    """A request to create a view; raises `BadRequest`."""
+    check_utf8(body, "create view request")
+    return decode(body, CreateView, "create view request")
+
+
+def decode_register_view(body: bytes) -> RegisterView:
+    """A request to register a metadata file as a view; raises `BadRequest`."""
+    check_utf8(body, "register view request")
+    return decode(body, RegisterView, "register view request")
+
+
+def create_view_metadata(request: CreateView, *, location: str, view_uuid: str, now_ms: int) -> ViewMetadata:
+    """The metadata of a new view; raises `Invalid` if the request breaks a rule.
+
+    The ids that the request gives to its schema and its version are replaced by the first ones, 0 and 1; its columns
+    keep theirs.
+    """
+    if not request.view_version.representations:
+        raise Invalid("Cannot create view without specifying a query")
+    version = msgspec.structs.replace(request.view_version, version_id=VERSION_ID_START, schema_id=u.LAST_ADDED)
+    updates: list[u.Update] = [
+        u.AssignUuid(uuid=view_uuid),
+        u.UpgradeFormatVersion(format_version=VIEW_FORMAT_VERSION),
+        u.SetLocation(location=location),
+        u.SetProperties(updates=request.properties or {}),
+        u.AddSchema(schema=request.schema),
+        u.AddViewVersion(view_version=version),
+        u.SetCurrentViewVersion(view_version_id=u.LAST_ADDED),
+    ]
+    return next_view_metadata(None, [], updates, now_ms=now_ms)

@@ -7,24 +7,24 @@ from functools import cached_property
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.compression import uncompressed
-from sandur.iceberg.raw_json import (
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.table_metadata import without_trailing_slash
+from sandur.iceberg.updates import ViewVersion
+from sandur.splicing import (
     Int32,
     Int64,
     JsonArray,
     JsonBytes,
-    array,
     check_utf8,
     decode,
     decode_object,
+    decompress,
     encode,
     is_null,
-    object_of,
-    shortened,
+    join_object,
+    json_array,
+    shorten,
 )
-from sandur.iceberg.schema import Schema
-from sandur.iceberg.table_metadata import without_trailing_slash
-from sandur.iceberg.updates import ViewVersion
 
 VIEW_FORMAT_VERSION = 1
 
@@ -98,7 +98,7 @@ class ViewMetadata:
         """The current version; raises `Invalid` if the view has no such version."""
         found = self.versions_by_id.get(self.current_version_id)
         if found is None:
-            known = shortened(str(sorted(self.versions_by_id)))
+            known = shorten(str(sorted(self.versions_by_id)))
             raise Invalid(f"Cannot find current version {self.current_version_id} in view versions: {known}")
         return found
 
@@ -108,7 +108,7 @@ class ViewMetadata:
         schema_id = self.current_version.schema_id
         found = self.schemas_by_id.get(schema_id)
         if found is None:
-            known = shortened(str(sorted(self.schemas_by_id)))
+            known = shorten(str(sorted(self.schemas_by_id)))
             raise Invalid(f"Cannot find current schema with id {schema_id} in schemas: {known}")
         return found
 
@@ -119,20 +119,20 @@ def decode_view_metadata(data: bytes, *, metadata_location: str | None = None) -
     The small fields and the shape of the document are checked, the content of its lists is trusted: a file that this
     program did not write comes in through `decode_foreign_view_metadata`, which trusts nothing.
     """
-    text = uncompressed(bytes(data), _WHAT)
+    text = decompress(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
     fields = {name: value for name, value in decode_object(text, _WHAT).items() if not is_null(value)}
     _check_format_version(fields)
-    head = decode(object_of((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
+    head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
     _check_lists(fields)
     return ViewMetadata(
         view_uuid=head.view_uuid,
         location=without_trailing_slash(head.location),
         properties=head.properties or {},
-        schema_list=array(fields["schemas"], Schema, "schemas"),
+        schema_list=json_array(fields["schemas"], Schema, "schemas"),
         current_version_id=head.current_version_id,
-        version_list=array(fields["versions"], ViewVersion, "versions"),
-        version_log_list=array(fields["version-log"], VersionLogEntry, "version-log"),
+        version_list=json_array(fields["versions"], ViewVersion, "versions"),
+        version_log_list=json_array(fields["version-log"], VersionLogEntry, "version-log"),
         unknown={name: value for name, value in fields.items() if name not in _KNOWN_NAMES},
         metadata_location=metadata_location,
     )
@@ -154,7 +154,7 @@ def _check_lists(fields: Mapping[str, JsonBytes]) -> None:
 
 def encode_view_metadata(metadata: ViewMetadata) -> bytes:
     """The metadata as a file: every list present, no nulls, unknown fields last."""
-    return object_of((name, b"".join(parts)) for name, parts in _written(metadata))
+    return join_object((name, b"".join(parts)) for name, parts in _written(metadata))
 
 
 def _written(metadata: ViewMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:

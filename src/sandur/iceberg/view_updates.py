@@ -1,4 +1,4 @@
-"""What each update does to a view: identity, location, properties, schemas and versions."""
+"""The effect of each update on a view: identity, location, properties, schemas and versions."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.raw_json import empty_array, next_id, shortened
 from sandur.iceberg.schema import Schema, checked_schema, same_schema
 from sandur.iceberg.table_metadata import without_trailing_slash
-from sandur.iceberg.updates import LAST_ADDED, ViewVersion
+from sandur.iceberg.updates import LAST_ADDED, ViewRepresentation, ViewVersion
 from sandur.iceberg.view_metadata import VIEW_FORMAT_VERSION, VersionLogEntry, ViewMetadata
-from sandur.iceberg.view_versions import checked_version, same_version, with_canonical_representations
+from sandur.splicing import empty_array, next_id, shorten
 
 VERSION_ID_START = 1
 SCHEMA_ID_START = 0
@@ -57,7 +56,7 @@ def empty_view_metadata() -> ViewMetadata:
 
 def assign_uuid(draft: ViewDraft, uuid: str) -> ViewDraft:
     if not _UUID.fullmatch(uuid):
-        raise Invalid(f"Cannot assign uuid, not a UUID: {shortened(uuid)}")
+        raise Invalid(f"Cannot assign uuid, not a UUID: {shorten(uuid)}")
     current = draft.metadata.view_uuid
     if current.lower() == uuid.lower():
         return draft
@@ -150,3 +149,68 @@ def _resolved_version_id(draft: ViewDraft, version_id: int) -> int:
     if draft.last_added_version_id is None:
         raise Invalid("Cannot set last version id: no current version id has been set")
     return draft.last_added_version_id
+
+
+SQL = "sql"
+
+
+def is_sql(representation: ViewRepresentation) -> bool:
+    return representation.type.lower() == SQL
+
+
+def dialects_of(version: ViewVersion) -> frozenset[str]:
+    """The SQL dialects in which a version is written, in lower case: case does not tell dialects apart."""
+    return frozenset(
+        representation.dialect.lower()
+        for representation in version.representations
+        if is_sql(representation) and representation.dialect is not None
+    )
+
+
+def same_version(left: ViewVersion, right: ViewVersion) -> bool:
+    """Whether two versions define the view alike, whatever their ids and the moments at which they were made."""
+    return _definition(left) == _definition(right)
+
+
+def _definition(
+    version: ViewVersion,
+) -> tuple[Mapping[str, str], tuple[ViewRepresentation, ...], str | None, tuple[str, ...], int]:
+    return (
+        version.summary,
+        version.representations,
+        version.default_catalog,
+        version.default_namespace,
+        version.schema_id,
+    )
+
+
+def checked_version(version: ViewVersion) -> ViewVersion:
+    """The version in canonical spelling, refused with `Invalid` if its representations break a rule."""
+    seen: set[str] = set()
+    for representation in version.representations:
+        dialect = _checked_dialect(representation)
+        if dialect in seen:
+            raise Invalid(f"Invalid view version: Cannot add multiple queries for dialect {shorten(dialect)}")
+        seen.add(dialect)
+    return with_canonical_representations(version)
+
+
+def with_canonical_representations(version: ViewVersion) -> ViewVersion:
+    spelled = tuple(
+        msgspec.structs.replace(representation, type=SQL) if is_sql(representation) else representation
+        for representation in version.representations
+    )
+    return msgspec.structs.replace(version, representations=spelled)
+
+
+def _checked_dialect(representation: ViewRepresentation) -> str:
+    # Other kinds have fields that nobody here knows; storing such a representation without them would corrupt it.
+    if not is_sql(representation):
+        raise Invalid(
+            f"Invalid view version: Cannot serialize unsupported view representation: {shorten(representation.type)}"
+        )
+    if representation.sql is None:
+        raise Invalid("Invalid view version: Cannot parse missing string: sql")
+    if representation.dialect is None:
+        raise Invalid("Invalid view version: Cannot parse missing string: dialect")
+    return representation.dialect.lower()

@@ -5,10 +5,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.guardrails import check_property_keys
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
-from sandur.catalog.locations import checked_location, folder_name, normalized
+from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
 from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists
@@ -120,6 +119,6 @@ def _checked_root(lake: Lake, name: str, root: str | None) -> str:
     """Where the tables of a catalog lie: what was asked for, in the workspace's area or where the settings allow."""
     if root is None:
         return f"{lake.area}/{folder_name(name)}"
-    if normalized(root) in lake.locations.others:
+    if normalize_location(root) in lake.locations.others:
         return root.rstrip("/")
-    return checked_location(root.rstrip("/"), (normalized(lake.area), *lake.locations.others))
+    return checked_location(root.rstrip("/"), (normalize_location(lake.area), *lake.locations.others))

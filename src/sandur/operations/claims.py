@@ -4,8 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.failures import error_of, failure_of
-from sandur.catalog.records import Claim, Tried
+from sandur.catalog.records import AttemptedFile, Claim, error_of, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
@@ -40,7 +39,7 @@ class KeyClaim:
         return self.held is not None and self.held.value.state == "open"
 
     async def take(
-        self, *, uuid: str = "", namespace_id: str = "", rename_id: str = "", tried: Tried | None = None
+        self, *, uuid: str = "", namespace_id: str = "", rename_id: str = "", tried: AttemptedFile | None = None
     ) -> None:
         """Take the key, or, when it is ours already, add a file or a rename that will be tried (C7, R8: the fence).
 

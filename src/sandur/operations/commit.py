@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, NameRecord, Pointer, Tried
+from sandur.catalog.records import AttemptedFile, Head, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.events.receipts import commit_key_of, tried_of
@@ -91,7 +91,7 @@ class Commit(Generic[M]):
     # Taken with the first file that is written; its place depends on the table's uuid.
     claim: KeyClaim | None = None
     # Files of which it is not known that their swap was lost: ours with no answer, or those of who we took over from.
-    uncertain: list[Tried] = field(default_factory=list)
+    uncertain: list[AttemptedFile] = field(default_factory=list)
     # Begun once it turns out that lists will show something else.
     relisting: Relisting | None = None
 
@@ -248,7 +248,7 @@ class Commit(Generic[M]):
         is_remembered = is_so is None or name.value.state == "new"
         return Base(found, pointer, pointer.value.head, document, is_remembered=is_remembered)
 
-    async def _committed(self, document: Document[M]) -> Tried | None:
+    async def _committed(self, document: Document[M]) -> AttemptedFile | None:
         """C5: the one of our uncertain files that is head, in the log, or has a receipt; asked in this order."""
         known = set(locations_in(self.family, document)) if self.uncertain else set()
         for tried in self.uncertain:
@@ -256,7 +256,7 @@ class Commit(Generic[M]):
                 return tried
         return None
 
-    async def _replayed(self, tried: Tried, uuid: str) -> Document[M]:
+    async def _replayed(self, tried: AttemptedFile, uuid: str) -> Document[M]:
         """An earlier swap of this request was applied after all."""
         await self._claim_of(uuid).done(uuid=uuid, location=tried.metadata_location)
         return await answered_document(self.lake, self.family, tried.metadata_location, uuid)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
-from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost
@@ -185,4 +185,4 @@ class NamespaceCreation:
 def check_namespace_location(lake: Lake, catalog: Catalog, properties: Mapping[str, str]) -> None:
     """A namespace may say where its tables lie only within the storage of its catalog."""
     if location := properties.get("location"):
-        checked_location(location, (normalized(catalog.root), *lake.locations.others))
+        checked_location(location, (normalize_location(catalog.root), *lake.locations.others))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sandur.catalog import guardrails
+from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Kind, Namespace, checked_identifier
 from sandur.catalog.records import NameRecord
 from sandur.catalog.sources import Request
@@ -31,9 +31,9 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
     """The new table, or, when the request says so, one that is only staged."""
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
-    guardrails.check_property_keys(properties)
+    locations.check_property_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
-    guardrails.check_paths(properties, roots)
+    locations.check_paths(properties, roots)
     draft = _Created(lake, identifier, create, request, roots)
     if create.stage_create:
         return await stage_table(lake, identifier, draft.metadata, request)

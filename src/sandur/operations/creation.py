@@ -8,7 +8,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import Claim, NameRecord, Pointer, Tried
+from sandur.catalog.records import AttemptedFile, Claim, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
 from sandur.operations import indexing
@@ -37,7 +37,7 @@ class Made(Generic[T]):
     pointer: Pointer
     answer: T
     hint: str = ""
-    tried: Tried | None = None
+    tried: AttemptedFile | None = None
 
 
 class Draft(Protocol[T]):

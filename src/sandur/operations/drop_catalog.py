@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sandur.catalog.index import CATALOGS, Place
-from sandur.catalog.records import Catalog, Change
+from sandur.catalog.records import Catalog, LastChange
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound
 from sandur.operations.drop_home import drop_home, first_child_namespace
@@ -60,5 +60,5 @@ class _CatalogHome:
     async def first_child(self, home_id: str) -> str | None:
         return await first_child_namespace(self.lake, self.name, None, home_id)
 
-    def gone(self, record: Catalog, change: Change, now_ms: int) -> Catalog:
+    def gone(self, record: Catalog, change: LastChange, now_ms: int) -> Catalog:
         return replace(record, state="dropped", properties={}, change=change, updated_ms=now_ms)

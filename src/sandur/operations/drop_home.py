@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
-from sandur.catalog.records import Catalog, Change, Claim, NamespaceRecord
+from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations import indexing
@@ -64,7 +64,7 @@ class Home(Protocol[H]):
         """
         ...
 
-    def gone(self, record: H, change: Change, now_ms: int) -> H:
+    def gone(self, record: H, change: LastChange, now_ms: int) -> H:
         """What stands where it was."""
         ...
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place, place_of
-from sandur.catalog.records import Change, NamespaceRecord
+from sandur.catalog.records import LastChange, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import NotFound
 from sandur.operations.drop_home import drop_home, first_child_namespace, first_found
@@ -67,6 +67,6 @@ class _NamespaceHome:
 
         return await first_found(keys_below(self.lake, layout.names_folder(self.namespace)), looked)
 
-    def gone(self, record: NamespaceRecord, change: Change, now_ms: int) -> NamespaceRecord:
+    def gone(self, record: NamespaceRecord, change: LastChange, now_ms: int) -> NamespaceRecord:
         del record
         return nothing(now_ms, change)

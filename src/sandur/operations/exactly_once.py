@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from sandur.catalog.failures import Definite
-from sandur.catalog.records import Claim
+from sandur.catalog.records import Claim, Definite
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, SandurError
 from sandur.operations.claims import ClaimLost, KeyClaim

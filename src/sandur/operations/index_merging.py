@@ -5,7 +5,17 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sandur.catalog.index import Entry, Manifest, Scope, Segment, SegmentRef, Split, cut_of, needs_segments, packed
+from sandur.catalog.index import (
+    Entry,
+    Manifest,
+    Scope,
+    Segment,
+    SegmentRef,
+    Split,
+    needs_segments,
+    pack_segments,
+    split_key,
+)
 from sandur.errors import SwapLost
 from sandur.operations.index_objects import (
     finish_split,
@@ -66,7 +76,7 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
     if segments is None or splits is None:
         return False
     entries = tuple(entry for segment in segments for entry in segment.value.entries)
-    if needs_segments(entries) and len(packed(entries)) * WORTH_IT > len(refs):
+    if needs_segments(entries) and len(pack_segments(entries)) * WORTH_IT > len(refs):
         return False
     sealed = await _sealed(lake, scope, refs, segments, splits)
     if len(sealed) == len(refs) and await _swapped(lake, scope, manifest, entries):
@@ -107,7 +117,7 @@ def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Held[Segm
     splits: list[Split] = []
     for at, (ref, segment) in enumerate(zip(refs, segments, strict=True)):
         entries = segment.value.entries
-        cut = cut_of(entries) if len(entries) > 1 else f"{ref.first}\x00"
+        cut = split_key(entries) if len(entries) > 1 else f"{ref.first}\x00"
         if segment.value.split or (at < len(ends) and cut >= ends[at]):
             return None
         splits.append(Split(cut, new_segment_id(lake), new_segment_id(lake)))

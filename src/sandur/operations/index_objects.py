@@ -15,9 +15,9 @@ from sandur.catalog.index import (
     SegmentRef,
     Split,
     after_split,
-    cut_of,
-    halves,
-    packed,
+    pack_segments,
+    split_entries,
+    split_key,
 )
 from sandur.errors import SwapLost, Unavailable
 from sandur.operations.lake import Lake
@@ -72,13 +72,13 @@ def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], no
 
 def segment_of(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
     """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
-    split = Split(cut_of(entries), new_segment_id(lake), new_segment_id(lake)) if is_full else None
+    split = Split(split_key(entries), new_segment_id(lake), new_segment_id(lake)) if is_full else None
     return Segment(scope=scope, updated_at_epoch_ms=lake.clock.now_ms(), entries=entries, split=split)
 
 
 async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
     """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
-    parts = packed(entries)
+    parts = pack_segments(entries)
     refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
     await together(
         lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
@@ -101,7 +101,7 @@ async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Held[Se
     split = sealed.value.split
     if split is None:
         return
-    left, right = halves(sealed.value, split)
+    left, right = split_entries(sealed.value, split)
     await together([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
     for _ in range(SWAPS_MAX):
         manifest = await read_manifest(lake, scope)

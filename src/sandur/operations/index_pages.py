@@ -5,7 +5,7 @@ import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.catalog.index import SEGMENT_MAX, Entry, Manifest, Scope, Segment, behind, merged, segment_at
+from sandur.catalog.index import SEGMENT_MAX, Entry, Manifest, Scope, Segment, entries_after, merge_entries, segment_at
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
 from sandur.operations.grounds import still_held
 from sandur.operations.index_objects import Damaged, read_manifest, read_segment
@@ -94,7 +94,7 @@ async def entries_page(
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     if names:
-        entries = merged(examined.entries, await truth_about(lake, scope, names))
+        entries = merge_entries(examined.entries, await truth_about(lake, scope, names))
         return _page(entries, _Wish(wanted, accepts), bound)
     if not kept_as or wanted is not None or last is not None:
         return _page(examined.entries, _Wish(wanted, accepts), bound)
@@ -138,7 +138,7 @@ async def _from_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish, s
             return None
         if not found.manifest.value.segments:
             lake.counters.add(INDEX_READS, "hit")
-            entries = behind(found.manifest.value.entries, last)
+            entries = entries_after(found.manifest.value.entries, last)
             return _Examined(entries, is_all=True, versions=(found.manifest.version,))
         examined = await _from_segments(lake, scope, last, wish, found)
         if examined is not None:
@@ -164,7 +164,7 @@ async def _from_segments(lake: Lake, scope: Scope, last: str | None, wish: _Wish
             part = parts[segment_id]
             if not isinstance(part, Held):
                 return None
-            entries += behind(part.value.entries, last)
+            entries += entries_after(part.value.entries, last)
             versions.append(part.version)
         done += len(some)
         step = min(2 * step, READS_AT_ONCE_MAX)

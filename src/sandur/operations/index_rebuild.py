@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sandur.catalog.index import Entry, Manifest, Scope, by_segment, is_full, needs_segments
+from sandur.catalog.index import Entry, Manifest, Scope, group_by_segment, is_full, needs_segments
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.operations.counters import INDEX_REBUILDS
 from sandur.operations.index_objects import (
@@ -87,7 +87,7 @@ async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positi
     """Bring the segments at these positions in line with the truth; those where somebody was faster come back."""
     refs = manifest.segments
     found = await together(read_segment(lake, scope, refs[position].id) for position in positions)
-    names = by_segment(await written_names(lake, scope), refs)
+    names = group_by_segment(await written_names(lake, scope), refs)
 
     async def is_replaced(position: int, expected: Expected) -> bool:
         truth = await truth_about(lake, scope, names.get(position, ()))

@@ -13,7 +13,7 @@ from sandur.catalog.index import (
     Place,
     Segment,
     is_full,
-    merged,
+    merge_entries,
     needs_segments,
     place_of,
     segment_at,
@@ -71,7 +71,7 @@ async def _swapped(lake: Lake, boarded: Ride, entry: Entry) -> bool:
     scope, part = boarded.place.scope, boarded.part
     if part is None:
         return False
-    entries = merged(part.value.entries, {entry.name: entry})
+    entries = merge_entries(part.value.entries, {entry.name: entry})
     if isinstance(part.value, Segment):
         if part.value.split or is_full(entries) or boarded.segment_id is None:
             return False

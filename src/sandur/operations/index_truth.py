@@ -7,8 +7,8 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
+from sandur.catalog.infos import catalog_info, schema_info
 from sandur.catalog.records import NameRecord, Pointer
-from sandur.catalog.unity_infos import catalog_info, schema_info
 from sandur.operations.homes import exists, look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.names import look

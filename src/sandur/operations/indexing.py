@@ -18,9 +18,9 @@ from sandur.catalog.index import (
     Place,
     Scope,
     Segment,
-    by_segment,
+    group_by_segment,
     is_full,
-    merged,
+    merge_entries,
     needs_segments,
     place_of,
     segment_at,
@@ -145,7 +145,7 @@ async def _updated(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
     if manifest.value.segments:
         return await _update_segments(lake, scope, manifest.value, parts, names)
     truth = await truth_about(lake, scope, names)
-    entries = merged(manifest.value.entries, truth)
+    entries = merge_entries(manifest.value.entries, truth)
     if needs_segments(entries):
         return await write_index(lake, scope, entries, expected=manifest.version)
     try:
@@ -180,7 +180,7 @@ async def _read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Part
 
 async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]) -> bool:
     refs = manifest.segments
-    names_by_id = {refs[position].id: some for position, some in by_segment(names, refs).items()}
+    names_by_id = {refs[position].id: some for position, some in group_by_segment(names, refs).items()}
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Held)}
     if len(found) < len(names_by_id):
         return await _without_segment(lake, scope, manifest)
@@ -201,7 +201,7 @@ async def _update_segment(
         await finish_split(lake, scope, segment_id, found)
         return False
     truth = await truth_about(lake, scope, names)
-    entries = merged(found.value.entries, truth)
+    entries = merge_entries(found.value.entries, truth)
     segment = segment_of(lake, scope, entries, is_full=is_full(entries))
     try:
         held = await lake.index_segment(scope, segment_id).swap(segment, expected=found.version)

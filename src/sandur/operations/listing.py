@@ -5,8 +5,8 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Kind, Namespace
-from sandur.catalog.index import Entry, Scope, names_of
-from sandur.catalog.paging import checked_size, last_of, token_of
+from sandur.catalog.index import Entry, Scope, names_scope
+from sandur.catalog.paging import checked_page_size, decode_page_token, encode_page_token
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import EntriesPage, entries_page, glance
 from sandur.operations.lake import Lake
@@ -25,7 +25,7 @@ async def list_names(
     lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
     """What has a name of one kind in a namespace; NotFound when the namespace does not exist."""
-    listing = Listing(lake, names_of(namespace), kind, PageRequest(page_token, page_size))
+    listing = Listing(lake, names_scope(namespace), kind, PageRequest(page_token, page_size))
     page = await listing.read(beside=must_exist(lake, namespace))
     return Page(page.entries, listing.next_token(page))
 
@@ -48,9 +48,9 @@ class Listing:
         self._scope = scope
         self._kind = kind
         self._what = (lake.layout.root, kind, scope.text)
-        size = checked_size(request.size)
+        size = checked_page_size(request.size)
         self._wanted = None if request.token is None else size
-        self._last = last_of(request.token, self._what) if request.token else None
+        self._last = decode_page_token(request.token, self._what) if request.token else None
 
     async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
         """The page; `beside` is done in the same round, and what it raises is raised."""
@@ -67,4 +67,4 @@ class Listing:
         )
 
     def next_token(self, page: EntriesPage) -> str | None:
-        return None if page.next_last is None else token_of(self._what, page.next_last)
+        return None if page.next_last is None else encode_page_token(self._what, page.next_last)

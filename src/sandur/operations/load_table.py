@@ -5,8 +5,7 @@ from typing import Final
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord
 from sandur.errors import NotFound
-from sandur.iceberg.representation import with_referenced_snapshots_only
-from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
+from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
 from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, Document, hinted, load_document, missing_file
 from sandur.operations.grounds import note_standing, standing_location

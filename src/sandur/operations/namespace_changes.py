@@ -5,9 +5,8 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from sandur.catalog.failures import failure_of
 from sandur.catalog.identifiers import Namespace
-from sandur.catalog.records import Change, Failure, NamespaceRecord
+from sandur.catalog.records import Failure, LastChange, NamespaceRecord, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
 from sandur.operations.lake import Lake
@@ -19,16 +18,16 @@ class Signed(Protocol):
     """A record that says which request made it what it is."""
 
     @property
-    def change(self) -> Change | None: ...
+    def change(self) -> LastChange | None: ...
 
 
-def change_of(lake: Lake, request: Request, operation: str) -> Change:
+def change_of(lake: Lake, request: Request, operation: str) -> LastChange:
     """How a request signs the record that it writes; without a key by an id that nobody else has."""
     key_hash = request.key_hash
-    return Change(key_hash, operation) if key_hash else Change(lake.clock.new_id())
+    return LastChange(key_hash, operation) if key_hash else LastChange(lake.clock.new_id())
 
 
-def is_by(record: Signed, change: Change) -> bool:
+def is_by(record: Signed, change: LastChange) -> bool:
     """Whether the last change of the record is that of the request which signs so."""
     last = record.change
     return last is not None and (last.id, last.operation) == (change.id, change.operation)
@@ -54,7 +53,7 @@ def missing_parent(namespace: Namespace) -> NotFound:
     return missing(namespace.parent) if namespace.parent else missing_catalog(namespace.catalog)
 
 
-def nothing(now_ms: int, change: Change | None = None) -> NamespaceRecord:
+def nothing(now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
     """What stands where a namespace was, or would have been: it has no id that a child could find again.
 
     `change` is the drop that made it so; None for a child that never was.
@@ -73,7 +72,7 @@ async def help_predecessor(lake: Lake, record: Signed | None, *, failed_by: Sand
         await _make_done(lake, last, failure_of(failed_by) if failed_by else None)
 
 
-async def _make_done(lake: Lake, last: Change, failure: Failure | None) -> None:
+async def _make_done(lake: Lake, last: LastChange, failure: Failure | None) -> None:
     cell = lake.claim(last.operation, last.id)
     for _ in range(TRIES_MAX):
         claim = await cell.read()

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sandur.catalog.guardrails import check_property_keys
 from sandur.catalog.identifiers import Namespace, checked_namespace
-from sandur.catalog.index import children_of
-from sandur.catalog.locations import folder_name
+from sandur.catalog.index import namespaces_scope
+from sandur.catalog.locations import check_property_keys, folder_name
 from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request
 from sandur.errors import Unprocessable
@@ -70,7 +69,7 @@ async def list_namespaces(
     page_size: int | None,
 ) -> Page[Namespace]:
     """The namespaces right below a parent, or those of the first level; NotFound when the parent does not exist."""
-    listing = Listing(lake, children_of(catalog, parent), "namespace", PageRequest(page_token, page_size))
+    listing = Listing(lake, namespaces_scope(catalog, parent), "namespace", PageRequest(page_token, page_size))
     exists = must_exist(lake, parent) if parent else load_catalog(lake, catalog)
     page = await listing.read(beside=exists)
     levels = parent.levels if parent else ()

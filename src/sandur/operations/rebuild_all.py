@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.errors import SandurError
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.index_truth import keys_below, written_names
@@ -14,10 +14,12 @@ async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[t
     catalogs = [catalog] if catalog else list(await written_names(lake, CATALOGS))
     scopes = [] if catalog else [CATALOGS]
     for name in catalogs:
-        scopes.append(children_of(name, None))
+        scopes.append(namespaces_scope(name, None))
         folder = lake.layout.namespaces_folder(name)
         namespaces = [lake.layout.read_namespace(key) async for key in keys_below(lake, folder)]
-        scopes += [scope for namespace in namespaces for scope in (children_of(name, namespace), names_of(namespace))]
+        scopes += [
+            scope for namespace in namespaces for scope in (namespaces_scope(name, namespace), names_scope(namespace))
+        ]
     for scope in scopes:
         try:
             await rebuild(lake, scope)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Place
-from sandur.catalog.records import Change, Claim
+from sandur.catalog.records import Claim, LastChange
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
@@ -134,7 +134,7 @@ def _signed(record: msgspec.Struct) -> Signed:
     return cast("Signed", record)  # Every kind of record that is changed so has the field.
 
 
-def _with_change(record: R, change: Change | None) -> R:
+def _with_change(record: R, change: LastChange | None) -> R:
     fields: dict[str, Any] = {"change": change}
     return replace(record, **fields)
 

@@ -8,14 +8,13 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location
-from sandur.catalog.records import Head, Tried
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.validation import decode_foreign_table_metadata
+from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.iceberg.view_validation import decode_foreign_view_metadata
 from sandur.operations import indexing, transactions_met
 from sandur.operations.claims import ClaimLost, KeyClaim
 from sandur.operations.document_creation import create_document
@@ -118,7 +117,7 @@ class _Overwrite:
         self._document = document
         self._request = request
         self._claim = KeyClaim(lake, request, REGISTER, lake.claim(REGISTER, key_hash) if key_hash else None)
-        self._tried: list[Tried] = []
+        self._tried: list[AttemptedFile] = []
 
     async def run(self) -> Document[TableMetadata] | None:
         """The document that is current from now on; None when there is no such table, so that one is created."""

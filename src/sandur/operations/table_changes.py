@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sandur.catalog import guardrails
+from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier
-from sandur.iceberg.replay import is_replay
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.requirements import AssertCreate, AssertTableUuid
-from sandur.iceberg.table_commit import next_metadata
+from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.operations.lake import Lake
@@ -49,12 +48,12 @@ def check_updates(updates: Sequence[Update], location: str | None, roots: Sequen
     for update in updates:
         match update:
             case SetProperties():
-                guardrails.check_property_keys(update.updates)
-                guardrails.check_paths(update.updates, roots)
+                locations.check_property_keys(update.updates)
+                locations.check_paths(update.updates, roots)
             case RemoveProperties():
-                guardrails.check_property_keys(update.removals)
+                locations.check_property_keys(update.removals)
             case SetLocation():
-                guardrails.check_moved_location(update.location, location, roots)
+                locations.check_moved_location(update.location, location, roots)
             case _:
                 pass
 
@@ -63,7 +62,7 @@ def names_places(updates: Sequence[Update]) -> bool:
     """Whether any of the updates says where files lie, so that the catalog's roots have to be known."""
     return any(
         isinstance(update, SetLocation)
-        or (isinstance(update, SetProperties) and any(key in guardrails.PATH_PROPERTIES for key in update.updates))
+        or (isinstance(update, SetProperties) and any(key in locations.PATH_PROPERTIES for key in update.updates))
         for update in updates
     )
 

@@ -8,9 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.failures import Definite, error_of, failure_of
 from sandur.catalog.identifiers import Identifier, checked_identifier
-from sandur.catalog.records import Transaction
+from sandur.catalog.records import Definite, Transaction, error_of, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import BadRequest, Busy, KeyReused, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.requests import TableCommit

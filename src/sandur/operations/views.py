@@ -3,16 +3,21 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sandur.catalog import guardrails
+from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.sources import Request
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.requirements import check_create_requirements
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
-from sandur.iceberg.view_commit import checked_view_requirements, checked_view_updates, next_view_metadata
-from sandur.iceberg.view_create import create_view_metadata
+from sandur.iceberg.view_commit import (
+    CreateView,
+    ViewCommit,
+    checked_view_requirements,
+    checked_view_updates,
+    create_view_metadata,
+    next_view_metadata,
+)
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.iceberg.view_requests import CreateView, ViewCommit
 from sandur.operations.commit import Commit
 from sandur.operations.document_creation import create_document
 from sandur.operations.documents import VIEWS, Document, load_document, new_location, written_as
@@ -27,9 +32,9 @@ from sandur.operations.table_changes import check_updates
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
-    guardrails.check_property_keys(properties)
+    locations.check_property_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
-    guardrails.check_paths(properties, roots)
+    locations.check_paths(properties, roots)
     draft = _Created(lake, identifier, create, request, roots)
     document = await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view")
     return _loaded(document)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
 from sandur.catalog.garbage import folders_in_use
-from sandur.catalog.locations import normalized
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import Pointer
 from sandur.errors import Unavailable
 from sandur.operations.catalogs import list_catalogs
@@ -145,7 +145,7 @@ class Candidates:
         return self._of_kind(NOBODYS, placed.join(owned.select("plain"), on="plain", how="left_anti"))
 
     def _pointers(self) -> DataFrame:
-        roots = [normalized(one.root) for one in self._context.wait(list_catalogs(self._context.lake))]
+        roots = [normalize_location(one.root) for one in self._context.wait(list_catalogs(self._context.lake))]
         files = self._files(self._context.layout.pointers_folder())
         return files.select("key").mapInArrow(owned_files(dict(self._context.source_options), roots), _OWNED)
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
-from sandur.catalog.locations import normalized
-from sandur.delta.columns import column_of, encoded, partitioned
+from sandur.catalog.locations import normalize_location
+from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.validation import decode_foreign_table_metadata
 from sandur.operations.documents import version_in
@@ -95,7 +95,7 @@ def inspected(newest: DataFrame, options: Mapping[str, str], location: str) -> D
 
 def _inspected(open_store: OpenStore, location: str, row: Mapping[str, str]) -> tuple[object, ...]:
     place = place_of(location, row["folder"])
-    told = row["format"], row["folder"], row["file"], normalized(place)
+    told = row["format"], row["folder"], row["file"], normalize_location(place)
     look = _inspect_iceberg if row["format"] == "iceberg" else _inspect_delta
     try:
         return (*told, *look(open_store, place, row["file"]), None)
@@ -158,8 +158,8 @@ def _first_described(found: Sequence[object], stem: str) -> _Described | None:
 def _columns(described: _Described) -> str:
     try:
         fields = msgspec.json.decode(described.schema_string, type=_Fields).fields
-        columns = tuple(column_of(field, position) for position, field in enumerate(fields))
-        return bytes(encoded(partitioned(columns, described.partition_columns or ()))).decode()
+        columns = tuple(column_from_field(field, position) for position, field in enumerate(fields))
+        return bytes(encode_columns(with_partitions(columns, described.partition_columns or ()))).decode()
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.DecodeError) as error:
         raise Invalid(f"metaData of a Delta table: it has no schema that can be read: {error}") from error
 

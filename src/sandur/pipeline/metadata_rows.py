@@ -8,7 +8,7 @@ import msgspec
 
 from sandur.catalog.records import DeltaTable
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.schema import Column, Schema
+from sandur.iceberg.schema import Schema, SchemaColumn
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import FieldType, ListType, MapType, StructType
@@ -169,7 +169,7 @@ def _column_rows(uuid: str, schema: Schema | None) -> Sequence[Row]:
     ]
 
 
-def _doc(column: Column) -> str | None:
+def _doc(column: SchemaColumn) -> str | None:
     return column.field.doc if column.field else None
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.records import Tried
+from sandur.catalog.records import AttemptedFile
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
@@ -189,7 +189,7 @@ def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
 @functools.lru_cache(_DAYS_REMEMBERED_MAX)
 def _date(layout: Layout, day: int) -> str:
     # Only the date is derived here: the hash of a registered file is made of more than its receipt says.
-    return layout.read_receipt(receipt_key(layout, Tried("", day * _DAY_MS))).date
+    return layout.read_receipt(receipt_key(layout, AttemptedFile("", day * _DAY_MS))).date
 
 
 def receipt_of_row(row: Mapping[str, object]) -> Receipt:

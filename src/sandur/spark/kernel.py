@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sandur.delta.columns import schema_string
-from sandur.delta.contract import FEATURE, REQUIRED_WRITER_FEATURES, SUPPORTED, TABLE_ID
-from sandur.delta.create_plan import CreatePlan, TableAsked, planned
+from sandur.delta.create_plan import CreatePlan, TableDefinition, plan_table
+from sandur.delta.protocol import FEATURE, REQUIRED_WRITER_FEATURES, SUPPORTED, TABLE_ID
 from sandur.errors import AlreadyExists, Unfit
 from sandur.spark.versions import DELTA_PACKAGE
 
@@ -39,17 +39,19 @@ class KernelCreated(NamedTuple):
     table_id: str = ""
 
 
-def create_by_path(spark: "SparkSession", location: str, asked: TableAsked, *, engine: str = ENGINE) -> KernelCreated:
+def create_by_path(
+    spark: "SparkSession", location: str, asked: TableDefinition, *, engine: str = ENGINE
+) -> KernelCreated:
     """A table at a path, committed by the file system; AlreadyExists when there is one."""
     kernel = _Kernel(spark)
-    plan = planned(asked, location=location, table_id="", committer="path")
+    plan = plan_table(asked, location=location, table_id="", committer="path")
     builder = kernel.table_manager.buildCreateTableTransaction(plan.location, kernel.schema(plan), engine)
     kernel.commit(builder, plan, {**plan.properties, **_features(plan, left_out=_IMPLIED)}, storage={})
     return KernelCreated(plan.location)
 
 
 def create_managed(
-    spark: "SparkSession", unity: Unity, name: Sequence[str], asked: TableAsked, *, engine: str = ENGINE
+    spark: "SparkSession", unity: Unity, name: Sequence[str], asked: TableDefinition, *, engine: str = ENGINE
 ) -> KernelCreated:
     """A managed table `catalog.schema.table`: staged, written and made known by Kernel's committer for catalogs.
 
@@ -61,7 +63,7 @@ def create_managed(
     try:
         stage = client.createStagingTable(kernel.identifier(catalog, schema, table))
         table_id, location = stage.getTableId().toString(), stage.getLocation()
-        plan = planned(asked, location=location, table_id=table_id, committer="catalog")
+        plan = plan_table(asked, location=location, table_id=table_id, committer="catalog")
         managed = kernel.jvm.io.delta.kernel.unitycatalog.UCCatalogManagedClient(client)
         known_as = kernel.jvm.io.delta.kernel.unitycatalog.UCTableIdentifier(catalog, schema, table)
         builder = managed.buildCreateTableTransaction(table_id, location, kernel.schema(plan), engine, known_as)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sandur.delta.create_plan import TableAsked, Transform
+from sandur.delta.create_plan import PartitionTransform, TableDefinition
 from sandur.errors import AlreadyExists, Invalid, NotFound, Unavailable
 from sandur.spark.kernel import KernelCreated, Unity, create_by_path, create_managed
 
@@ -33,7 +33,7 @@ class Parsed(NamedTuple):
     """A CREATE TABLE of Delta as Spark's parser understood it."""
 
     name: tuple[str, ...]
-    asked: TableAsked
+    asked: TableDefinition
     location: str | None
     is_external: bool
     if_not_exists: bool
@@ -69,7 +69,7 @@ def parsed_create(spark: "SparkSession", statement: str) -> Parsed | None:
     transforms = [one for transform in listed.asJava(plan.partitioning()) for one in _transforms(transform, listed)]
     return Parsed(
         name=tuple(listed.asJava(plan.name().nameParts())),
-        asked=TableAsked(
+        asked=TableDefinition(
             fields=msgspec.json.decode(plan.tableSchema().json())["fields"],
             partitioning=[one for one in transforms if one.name != _CLUSTER],
             clustering=[one.column for one in transforms if one.name == _CLUSTER],
@@ -163,7 +163,7 @@ def _option(value: Any) -> str | None:  # noqa: ANN401 - Scala's Option
     return str(value.get()) if value.isDefined() else None
 
 
-def _transforms(transform: Any, listed: Any) -> list[Transform]:  # noqa: ANN401 - objects of Java
+def _transforms(transform: Any, listed: Any) -> list[PartitionTransform]:  # noqa: ANN401 - objects of Java
     """One for every column it names."""
     name = str(transform.name())
     if name.endswith(_CLUSTER):
@@ -171,4 +171,4 @@ def _transforms(transform: Any, listed: Any) -> list[Transform]:  # noqa: ANN401
         name, references = _CLUSTER, listed.asJava(transform.columnNames())
     else:
         references = transform.references()
-    return [Transform(name, ".".join(reference.fieldNames())) for reference in references]
+    return [PartitionTransform(name, ".".join(reference.fieldNames())) for reference in references]

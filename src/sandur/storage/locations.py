@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.errors import Invalid
 from sandur.storage.object_store import ABSENT, ObjectStore, folders_of
 
@@ -26,7 +26,7 @@ class Locations:
         self.own = own
         self._stores: dict[str, ObjectStore] = {own: store}
         self._open_store = open_store
-        self._others = [normalized(other) for other in others]
+        self._others = [normalize_location(other) for other in others]
 
     @property
     def others(self) -> Sequence[str]:
@@ -83,7 +83,7 @@ class Locations:
                 await store.close()
 
     def _at(self, location: str) -> tuple[ObjectStore, str]:
-        plain = normalized(location)
+        plain = normalize_location(location)
         roots = [root for root in (self.own, *self._others) if is_within(plain, root) and plain != root]
         if not roots:
             raise Invalid(f"Invalid location {location}: it is not below {' or '.join((self.own, *self._others))}")
@@ -99,5 +99,5 @@ def address_of(url: str) -> str:
     if url == "memory:":
         return "memory://store"
     if "://" not in url and not url.startswith("file:"):
-        return normalized(str(Path(url).expanduser().absolute()))
-    return normalized(url)
+        return normalize_location(str(Path(url).expanduser().absolute()))
+    return normalize_location(url)

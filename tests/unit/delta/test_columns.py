@@ -3,15 +3,15 @@
 import pytest
 
 from sandur.delta.columns import (
-    Column,
-    checked,
-    columns_of,
-    decoded,
-    encoded,
-    field_of,
+    ColumnInfo,
+    columns_from_api,
+    complete_columns,
+    decode_columns,
+    encode_columns,
+    field_from_column,
     partition_names,
-    partitioned,
-    struct_of,
+    struct_for_api,
+    with_partitions,
 )
 from sandur.errors import Invalid
 
@@ -26,9 +26,9 @@ STRUCT = {
 
 
 def test_columns_survive_the_way_to_where_they_are_kept_and_back() -> None:
-    columns = columns_of(STRUCT, ["b"])
+    columns = columns_from_api(STRUCT, ["b"])
 
-    assert struct_of(decoded(encoded(columns))) == STRUCT
+    assert struct_for_api(decode_columns(encode_columns(columns))) == STRUCT
     assert partition_names(columns) == ["b"]
     first = columns[0]
     assert (first.type_text, first.type_precision, first.type_scale) == ("decimal(10,2)", 10, 2)
@@ -36,58 +36,58 @@ def test_columns_survive_the_way_to_where_they_are_kept_and_back() -> None:
 
 
 def test_partition_columns_keep_the_order_in_which_they_are_named() -> None:
-    columns = columns_of(STRUCT, ["B", "a"])
+    columns = columns_from_api(STRUCT, ["B", "a"])
 
     assert partition_names(columns) == ["b", "a"]
-    assert partition_names(partitioned(columns, [])) == []
+    assert partition_names(with_partitions(columns, [])) == []
 
 
 @pytest.mark.parametrize("partitions", [["c"], ["a", "A"]])
 def test_partition_columns_exist_and_come_once(partitions: list[str]) -> None:
     with pytest.raises(Invalid, match="partition-columns"):
-        columns_of(STRUCT, partitions)
+        columns_from_api(STRUCT, partitions)
 
 
 @pytest.mark.parametrize("struct", [None, [], {"type": "long"}, {"type": "struct", "fields": []}])
 def test_a_table_has_columns(struct: object) -> None:
     with pytest.raises(Invalid):
-        columns_of(struct, None)
+        columns_from_api(struct, None)
 
 
 def test_a_column_without_json_is_completed_from_its_text() -> None:
-    given = [Column(name="a", type_text="BIGINT"), Column(name="b", type_name="DECIMAL", type_precision=5)]
+    given = [ColumnInfo(name="a", type_text="BIGINT"), ColumnInfo(name="b", type_name="DECIMAL", type_precision=5)]
 
-    first, second = checked(given, is_delta=True)
+    first, second = complete_columns(given, is_delta=True)
 
-    assert field_of(first) == {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+    assert field_from_column(first) == {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     assert (first.position, first.nullable, first.type_name) == (0, True, "LONG")
-    assert field_of(second)["type"] == "decimal(5,0)"
+    assert field_from_column(second)["type"] == "decimal(5,0)"
     assert second.position == 1
 
 
 def test_a_column_must_not_contradict_its_json() -> None:
     json = '{"name":"a","type":"long","nullable":true,"metadata":{}}'
 
-    assert checked([Column(name="a", type_json=json)], is_delta=True)[0].nullable is True
+    assert complete_columns([ColumnInfo(name="a", type_json=json)], is_delta=True)[0].nullable is True
     with pytest.raises(Invalid, match="names"):
-        checked([Column(name="b", type_json=json)], is_delta=True)
+        complete_columns([ColumnInfo(name="b", type_json=json)], is_delta=True)
     with pytest.raises(Invalid, match="nullable"):
-        checked([Column(name="a", type_json=json, nullable=False)], is_delta=True)
+        complete_columns([ColumnInfo(name="a", type_json=json, nullable=False)], is_delta=True)
 
 
 def test_only_a_delta_table_needs_types_that_delta_knows() -> None:
-    column = Column(name="a", type_text="something else")
+    column = ColumnInfo(name="a", type_text="something else")
 
-    assert checked([column], is_delta=False)[0].type_text == "something else"
+    assert complete_columns([column], is_delta=False)[0].type_text == "something else"
     with pytest.raises(Invalid, match="unknown type"):
-        checked([column], is_delta=True)
+        complete_columns([column], is_delta=True)
 
 
 def test_json_that_is_none_is_as_good_as_nothing() -> None:
-    assert field_of(Column(name="a", type_text="int", type_json="{not json"))["type"] == "integer"
+    assert field_from_column(ColumnInfo(name="a", type_text="int", type_json="{not json"))["type"] == "integer"
 
 
 @pytest.mark.parametrize("names", [("a", "A"), ("",)])
 def test_columns_have_names_of_their_own(names: tuple[str, ...]) -> None:
     with pytest.raises(Invalid):
-        checked([Column(name=name, type_text="int") for name in names], is_delta=False)
+        complete_columns([ColumnInfo(name=name, type_text="int") for name in names], is_delta=False)

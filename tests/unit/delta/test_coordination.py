@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandur.delta.coordination import (
-    Log,
+    LogTail,
     Verdict,
     check_room,
     checked_commit,
-    checked_report,
-    trimmed,
+    decide_commit,
+    newly_published,
     unpublished,
-    verdict,
+    without_published,
 )
 from sandur.delta.requests import CommitFile
 from sandur.errors import Exhausted, Invalid, VersionTaken
@@ -29,38 +29,38 @@ def rows(*versions: int) -> tuple[Row, ...]:
     return tuple(Row(version, f"{version}.json") for version in versions)
 
 
-FRESH = Log(0, 0, ())
-BUSY = Log(5, 3, rows(4, 5))
+FRESH = LogTail(0, 0, ())
+BUSY = LogTail(5, 3, rows(4, 5))
 
 
 def test_the_first_commit_is_version_1() -> None:
-    assert verdict(FRESH, 1, "a") is Verdict.APPEND
+    assert decide_commit(FRESH, 1, "a") is Verdict.APPEND
     with pytest.raises(Invalid):
-        verdict(FRESH, 2, "a")
+        decide_commit(FRESH, 2, "a")
 
 
 def test_a_version_that_is_taken_is_a_replay_by_its_file_alone() -> None:
-    assert verdict(BUSY, 6, "a") is Verdict.APPEND
-    assert verdict(BUSY, 4, "4.json") is Verdict.REPLAY
-    assert verdict(BUSY, 3, "3.json") is Verdict.COMPARE
+    assert decide_commit(BUSY, 6, "a") is Verdict.APPEND
+    assert decide_commit(BUSY, 4, "4.json") is Verdict.REPLAY
+    assert decide_commit(BUSY, 3, "3.json") is Verdict.COMPARE
     with pytest.raises(VersionTaken):
-        verdict(BUSY, 5, "other.json")
+        decide_commit(BUSY, 5, "other.json")
     with pytest.raises(Invalid):
-        verdict(BUSY, 7, "a")
+        decide_commit(BUSY, 7, "a")
 
 
 def test_a_report_says_something_new_or_nothing() -> None:
-    assert checked_report(BUSY, 5, commits=True) == 5
-    assert checked_report(BUSY, 3, commits=True) is None
-    assert checked_report(FRESH, 0, commits=True) is None
+    assert newly_published(BUSY, 5, commits=True) == 5
+    assert newly_published(BUSY, 3, commits=True) is None
+    assert newly_published(FRESH, 0, commits=True) is None
     with pytest.raises(Invalid):
-        checked_report(BUSY, 6, commits=True)
+        newly_published(BUSY, 6, commits=True)
     with pytest.raises(Invalid):
-        checked_report(FRESH, 0, commits=False)
+        newly_published(FRESH, 0, commits=False)
 
 
 def test_room_is_counted_from_what_is_published() -> None:
-    log = Log(13, 3, rows(*range(4, 14)))
+    log = LogTail(13, 3, rows(*range(4, 14)))
 
     with pytest.raises(Exhausted):
         check_room(log, 14, 3, 10)
@@ -72,12 +72,12 @@ def test_room_is_counted_from_what_is_published() -> None:
 def test_trimming_keeps_the_newest_and_everything_that_readers_need(first: int, count: int, published: int) -> None:
     before = rows(*range(first, first + count))
 
-    after = trimmed(before, published)
+    after = without_published(before, published)
 
     assert after[-1] == before[-1]
     assert unpublished(after, published) == unpublished(before, published)
     assert [row.version for row in after] == list(range(after[0].version, before[-1].version + 1))
-    assert trimmed(after, published) == after
+    assert without_published(after, published) == after
 
 
 GOOD = {"version": 1, "timestamp": 1, "file_name": "a.json", "file_size": 1, "file_modification_timestamp": 1}

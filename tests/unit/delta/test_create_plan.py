@@ -5,29 +5,29 @@ from collections.abc import Mapping
 
 import pytest
 
-from sandur.delta.contract import REQUIRED_PROPERTIES, REQUIRED_WRITER_FEATURES, check_contract
-from sandur.delta.create_plan import CreatePlan, TableAsked, Transform, first_commit, planned
-from sandur.delta.ddl import parsed_columns
+from sandur.delta.create_plan import CreatePlan, PartitionTransform, TableDefinition, first_commit_body, plan_table
+from sandur.delta.ddl import parse_columns
+from sandur.delta.protocol import REQUIRED_PROPERTIES, REQUIRED_WRITER_FEATURES, check_contract
 from sandur.errors import Invalid
 
-FIELDS = parsed_columns("id BIGINT NOT NULL, part STRING, at TIMESTAMP")
+FIELDS = parse_columns("id BIGINT NOT NULL, part STRING, at TIMESTAMP")
 
 
 def plan(
     properties: Mapping[str, str] | None = None, *, catalog: bool = False, columns: str | None = None, **asked: object
 ) -> CreatePlan:
-    fields = parsed_columns(columns) if columns else FIELDS
-    wanted = TableAsked(fields=fields, properties=properties or {}, **asked)  # type: ignore[arg-type] # Given by name.
-    return planned(wanted, location="s3://b/t/", table_id="id-1", committer="catalog" if catalog else "path")
+    fields = parse_columns(columns) if columns else FIELDS
+    wanted = TableDefinition(fields=fields, properties=properties or {}, **asked)  # type: ignore[arg-type] # Given by name.
+    return plan_table(wanted, location="s3://b/t/", table_id="id-1", committer="catalog" if catalog else "path")
 
 
 def actions(made: CreatePlan) -> list[dict[str, dict[str, object]]]:
-    lines = first_commit(made, engine="Sandur/1", now_ms=7, transaction_id="tx").splitlines()
+    lines = first_commit_body(made, engine="Sandur/1", now_ms=7, transaction_id="tx").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def test_a_plain_table_has_the_oldest_protocol_and_no_files() -> None:
-    info, metadata, protocol = actions(plan(partitioning=[Transform("identity", "part")], comment="c"))
+    info, metadata, protocol = actions(plan(partitioning=[PartitionTransform("identity", "part")], comment="c"))
 
     assert info["commitInfo"] == {
         "timestamp": 7,
@@ -112,12 +112,12 @@ def test_a_clustered_table_says_so_in_its_domain() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"partitioning": [Transform("bucket", "id")]},
-        {"partitioning": [Transform("years", "at")]},
-        {"partitioning": [Transform("identity", "no_such")]},
-        {"partitioning": [Transform("identity", "a.b")]},
-        {"partitioning": [Transform("identity", name) for name in ("id", "part", "at")]},
-        {"partitioning": [Transform("identity", "part")], "clustering": ["id"]},
+        {"partitioning": [PartitionTransform("bucket", "id")]},
+        {"partitioning": [PartitionTransform("years", "at")]},
+        {"partitioning": [PartitionTransform("identity", "no_such")]},
+        {"partitioning": [PartitionTransform("identity", "a.b")]},
+        {"partitioning": [PartitionTransform("identity", name) for name in ("id", "part", "at")]},
+        {"partitioning": [PartitionTransform("identity", "part")], "clustering": ["id"]},
         {"clustering": ["no_such"]},
         {"properties": {"delta.feature.no_such": "supported"}},
         {"properties": {"delta.feature.deletionVectors": "perhaps"}},

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sandur.delta.ddl import parsed_columns
+from sandur.delta.ddl import parse_columns
 from sandur.errors import Invalid
 
 
 def test_columns_of_every_form_are_read() -> None:
-    fields = parsed_columns(
+    fields = parse_columns(
         "id BIGINT NOT NULL COMMENT 'the \\'key\\'', `odd ``name` DECIMAL(10, 2), d decimal, c VARCHAR(10), "
         "tags ARRAY<STRUCT<a: INT, b STRING NOT NULL>>, m map<string, array<double>>"
     )
@@ -49,4 +49,4 @@ def test_columns_of_every_form_are_read() -> None:
 )
 def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
-        parsed_columns(text)
+        parse_columns(text)

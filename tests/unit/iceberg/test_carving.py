@@ -6,7 +6,7 @@ import pytest
 
 from sandur.errors import BadRequest
 from sandur.iceberg.carving import CARVED_BYTES_MIN, split_document
-from sandur.iceberg.raw_json import decode_object
+from sandur.splicing import decode_object
 
 FILLER = {"text": "x" * 100}
 LONG = [FILLER] * (CARVED_BYTES_MIN // 50)

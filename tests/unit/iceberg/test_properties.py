@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from sandur.errors import BadRequest, Conflict, Invalid
 from sandur.iceberg.carving import split_document
-from sandur.iceberg.raw_json import decode_object
-from sandur.iceberg.representation import with_referenced_snapshots_only
 from sandur.iceberg.requests import decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
-from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
+from sandur.iceberg.table_metadata import (
+    TableMetadata,
+    decode_table_metadata,
+    encode_table_metadata,
+    with_referenced_snapshots_only,
+)
 from sandur.iceberg.validation import check_table_metadata, decode_foreign_table_metadata
+from sandur.splicing import decode_object
 from tests.unit.iceberg.tables import (
     BASE_FILE,
     COLUMNS,

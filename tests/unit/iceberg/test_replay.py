@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sandur.iceberg.replay import is_replay
+from sandur.iceberg.table_commit import is_replay
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from tests.unit.iceberg.tables import (
     OTHER_UUID,

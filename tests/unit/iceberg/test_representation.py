@@ -1,6 +1,6 @@
 """The metadata as a client asked to see it."""
 
-from sandur.iceberg.representation import with_referenced_snapshots_only
+from sandur.iceberg.table_metadata import with_referenced_snapshots_only
 from tests.unit.iceberg.tables import document, snapshot, table, written
 
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sandur.errors import Invalid
-from sandur.iceberg.view_create import create_view_metadata
-from sandur.iceberg.view_requests import CreateView, decode_create_view
+from sandur.iceberg.view_commit import CreateView, create_view_metadata, decode_create_view
 from tests.unit.iceberg.views import (
     BASE_MS,
     COLUMNS,

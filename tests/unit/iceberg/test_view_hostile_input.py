@@ -6,11 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.iceberg.view_commit import next_view_metadata
-from sandur.iceberg.view_create import create_view_metadata
+from sandur.iceberg.validation import decode_foreign_view_metadata
+from sandur.iceberg.view_commit import create_view_metadata, decode_create_view, decode_view_commit, next_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.iceberg.view_requests import decode_create_view, decode_view_commit
-from sandur.iceberg.view_validation import decode_foreign_view_metadata
 from tests.unit.iceberg.views import (
     LOCATION,
     NOW_MS,

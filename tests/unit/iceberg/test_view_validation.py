@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.view_validation import decode_foreign_view_metadata
+from sandur.iceberg.validation import decode_foreign_view_metadata
 from tests.unit.iceberg.views import (
     BASE_FILE,
     COLUMNS,

@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sandur.iceberg.view_commit import next_view_metadata
+from sandur.iceberg.view_commit import ViewCommit, decode_view_commit, next_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
-from sandur.iceberg.view_requests import ViewCommit, decode_view_commit
 
 VIEW_UUID = "fa6506c3-7681-40c8-86dc-e36561f83385"
 OTHER_UUID = "11111111-2222-3333-4444-555555555555"

@@ -17,11 +17,10 @@ from sandur.iceberg.expressions.predicates import (
     either,
 )
 from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, Found, Value, literal
-from sandur.iceberg.raw_json import shortened
-from sandur.iceberg.schema import Column as SchemaColumn
-from sandur.iceberg.schema import Schema
-from sandur.iceberg.transforms import Transform
+from sandur.iceberg.partitioning import Transform
+from sandur.iceberg.schema import Schema, SchemaColumn
 from sandur.iceberg.types import ListType, MapType, Primitive, primitive
+from sandur.splicing import shorten
 
 # A literal between two values of the column: what then holds of the value it lies next to, by the side it lies on.
 _BETWEEN: Final[dict[tuple[Operator, int], Operator]] = {
@@ -56,9 +55,9 @@ class Names:
         else:
             ids = self._lowered.get(name.lower(), [])
         if len(ids) > 1:
-            raise BadRequest(f"Cannot find field '{shortened(name)}': more than one column has that name")
+            raise BadRequest(f"Cannot find field '{shorten(name)}': more than one column has that name")
         if not ids:
-            raise BadRequest(f"Cannot find field '{shortened(name)}' in {_shown(self._schema.ids_by_path)}")
+            raise BadRequest(f"Cannot find field '{shorten(name)}' in {_shown(self._schema.ids_by_path)}")
         return ids[0]
 
 
@@ -88,9 +87,9 @@ def _bound_test(test: Test, schema: Schema, names: Names) -> Filter:
     if test.operator in UNARY:
         return _bound_unary(test.operator, column, can_be_null=_can_be_null(found, schema))
     if column.type.name not in COMPARABLE:
-        raise BadRequest(f"Cannot compare column {shortened(column.path)} of type {column.type.text}")
+        raise BadRequest(f"Cannot compare column {shorten(column.path)} of type {column.type.text}")
     if test.operator in _PREFIXES and column.type.name != "string":
-        raise BadRequest(f"Cannot use {test.operator} with column {shortened(column.path)} of type {column.type.text}")
+        raise BadRequest(f"Cannot use {test.operator} with column {shorten(column.path)} of type {column.type.text}")
     values = [_value(column.type, given) for given in test.literals]
     if column.is_void:
         return test.operator in MATCHES_NULL
@@ -108,7 +107,7 @@ def _column(term: Term, schema: Schema, names: Names) -> SchemaColumn:
     while parent is not None:
         above = schema.columns[parent]
         if isinstance(above.type, ListType | MapType):
-            raise BadRequest(f"Cannot filter by {shortened(found.path)}: it lies inside of a list or a map")
+            raise BadRequest(f"Cannot filter by {shorten(found.path)}: it lies inside of a list or a map")
         parent = above.parent_id
     return found
 
@@ -117,14 +116,14 @@ def _described(found: SchemaColumn, applied: Transform | None) -> Column:
     if not isinstance(found.type, str):
         # Of a nested column only its absence can be asked for; its type is never compared.
         if applied is not None:
-            raise BadRequest(f"Cannot apply {applied.text} to {shortened(found.path)}: it is nested")
+            raise BadRequest(f"Cannot apply {applied.text} to {shorten(found.path)}: it is nested")
         nested = Primitive(name="nested", text="nested", meaning="nested")
         return Column(found.id, found.path, nested, nested)
     source = primitive(found.type)
     if applied is None or applied.name == "identity":
         return Column(found.id, found.path, source, source)
     if not applied.accepts(source):
-        raise BadRequest(f"Cannot apply {applied.text} to column {shortened(found.path)} of type {source.text}")
+        raise BadRequest(f"Cannot apply {applied.text} to column {shorten(found.path)} of type {source.text}")
     return Column(found.id, found.path, source, result_type(applied, source), applied)
 
 
@@ -152,7 +151,7 @@ def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
 def _bound_unary(operator: Operator, column: Column, *, can_be_null: bool) -> Filter:
     match operator:
         case "is-nan" | "not-nan" if column.type.name not in FLOATS:
-            raise BadRequest(f"Cannot use {operator} with column {shortened(column.path)} of type {column.type.text}")
+            raise BadRequest(f"Cannot use {operator} with column {shorten(column.path)} of type {column.type.text}")
         case _ if column.is_void:
             return operator in MATCHES_NULL
         case "is-null" if not can_be_null:
@@ -185,4 +184,4 @@ def _bound_comparison(operator: Operator, column: Column, found: Found) -> Filte
 
 
 def _shown(paths: Iterable[str]) -> str:
-    return shortened(", ".join(paths))
+    return shorten(", ".join(paths))

@@ -24,7 +24,7 @@ from sandur.iceberg.expressions.arrays import (
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Operator, Predicate
 from sandur.iceberg.expressions.transforming import transformed, wrapped_above
 from sandur.iceberg.expressions.values import FLOATS, Value
-from sandur.iceberg.transforms import Transform
+from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.types import Primitive
 
 # Transforms that keep the order: the bounds of what they make are what they make of the bounds.

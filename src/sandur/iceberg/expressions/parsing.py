@@ -8,8 +8,8 @@ import msgspec
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.predicates import COMPARISONS, NEGATED, OPERATORS, SETS, UNARY, Operator
 from sandur.iceberg.expressions.values import Json
-from sandur.iceberg.raw_json import encode, shortened
-from sandur.iceberg.transforms import Transform, transform
+from sandur.iceberg.partitioning import Transform, parse_transform
+from sandur.splicing import encode, shorten
 
 DEPTH_MAX: Final = 200
 _FLIPPED: Final[dict[str, Operator]] = {
@@ -143,7 +143,7 @@ def _transformed(function: Json, arguments: Json) -> Term:
     if widths and function.lower() in _WITH_WIDTH:
         text = f"{function}[{widths[0]}]"
         widths = widths[1:]
-    found = transform(text)
+    found = parse_transform(text)
     if len(terms) != 1 or widths or not found.name:
         raise _refused("no such function", {"function": function, "arguments": arguments})
     term = _term(terms[0])
@@ -185,4 +185,4 @@ def _either(given: Mapping[str, Json], preferred: str, deprecated: str) -> Json:
 
 
 def _refused(reason: str, given: Json) -> BadRequest:
-    return BadRequest(f"Invalid filter: {reason}: {shortened(encode(given).decode())}")
+    return BadRequest(f"Invalid filter: {reason}: {shorten(encode(given).decode())}")

@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.iceberg.expressions.values import Value
-from sandur.iceberg.transforms import Transform
+from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.types import Primitive
 
 UnaryOperator = Literal["is-null", "not-null", "is-nan", "not-nan"]

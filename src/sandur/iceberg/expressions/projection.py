@@ -10,8 +10,7 @@ from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.predicates import Both, Column, Either, Filter, Operator, Predicate, both, either
 from sandur.iceberg.expressions.transforming import transformed, truncated, width_of, wrapped_above
 from sandur.iceberg.expressions.values import FLOATS, Value
-from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.transforms import Transform, transform
+from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform, parse_transform
 
 _TIMES: Final = frozenset({"year", "month", "day", "hour"})
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})
@@ -45,7 +44,7 @@ def partition_column(predicate: Predicate, field: PartitionField, applied: Trans
 
 def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
     """What the partition value satisfies wherever a row matches; true when nothing can be said."""
-    applied = transform(field.transform)
+    applied = parse_transform(field.transform)
     if not applied.name or applied.is_void or not applied.accepts(predicate.column.source):
         return True
     column = partition_column(predicate, field, applied)
@@ -64,7 +63,7 @@ def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
 
 def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
     """What makes every row of the partition match; false when nothing can be said."""
-    applied = transform(field.transform)
+    applied = parse_transform(field.transform)
     if not applied.name or applied.is_void or not applied.accepts(predicate.column.source):
         return False
     column = partition_column(predicate, field, applied)

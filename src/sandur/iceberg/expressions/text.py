@@ -5,7 +5,7 @@ from typing import Final
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.values import Json
-from sandur.iceberg.raw_json import shortened
+from sandur.splicing import shorten
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -35,7 +35,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None or match.lastgroup is None:
-            raise BadRequest(f"filter {shortened(text)}: cannot be read at {shortened(text[place:])}")
+            raise BadRequest(f"filter {shorten(text)}: cannot be read at {shorten(text[place:])}")
         kind, word = match.lastgroup, match[match.lastgroup]
         found.append((word.lower(), "") if kind == "word" and word.lower() in _WORDS else (kind, word))
         place = match.end()
@@ -149,4 +149,4 @@ class _Reading:
 
     def _refused(self, wanted: str) -> BadRequest:
         kind, word = self._tokens[min(self._place, len(self._tokens) - 1)]
-        return BadRequest(f"filter {shortened(self._text)}: expected {wanted} near {shortened(word or kind)}")
+        return BadRequest(f"filter {shorten(self._text)}: expected {wanted} near {shorten(word or kind)}")

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from typing import Final
 
 from sandur.iceberg.expressions.values import Value
-from sandur.iceberg.transforms import Transform
+from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.types import Primitive
 
 _EPOCH_DAY: Final = date(1970, 1, 1)

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sandur.errors import BadRequest
-from sandur.iceberg.raw_json import encode, shortened
 from sandur.iceberg.types import Primitive
+from sandur.splicing import encode, shorten
 
 Value = bool | int | float | str | bytes
 _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
@@ -71,7 +71,7 @@ def literal(column: Primitive, given: Json, *, nanos: bool = False) -> Found:
     """
     found = _literal(column, given, nanos=nanos)
     if found is None:
-        shown = shortened(encode(given).decode())
+        shown = shorten(encode(given).decode())
         raise BadRequest(f"Invalid value for conversion to type {column.text}: {shown}")
     return found
 

@@ -10,10 +10,10 @@ from sandur.errors import Invalid
 from sandur.iceberg.expressions.arrays import Mask
 from sandur.iceberg.expressions.predicates import Column
 from sandur.iceberg.expressions.values import FLOATS
+from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.scan.arrow import numbers
 from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.transforms import transform
 
 DATA_FILE: Final = 0
 POSITION_DELETES: Final = 1
@@ -55,7 +55,7 @@ class DeleteIndex:
         content = columns.numbers("content").values
         formats = columns.column("file_format").to_pylist()
         named = _named_paths(entries)
-        is_unpartitioned = all(transform(field.transform).is_void for field in entries.spec.fields)
+        is_unpartitioned = all(parse_transform(field.transform).is_void for field in entries.spec.fields)
         for row, key in zip(rows, keys, strict=True):
             file = DeleteFile(entries, row, int(entries.sequence_numbers[row]))
             self.count += 1

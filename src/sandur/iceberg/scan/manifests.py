@@ -12,11 +12,10 @@ from sandur.iceberg.expressions.bounds import Facts, FactsOf, may_match, unknown
 from sandur.iceberg.expressions.predicates import Column, Filter
 from sandur.iceberg.expressions.projection import inclusive
 from sandur.iceberg.expressions.values import FLOATS, from_bytes
-from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.raw_json import Int32, Int64
+from sandur.iceberg.partitioning import PartitionSpec, parse_transform
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.transforms import transform
 from sandur.iceberg.types import Primitive, primitive
+from sandur.splicing import Int32, Int64
 
 DATA: Final = 0
 DELETES: Final = 1
@@ -81,7 +80,7 @@ def partition_types(spec: PartitionSpec, schemas: Sequence[Schema]) -> Partition
     """`schemas`: the one that is read with, then all others: a source may have been dropped since."""
     types: dict[int, Primitive | None] = {}
     for field in spec.fields:
-        applied = transform(field.transform)
+        applied = parse_transform(field.transform)
         source = _source_type(field.sources[0], schemas) if len(field.sources) == 1 else None
         types[field.field_id or 0] = None if source is None or not applied.name else result_type(applied, source)
     return PartitionTypes({field.field_id or 0: place for place, field in enumerate(spec.fields)}, types)

@@ -9,10 +9,10 @@ from sandur.iceberg.expressions.binding import Names, bound_filter
 from sandur.iceberg.expressions.parsing import Unbound, parsed_filter
 from sandur.iceberg.expressions.predicates import Filter
 from sandur.iceberg.expressions.values import Json
-from sandur.iceberg.raw_json import Int64, check_utf8, decode
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.splicing import Int64, check_utf8, decode
 
 _WHAT: Final = "plan request"
 APPEND: Final = "append"

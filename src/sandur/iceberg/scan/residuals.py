@@ -11,8 +11,8 @@ from sandur.iceberg.expressions.predicates import Both, Either, Filter, Predicat
 from sandur.iceberg.expressions.projection import fields_of, inclusive_predicate, strict_predicate
 from sandur.iceberg.expressions.spelling import spelled_filter
 from sandur.iceberg.partitioning import PartitionField
-from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.entries import Entries
+from sandur.splicing import encode
 
 _OPEN: Final = 0
 _TRUE: Final = 1

@@ -5,12 +5,12 @@ from typing import Final, NamedTuple, Self
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.expressions.predicates import Filter
 from sandur.iceberg.expressions.spelling import spelled_filter
-from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.deletes import DeleteIndex
 from sandur.iceberg.scan.entries import Entries
 from sandur.iceberg.scan.residuals import Residuals, residuals
 from sandur.iceberg.scan.tasks import Tasks, file_parts
 from sandur.iceberg.scan.texts import Lines, Part, chosen, joined
+from sandur.splicing import encode
 
 PORTION_ROWS: Final = 4_096
 """Tasks are written for so many files at once: those that come next are mostly asked for next."""

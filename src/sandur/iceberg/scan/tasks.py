@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.expressions.values import Json, Value, from_bytes, spelled_in_full
-from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.arrow import numbers, texts_of
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, PARTITION, plain_values
 from sandur.iceberg.scan.deletes import DeleteFile, DeleteIndex
@@ -30,6 +29,7 @@ from sandur.iceberg.scan.texts import (
     statistic_texts,
 )
 from sandur.iceberg.types import Primitive
+from sandur.splicing import encode
 
 _CONTENTS: Final = ("data", "position-deletes", "equality-deletes")
 _NUMBERS: Final = ("sort_order_id", "content_offset", "content_size_in_bytes")

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from sandur.iceberg.expressions.arrays import Array
 from sandur.iceberg.expressions.values import is_near
-from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.arrow import numbers, text_scalar, texts_of
 from sandur.iceberg.scan.columns import binary_parts, is_bytes, plain_values
+from sandur.splicing import encode
 
 Part: TypeAlias = "pa.Array | str"
 """A piece of the text of every row; a `str` is the same in all of them."""

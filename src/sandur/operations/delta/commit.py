@@ -1,4 +1,4 @@
-"""The commit engine of Delta tables (L1–L4): decide on the table's one record, swap it, and that is the commit.
+"""The commit engine of Delta tables (L1–L4): decide on the table's one record, then swap it.
 
 The Delta API and the older commit API both end here. A commit is known again by the name of its staged file, so that
 a client that lost an answer may send it again; once the catalog has forgotten the name, by its bytes (L3).
@@ -12,24 +12,43 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Uniform
 from sandur.catalog.sources import Request
 from sandur.delta import coordination
-from sandur.delta.coordination import Log, Verdict, check_room, checked_commit, checked_report
-from sandur.delta.requests import Change, CommitFile
+from sandur.delta.coordination import (
+    DeltaMetadata,
+    LogTail,
+    Verdict,
+    apply_change,
+    check_room,
+    checked_commit,
+    newly_published,
+)
+from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.delta.requests import Uniform as UniformAsked
-from sandur.delta.updates import Metadata, changed
-from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
+from sandur.errors import (
+    Busy,
+    Conflict,
+    Exhausted,
+    Invalid,
+    OutcomeUnknown,
+    SandurError,
+    SwapLost,
+    VersionTaken,
+    WrongFormat,
+)
 from sandur.events.delta_receipts import commit_key
 from sandur.operations import relisting
 from sandur.operations.after_commit import activate
 from sandur.operations.delta.publishing import (
     known_published,
-    look_published,
     published_location,
     staged_location,
+    unpublished_commits,
+    verify_published,
 )
-from sandur.operations.delta.tables import load_by_id, no_table
+from sandur.operations.delta.tables import DELTA, load_by_id, table_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.names import Found, look
 from sandur.operations.together import both, together
@@ -39,7 +58,7 @@ COMPARED_BYTES_MAX: Final = 256 << 20
 _BACKOFF_SECONDS: Final = 0.002
 
 
-async def update_table(lake: Lake, identifier: Identifier, change: Change, request: Request) -> DeltaTable:
+async def update_table(lake: Lake, identifier: Identifier, change: DeltaChange, request: Request) -> DeltaTable:
     """The table after the change.
 
     Conflict when a requirement fails, VersionTaken when another commit was faster, Exhausted when too many commits wait
@@ -49,7 +68,7 @@ async def update_table(lake: Lake, identifier: Identifier, change: Change, reque
         return await _Update(lake, change, request, identifier).run()
 
 
-async def commit_by_id(lake: Lake, change: Change, request: Request) -> DeltaTable:
+async def commit_by_id(lake: Lake, change: DeltaChange, request: Request) -> DeltaTable:
     """As `update_table`, for the table of the asserted uuid, whatever its name is."""
     async with lake.turn(_turn_of(change.asserted_uuid)):
         return await _Update(lake, change, request, None).run()
@@ -85,7 +104,7 @@ class _Update:
     """One request to change a table; `identifier` is None when the client names it by its uuid alone."""
 
     lake: Lake
-    change: Change
+    change: DeltaChange
     request: Request
     identifier: Identifier | None
     # The etag of the record that we tried to write last, and whether it may have been written.
@@ -151,7 +170,7 @@ class _Update:
             return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=False)
         found = await look(self.lake, self.identifier)
         if found is None or found.name.value.kind != "table":
-            raise no_table(self.identifier)
+            raise table_not_found(self.identifier)
         if not isinstance(found.pointer.value, DeltaTable):
             raise WrongFormat(f"{self.identifier} is not a Delta table")
         return _Base(Held(found.pointer.value, found.pointer.version), found, is_remembered=False)
@@ -167,24 +186,24 @@ class _Update:
         table, change = base.table.value, self.change
         if table.uuid.lower() != change.asserted_uuid:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
-        log = Log(table.last_version, known_published(self.lake, table), table.commits)
+        log = LogTail(table.last_version, known_published(self.lake, table), table.commits)
         waives = self.lake.settings.delta_waive_deletion_vectors
-        metadata = changed(_metadata_of(table), change, waives_deletion_vectors=waives)
+        metadata = apply_change(_metadata_of(table), change, waives_deletion_vectors=waives)
         if change.commit:
-            verdict = coordination.verdict(log, change.commit.version, change.commit.file_name)
+            verdict = coordination.decide_commit(log, change.commit.version, change.commit.file_name)
             if verdict is not Verdict.APPEND:
                 return _Plan(verdict)
         if change.asserted_etag is not None and change.asserted_etag != table.etag:
             raise Conflict(f"assert-etag failed: expected {change.asserted_etag}, found {table.etag}")
         reported = None
         if change.published is not None:
-            reported = checked_report(log, change.published, commits=change.commit is not None)
+            reported = newly_published(log, change.published, commits=change.commit is not None)
         if not change.commit and not change.changes_metadata and change.domains is None and reported is None:
             return _Plan(Verdict.REPLAY)
         fits = self._fits(log, reported)
         return _Plan(Verdict.APPEND, self._after(table, metadata, log.published), reported, fits=fits)
 
-    def _fits(self, log: Log, reported: int | None) -> bool:
+    def _fits(self, log: LogTail, reported: int | None) -> bool:
         if self.change.commit is None:
             return reported is None  # Then looking is all there is to do.
         unpublished_max = self.lake.settings.delta_unpublished_max
@@ -197,7 +216,7 @@ class _Update:
             return False
         return True
 
-    def _after(self, table: DeltaTable, metadata: Metadata, published: int) -> DeltaTable:
+    def _after(self, table: DeltaTable, metadata: DeltaMetadata, published: int) -> DeltaTable:
         """The record to swap in. What only adds data leaves alone what clients cache, and what lists show."""
         change, now_ms = self.change, self.lake.clock.now_ms()
         after = replace(table, state="live", properties=dict(metadata.properties))
@@ -248,7 +267,7 @@ class _Update:
             return base.table.value
         after = plan.after
         if not plan.fits and plan.reported is not None:
-            published = await look_published(self.lake, base.table.value, plan.reported)
+            published = await verify_published(self.lake, base.table.value, plan.reported)
             if self.change.commit is None and published <= base.table.value.published:
                 return base.table.value
             self._check_room(base.table.value, published)
@@ -258,7 +277,7 @@ class _Update:
 
     def _check_room(self, table: DeltaTable, published: int) -> None:
         if self.change.commit:
-            log = Log(table.last_version, published, table.commits)
+            log = LogTail(table.last_version, published, table.commits)
             check_room(log, self.change.commit.version, published, self.lake.settings.delta_unpublished_max)
 
     async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
@@ -283,7 +302,7 @@ class _Update:
         if base.is_remembered and self.identifier:
             asked.append(self.lake.name(self.identifier).read())
         if reported is not None:
-            asked.append(look_published(self.lake, base.table.value, reported))
+            asked.append(verify_published(self.lake, base.table.value, reported))
         with contextlib.suppress(SandurError):
             await together(asked)
 
@@ -341,8 +360,8 @@ def _shows(name: NameRecord, uuid: str) -> bool:
     return (name.state, name.kind, name.format, name.uuid) == ("active", "table", "delta", uuid)
 
 
-def _metadata_of(table: DeltaTable) -> Metadata:
-    return Metadata(
+def _metadata_of(table: DeltaTable) -> DeltaMetadata:
+    return DeltaMetadata(
         uuid=table.uuid,
         is_managed=table.table_type == "MANAGED",
         location=table.location,
@@ -352,7 +371,7 @@ def _metadata_of(table: DeltaTable) -> Metadata:
     )
 
 
-def _uniform_of(change: Change) -> Uniform | None:
+def _uniform_of(change: DeltaChange) -> Uniform | None:
     return uniform_record(change.uniform) if change.uniform else None
 
 
@@ -369,4 +388,51 @@ def uniform_record(uniform: UniformAsked) -> Uniform:
 
 def _with_published(table: DeltaTable, published: int) -> DeltaTable:
     """The record with everything up to there known to be published, and forgotten but for the newest commit."""
-    return replace(table, published=published, commits=coordination.trimmed(table.commits, published))
+    return replace(table, published=published, commits=coordination.without_published(table.commits, published))
+
+
+class CommitsQuery(NamedTuple):
+    """Which commits of a table are wanted; without `end_version` up to the newest."""
+
+    table_id: str
+    start_version: int
+    end_version: int | None
+    table_uri: str | None = None
+
+
+class Commits(NamedTuple):
+    """Some commits that are not published, newest first, and the newest version there is."""
+
+    commits: tuple[DeltaCommit, ...]
+    latest_table_version: int
+
+
+async def list_commits(lake: Lake, asked: CommitsQuery) -> Commits:
+    """At most as many versions as may be unpublished, counted from the first one wanted."""
+    if asked.start_version < 0:
+        raise Invalid(f"start_version must be at least 0, found {asked.start_version}")
+    if asked.end_version is not None and asked.end_version < asked.start_version:
+        raise Invalid(f"end_version {asked.end_version} is before start_version {asked.start_version}")
+    table = _checked(await load_by_id(lake, asked.table_id.lower()), asked.table_uri)
+    oldest = table.commits[0].version if table.commits else 0
+    last = max(asked.start_version, oldest) + lake.settings.delta_unpublished_max - 1
+    if asked.end_version is not None:
+        last = min(last, asked.end_version)
+    rows = tuple(row for row in unpublished_commits(lake, table) if asked.start_version <= row.version <= last)
+    return Commits(rows, table.last_version)
+
+
+async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:
+    """As the engine has it; the address of the table must be that under which the catalog knows it."""
+    _checked(await load_by_id(lake, change.asserted_uuid), table_uri)
+    await commit_by_id(lake, change, request)
+
+
+def _checked(table: DeltaTable, table_uri: str | None) -> DeltaTable:
+    if table.data_source_format != DELTA or table.kind != "table":
+        raise WrongFormat(f"table {table.uuid} is not a Delta table")
+    if table.table_type != "MANAGED":
+        raise Invalid(f"table {table.uuid}: only a managed table takes commits, this is {table.table_type}")
+    if table_uri is not None and normalize_location(table_uri) != normalize_location(table.location):
+        raise Invalid(f"table {table.uuid}: table_uri {table_uri} is not where it lies: {table.location}")
+    return table

@@ -24,12 +24,12 @@ def known_published(lake: Lake, table: DeltaTable) -> int:
     return max(table.published, min(seen, table.last_version))
 
 
-def shown_commits(lake: Lake, table: DeltaTable) -> tuple[DeltaCommit, ...]:
+def unpublished_commits(lake: Lake, table: DeltaTable) -> tuple[DeltaCommit, ...]:
     """What readers are told of, newest first: the commits not known to be published."""
     return unpublished(table.commits, known_published(lake, table))
 
 
-async def look_published(lake: Lake, table: DeltaTable, reported: int) -> int:
+async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
     """L4: up to which version everything really is published, of what a client reports; this server remembers it.
 
     The files that are still tracked are looked for, all at once, and nothing behind the first missing one counts.

@@ -1,4 +1,4 @@
-"""Delta tables, and whatever else the Unity Catalog API calls a table: created, found, renamed and dropped."""
+"""Delta tables and other tables of the Unity Catalog API: staged, created, found, renamed and dropped."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,20 +7,86 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
-from sandur.catalog.locations import checked_location, normalized
-from sandur.catalog.records import Claim, DeltaTable, NameRecord, Pointer, Uniform
+from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.records import Claim, DeltaStage, DeltaTable, NameRecord, Pointer, Uniform
 from sandur.catalog.sources import Request
-from sandur.delta.contract import check_table_id
-from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
+from sandur.delta.protocol import check_table_id
+from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.events.delta_receipts import first_commit
+from sandur.operations.catalogs import load_catalog
 from sandur.operations.creation import Creation, Made, taken
-from sandur.operations.delta.staging import MANAGED_FOLDER, check_owner, stage_at
 from sandur.operations.drop_table import drop_name
+from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.names import EVERY_FORMAT, Found, look
+from sandur.operations.namespace_changes import missing
 from sandur.operations.placing import allowed_roots
 from sandur.operations.rename import rename
+from sandur.operations.together import all_three
+from sandur.settings import seconds_of
 from sandur.storage.cell import Held
+
+MANAGED_FOLDER: Final = "__unitystorage"
+"""What lies below belongs to the catalog: no external table may lie there."""
+
+
+async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = "") -> DeltaStage:
+    """A place where the files of a managed table may be written; the table itself is made by `create_from_staging`.
+
+    AlreadyExists when the name is taken; any number of places may be asked for under one that is not.
+    """
+    checked_identifier(identifier)
+    roots, namespace, found = await all_three(
+        allowed_roots(lake, identifier.catalog),
+        look_up_namespace(lake, identifier.namespace),
+        look(lake, identifier),
+    )
+    if namespace is None:
+        await load_catalog(lake, identifier.catalog)  # Which part of the name it is.
+        raise missing(identifier.namespace)
+    if found:
+        raise taken(identifier, found.name.value, "table")
+    parent = namespace.value.properties.get("location") or roots[0]
+    uuid = lake.clock.new_uuid()
+    now_ms = lake.clock.now_ms()
+    stage = DeltaStage(
+        uuid=uuid,
+        identifier=identifier,
+        location=f"{normalize_location(parent)}/{MANAGED_FOLDER}/tables/{uuid}",
+        created_ms=now_ms,
+        expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
+        created_by=principal,
+    )
+    held = await lake.delta_stage(uuid).create(stage)
+    return held.value
+
+
+async def load_stage(lake: Lake, uuid: str) -> DeltaStage:
+    """The place of that id; NotFound when there is none, or it was given up."""
+    found = await lake.delta_stage(uuid).read()
+    if found is None:
+        raise NotFound(f"Staging table does not exist: {uuid}", subject="table")
+    return found.value
+
+
+def check_owner(stage: DeltaStage, principal: str) -> None:
+    """Forbidden for anybody but the one who staged the place: it is theirs until it is a table."""
+    if stage.created_by and stage.created_by != principal:
+        raise Forbidden(f"the staging table {stage.uuid} was made by somebody else")
+
+
+async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
+    """The place at a location, which ends in its id; NotFound when nothing was staged there."""
+    plain = normalize_location(location)
+    missing_there = NotFound(f"Staging table does not exist at location {location}", subject="table")
+    try:
+        found = await lake.delta_stage(plain.rpartition("/")[2]).read()
+    except BadRequest:  # What stands at the end is no id at all.
+        raise missing_there from None
+    if found is None or normalize_location(found.value.location) != plain:
+        raise missing_there
+    return found.value
+
 
 CREATE: Final = "create-delta-table"
 DELTA: Final = "DELTA"
@@ -71,7 +137,7 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
     checked_identifier(wanted.identifier)
     if wanted.data_source_format != DELTA:
         raise Invalid(f"a managed table must be of the format {DELTA}, not {wanted.data_source_format}")
-    stage = await stage_at(lake, wanted.location)
+    stage = await load_stage_at(lake, wanted.location)
     check_owner(stage, request.source.principal)
     check_table_id(wanted.properties, stage.uuid)
     draft = _Draft(lake, replace(wanted, location=stage.location), request, uuid=stage.uuid)
@@ -88,7 +154,7 @@ async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
     """The record of a table that the Unity Catalog API made; WrongFormat for an Iceberg table, NotFound for none."""
     found = await find_table(lake, identifier)
     if found is None:
-        raise no_table(identifier)
+        raise table_not_found(identifier)
     if not isinstance(found.pointer.value, DeltaTable):
         raise WrongFormat(f"{identifier} is not a Delta table: its format is {found.name.value.format.upper()}")
     return found.pointer.value
@@ -107,7 +173,7 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
     found = await find_table(lake, identifier)
     kind = found.name.value.kind if found else await _dropped_kind(lake, request)
     if kind is None:
-        raise no_table(identifier)
+        raise table_not_found(identifier)
     table = found.pointer.value if found else None
     is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
     await drop_name(lake, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
@@ -129,14 +195,14 @@ async def rename_table(lake: Lake, source: Identifier, new_name: str, *, request
     await rename(lake, source, target, kind="table", request=request, formats=EVERY_FORMAT)
 
 
-def no_table(identifier: Identifier) -> NotFound:
+def table_not_found(identifier: Identifier) -> NotFound:
     return NotFound(f"Table does not exist: {identifier.catalog}.{identifier}", subject="table")
 
 
 def _external_location(location: str, roots: tuple[str, ...]) -> str:
     if not location:
         raise Invalid("an external table needs a storage location")
-    plain = normalized(location)
+    plain = normalize_location(location)
     if MANAGED_FOLDER in plain.split("/"):
         raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is where managed tables lie")
     checked_location(plain, roots)

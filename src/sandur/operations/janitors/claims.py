@@ -4,7 +4,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from sandur.catalog.records import Claim, Pointer, Tried
+from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound
 from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in
@@ -48,7 +48,7 @@ async def _decide(lake: Lake, cell: Cell[Claim], claim: Claim, listed: Listed) -
     return "removed"
 
 
-async def _committed(lake: Lake, claim: Claim) -> Tried | None:
+async def _committed(lake: Lake, claim: Claim) -> AttemptedFile | None:
     """C5: the location that is head, or in the log, or has a receipt; asked in this order."""
     if not claim.locations:
         return None

@@ -3,10 +3,10 @@
 A managed table has a folder of its own, named by its uuid, in which nothing else lies; so all of it goes.
 """
 
-from sandur.catalog.locations import normalized
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaStage, DeltaTable
 from sandur.errors import Invalid, SwapLost
-from sandur.operations.delta.staging import MANAGED_FOLDER
+from sandur.operations.delta.tables import MANAGED_FOLDER
 from sandur.operations.janitors.files import DELETES_AT_ONCE, Budget, Enough
 from sandur.operations.janitors.pointers import age_ms, visit_cell
 from sandur.operations.janitors.sweeping import Janitor, Outcome
@@ -65,7 +65,7 @@ async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
 
     Invalid for any other folder: it may be somebody else's.
     """
-    plain = normalized(location)
+    plain = normalize_location(location)
     if plain.rsplit("/", 3)[1:3] != [MANAGED_FOLDER, "tables"]:
         raise Invalid(f"{location} is not the folder of a managed table")
     store, folder = lake.locations.holder(f"{plain}/_")

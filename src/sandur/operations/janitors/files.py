@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandur.catalog.guardrails import PATH_PROPERTIES
-from sandur.catalog.locations import checked_location, is_within, normalized
+from sandur.catalog.locations import PATH_PROPERTIES, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
@@ -30,7 +29,7 @@ class Enough(Exception):
 def homes_of(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
     """Where a table says that its files lie: its location, and the paths it is to write to; normalized."""
     paths = (metadata.properties.get(key) for key in PATH_PROPERTIES)
-    return tuple(dict.fromkeys(normalized(path) for path in (metadata.location, *paths) if path))
+    return tuple(dict.fromkeys(normalize_location(path) for path in (metadata.location, *paths) if path))
 
 
 @dataclass
@@ -131,7 +130,7 @@ class Purge:
             self.budget.spend()
 
     def _is_ours(self, location: str) -> bool:
-        plain = normalized(location)
+        plain = normalize_location(location)
         try:
             checked_location(location, self.roots)
         except Invalid:

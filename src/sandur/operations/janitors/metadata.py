@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.garbage import MetadataFile, Owner, must_be_bumped, unneeded, version_written
-from sandur.catalog.locations import normalized
-from sandur.catalog.records import Claim, Head, Pointer, Tried
+from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_bump, written_version
+from sandur.catalog.locations import normalize_location
+from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in, missing_file
 from sandur.operations.janitors.sweeping import DAY_MS
@@ -65,10 +65,10 @@ async def in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
     needs = [await _needs(lake, pointer) for pointer in living]
     if any(need.keeps_all for need in needs):
         return Garbage(reason="a table in it says that nothing may be collected")
-    orphans = unneeded(files, [need.owner for need in needs], before_ms=lake.clock.now_ms())
+    orphans = deletable_files(files, [need.owner for need in needs], before_ms=lake.clock.now_ms())
     if not all(need.deletes_old for need in needs):
         orphans = await _never_committed(lake, orphans)
-    return Garbage(orphans, tuple(need.pointer for need in needs if must_be_bumped(need.owner, orphans)))
+    return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
 
 
 async def of_killed(lake: Lake, pointer: Held[Pointer]) -> Garbage:
@@ -128,7 +128,7 @@ async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
     found: list[MetadataFile] = []
     for listed in await list_all(store, prefix):
         name = listed.key.removeprefix(prefix)
-        version = version_written(name)
+        version = written_version(name)
         if version is not None and "/" not in name:
             found.append(MetadataFile(f"{folder}/{name}", version, listed.modified_ms, listed.size_bytes))
     return found
@@ -140,7 +140,7 @@ def _folder_at(lake: Lake, folder: str) -> tuple[ObjectStore, str]:
 
 
 async def _file_at(lake: Lake, location: str) -> MetadataFile | None:
-    version = version_written(location)
+    version = written_version(location)
     if version is None:
         return None
     store, key = lake.locations.holder(location)
@@ -170,7 +170,7 @@ async def _needs(lake: Lake, pointer: Held[Pointer]) -> _Needs:
     for claim in await _open_claims(lake, pointer.value.uuid):
         needed.update(tried.metadata_location for tried in claim.locations)
     return _Needs(
-        owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalized, needed))),
+        owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalize_location, needed))),
         pointer=pointer,
         keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As Java reads it.
         deletes_old=properties.get(_DELETES_OLD_FILES, "").lower() == "true",
@@ -212,11 +212,11 @@ async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
     """Whether there is a receipt, first on the day the file was written: that is nearly always its own day."""
     if file.modified_ms + _receipts_kept_ms(lake) <= lake.clock.now_ms():
         return False  # Its receipt may be gone, and it goes with it.
-    if await lake.receipts.exists(Tried(file.location, file.modified_ms)):
+    if await lake.receipts.exists(AttemptedFile(file.location, file.modified_ms)):
         return True
     said_ms = (await _said(lake, file.location)).last_updated_ms
     days = [said_ms] if said_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
-    return any([await lake.receipts.exists(Tried(file.location, day)) for day in days])
+    return any([await lake.receipts.exists(AttemptedFile(file.location, day)) for day in days])
 
 
 class _Said(msgspec.Struct, frozen=True, rename="kebab"):

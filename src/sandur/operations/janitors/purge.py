@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
@@ -99,7 +99,7 @@ class _Queue:
     async def _target(self, order: Held[PurgeOrder]) -> Target | None:
         pointer = await self._lake.pointer(order.value.uuid, order.value.format).read()
         if pointer and isinstance(pointer.value, DeltaTable):
-            return Target(order, pointer.value, (normalized(pointer.value.location),))
+            return Target(order, pointer.value, (normalize_location(pointer.value.location),))
         try:
             metadata = await _metadata(self._lake, pointer.value) if pointer else None
         except BadRequest as error:
@@ -116,7 +116,7 @@ class _Queue:
             await self._block(target.order, f"table {neighbour.uuid} may need the files")
             return
         catalog = target.order.value.identifier.catalog
-        roots = tuple(map(normalized, await allowed_roots(self._lake, catalog)))
+        roots = tuple(map(normalize_location, await allowed_roots(self._lake, catalog)))
         purge = Purge(self._lake, target.homes, roots, self._budget)
         try:
             await _delete_files(purge, target.pointer)
@@ -229,7 +229,7 @@ def may_share(target: Target, other: Pointer) -> bool:
 def _places(table: Pointer) -> Sequence[tuple[str, str]]:
     """Files or folders of a table, and what surely holds all of its files, as far as its record tells."""
     if isinstance(table, DeltaTable):
-        return [(normalized(table.location),) * 2] if table.location else []
+        return [(normalize_location(table.location),) * 2] if table.location else []
     heads = [table.head, table.pending.head if table.pending else None]
-    files = [normalized(head.metadata_location) for head in heads if head]
+    files = [normalize_location(head.metadata_location) for head in heads if head]
     return [(file, file.rpartition("/")[0].removesuffix("/metadata")) for file in files]

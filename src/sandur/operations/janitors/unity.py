@@ -1,7 +1,7 @@
 """What only Unity Catalog's API makes, once it is over: records without a name, and what stands where something was."""
 
-from sandur.catalog.model_versions import ModelVersion
 from sandur.catalog.records import Catalog
+from sandur.catalog.securables import ModelVersion
 from sandur.catalog.users import User
 from sandur.operations.janitors.pointers import age_ms, visit_cell
 from sandur.operations.janitors.sweeping import Janitor, Outcome

@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 from sandur.iceberg.expressions.arrays import Array
-from sandur.iceberg.raw_json import encode
 from sandur.iceberg.scan.manifests import DELETES, ManifestFile
 from sandur.iceberg.scan.selected import Selected
 from sandur.iceberg.scan.tasks import Tasks
@@ -15,6 +14,7 @@ from sandur.operations.planning.reading import aside
 from sandur.operations.planning.selecting import Selecting
 from sandur.operations.planning.tokens import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.under_way import Answered
+from sandur.splicing import encode
 
 
 class Limits(NamedTuple):

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from sandur.catalog.identifiers import Kind
+from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, apply_permission_changes
+from sandur.catalog.identifiers import Kind, parse_full_name, parse_schema_name
 from sandur.catalog.records import Record
 from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import credential_named, location_named
-from sandur.catalog.unity_grants import Grants, PermissionsChange, SecurableType, changed_grants
-from sandur.catalog.unity_names import identifier_of, schema_of
 from sandur.errors import NotFound, SwapLost
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.lake import Lake
@@ -55,7 +54,7 @@ async def update_grants(
     request: Request,
 ) -> Grants:
     cell = _cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
-    return await RecordChange(lake, cell, request, UPDATE, lambda found: changed_grants(found, changes)).run()
+    return await RecordChange(lake, cell, request, UPDATE, lambda found: apply_permission_changes(found, changes)).run()
 
 
 def _cell(lake: Lake, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
@@ -72,9 +71,9 @@ async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> s
         case "catalog":
             return (await load_catalog(lake, full_name)).id
         case "schema":
-            return (await load_schema(lake, schema_of(full_name))).schema_id
+            return (await load_schema(lake, parse_schema_name(full_name))).schema_id
         case "table":
-            return (await load_table(lake, identifier_of(full_name))).table_id
+            return (await load_table(lake, parse_full_name(full_name))).table_id
         case "function" | "volume":
             return await _named(lake, full_name, securable_type)
         case "registered_model":
@@ -88,7 +87,7 @@ async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> s
 
 
 async def _named(lake: Lake, full_name: str, kind: Kind) -> str:
-    identifier = identifier_of(full_name)
+    identifier = parse_full_name(full_name)
     await load_catalog(lake, identifier.catalog)
     found = await look(lake, identifier)
     if found is None or found.name.value.kind != kind:

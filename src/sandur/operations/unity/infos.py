@@ -5,10 +5,10 @@ from typing import cast
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.locations import is_within, normalized
+from sandur.catalog.infos import NO_COLUMNS, TableInfo, delta_table_info
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable, NameRecord, Pointer
 from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, Securable, VolumeInfo, securable_info
-from sandur.catalog.unity_tables import NO_COLUMNS, TableInfo, delta_table_info
 from sandur.delta import columns
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.schema import Schema
@@ -43,7 +43,7 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
             return _view_info(identifier, name, view)
         table = await load_document(lake, TABLES, location)
         roots = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
-        return _table_info(identifier, name, table, normalized(roots.value.root) if roots else "")
+        return _table_info(identifier, name, table, normalize_location(roots.value.root) if roots else "")
     except (
         NotFound,
         BadRequest,
@@ -53,11 +53,11 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
 
 def _table_info(identifier: Identifier, name: NameRecord, document: Document[TableMetadata], root: str) -> TableInfo:
     metadata = document.metadata
-    shown = columns.partitioned(_columns(metadata.current_schema), identity_partitions(metadata))
-    is_managed = bool(root) and is_within(normalized(metadata.location), root)
+    shown = columns.with_partitions(_columns(metadata.current_schema), identity_partitions(metadata))
+    is_managed = bool(root) and is_within(normalize_location(metadata.location), root)
     return msgspec.structs.replace(
         _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL),
-        columns=columns.encoded(shown),
+        columns=columns.encode_columns(shown),
         storage_location=metadata.location,
         properties=dict(metadata.properties),
         comment=metadata.properties.get("comment"),
@@ -72,7 +72,7 @@ def _view_info(identifier: Identifier, name: NameRecord, document: Document[View
     texts = [shown.sql for shown in version.representations if shown.sql]
     return msgspec.structs.replace(
         _bare_info(identifier, name, "VIEW"),
-        columns=columns.encoded(_columns(view.current_schema)),
+        columns=columns.encode_columns(_columns(view.current_schema)),
         storage_location=view.location,
         properties=dict(view.properties),
         comment=view.properties.get("comment"),
@@ -82,8 +82,8 @@ def _view_info(identifier: Identifier, name: NameRecord, document: Document[View
     )
 
 
-def _columns(schema: Schema) -> tuple[columns.Column, ...]:
-    return tuple(columns.column_of(field, position) for position, field in enumerate(spark_fields(schema)))
+def _columns(schema: Schema) -> tuple[columns.ColumnInfo, ...]:
+    return tuple(columns.column_from_field(field, position) for position, field in enumerate(spark_fields(schema)))
 
 
 def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> TableInfo:

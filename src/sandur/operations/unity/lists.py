@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
-from sandur.catalog.identifiers import Kind, Namespace
-from sandur.catalog.index import CATALOGS, Entry, Scope, children_of, names_of
-from sandur.catalog.paging import last_of, token_of
-from sandur.catalog.unity_names import is_reachable
+from sandur.catalog.identifiers import Kind, Namespace, has_full_name
+from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
+from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import entries_page, glance
@@ -41,7 +40,7 @@ async def list_catalogs(lake: Lake, asked: ListAsked) -> Listed:
 
 async def list_schemas(lake: Lake, catalog: str, asked: ListAsked) -> Listed:
     """The schemas of a catalog: its namespaces of the first level. NotFound when the catalog does not exist."""
-    scope = children_of(catalog, None)
+    scope = namespaces_scope(catalog, None)
     return await _listed(lake, scope, "schemas", asked, load_catalog(lake, catalog), lambda _: True)
 
 
@@ -50,37 +49,37 @@ async def list_in_schema(
 ) -> Listed:
     """What has a name of some kinds in a schema; NotFound when it does not exist."""
     exists = _must_exist(lake, namespace)
-    return await _listed(lake, names_of(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+    return await _listed(lake, names_scope(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
 
 
 async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collection: str, asked: ListAsked) -> Listed:
     """What has a name of a kind in all schemas of a catalog, or of all catalogs, schema by schema in their order."""
     what = (lake.layout.root, collection, catalog or "")
-    last = last_of(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
+    last = decode_page_token(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
     infos: list[memoryview] = []
     is_fallback = False
     for found_catalog in [catalog] if catalog else await _names(lake, CATALOGS):
         if found_catalog < last[0]:
             continue
-        for schema in await _names(lake, children_of(found_catalog, None)):
+        for schema in await _names(lake, namespaces_scope(found_catalog, None)):
             place = [found_catalog, schema]
             if place < last[:2]:
                 continue
             after = last[2] if place == last[:2] else None
             left = None if asked.size is None else asked.size - len(infos)
-            scope = names_of(Namespace(found_catalog, (schema,)))
+            scope = names_scope(Namespace(found_catalog, (schema,)))
             page = await entries_page(
                 lake,
                 scope,
                 last=after or None,
                 wanted=left,
-                accepts=lambda entry: is_reachable(entry.name) and entry.kind == kind,
+                accepts=lambda entry: has_full_name(entry.name) and entry.kind == kind,
             )
             infos += [memoryview(entry.info) for entry in page.entries]
             is_fallback |= page.is_fallback
             if asked.size is not None and len(infos) >= asked.size:
                 end = page.entries[-1].name if page.entries else after or ""
-                token = token_of(what, _SEPARATOR.join((*place, end)))
+                token = encode_page_token(what, _SEPARATOR.join((*place, end)))
                 return Listed(infos, token, collection, lake.layout.list_index(scope), is_fallback)
     path = lake.layout.schemas_index(catalog) if catalog else lake.layout.catalogs_index()
     if catalog and not infos:
@@ -90,7 +89,7 @@ async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collectio
 
 async def _names(lake: Lake, scope: Scope) -> Sequence[str]:
     page = await entries_page(lake, scope, last=None, wanted=None)
-    return [entry.name for entry in page.entries if is_reachable(entry.name)]
+    return [entry.name for entry in page.entries if has_full_name(entry.name)]
 
 
 async def _listed(
@@ -104,7 +103,7 @@ async def _listed(
     """The page; `exists` is asked in the same round, and what it raises is raised."""
     what = (lake.layout.root, collection, scope.text)
     try:
-        last = last_of(asked.token, what) if asked.token else None
+        last = decode_page_token(asked.token, what) if asked.token else None
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
@@ -114,12 +113,12 @@ async def _listed(
         scope,
         last=last,
         wanted=asked.size,
-        accepts=lambda entry: is_reachable(entry.name) and accepts(entry),
+        accepts=lambda entry: has_full_name(entry.name) and accepts(entry),
         seen=seen,
     )
     return Listed(
         infos=[memoryview(entry.info) for entry in page.entries],
-        next_token=None if page.next_last is None else token_of(what, page.next_last),
+        next_token=None if page.next_last is None else encode_page_token(what, page.next_last),
         collection=collection,
         index_path=lake.layout.list_index(scope),
         is_fallback=page.is_fallback,

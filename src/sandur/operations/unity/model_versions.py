@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.model_versions import ModelVersion
-from sandur.catalog.paging import last_of, token_of
-from sandur.catalog.securables import Securable
+from sandur.catalog.paging import decode_page_token, encode_page_token
+from sandur.catalog.securables import ModelVersion, Securable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
 from sandur.operations.index_truth import keys_below
@@ -86,7 +85,7 @@ async def list_versions(lake: Lake, model: Identifier, asked: ListAsked) -> Vers
     record = await load_securable(lake, model, "model")
     folder = lake.layout.model_versions_folder(record.uuid)
     what = (lake.layout.root, "model_versions", record.uuid)
-    last = last_of(asked.token, what) if asked.token else ""
+    last = decode_page_token(asked.token, what) if asked.token else ""
     keys = [key async for key in keys_below(lake, folder) if key > last]
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
@@ -94,7 +93,7 @@ async def list_versions(lake: Lake, model: Identifier, asked: ListAsked) -> Vers
         found = await together(_plain(lake, key).read() for key in some)
         for key, held in zip(some, found, strict=True):
             if asked.size is not None and len(versions) == asked.size:
-                return Versions(versions, token_of(what, last))
+                return Versions(versions, encode_page_token(what, last))
             if held and held.value.state == "live":
                 versions.append(held.value)
             last = key

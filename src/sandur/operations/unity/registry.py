@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.paging import last_of, token_of
+from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import (
     AwsIamRole,
@@ -152,10 +152,10 @@ async def drop_location(lake: Lake, name: str, request: Request) -> None:
 def page_of(lake: Lake, collection: str, entries: Mapping[str, E], asked: ListAsked) -> tuple[Sequence[E], str | None]:
     """Entries in the order of their names, behind the token and at most so many; and the token of what is left."""
     what = (lake.layout.root, collection)
-    last = last_of(asked.token, what) if asked.token else ""
+    last = decode_page_token(asked.token, what) if asked.token else ""
     names = sorted(name for name in entries if name > last)
     chosen = names if asked.size is None else names[: asked.size]
-    token = token_of(what, chosen[-1]) if len(chosen) < len(names) else None
+    token = encode_page_token(what, chosen[-1]) if len(chosen) < len(names) else None
     return [entries[name] for name in chosen], token
 
 

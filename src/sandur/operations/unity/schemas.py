@@ -5,13 +5,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.guardrails import check_property_keys
-from sandur.catalog.identifiers import Namespace
+from sandur.catalog.identifiers import Namespace, checked_new_name
 from sandur.catalog.index import place_of
+from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
+from sandur.catalog.locations import check_property_keys
 from sandur.catalog.records import NamespaceRecord
 from sandur.catalog.sources import Request
-from sandur.catalog.unity_infos import SchemaInfo, schema_info, updated_schema
-from sandur.catalog.unity_names import checked_new_name
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import drop_namespace
@@ -66,7 +65,9 @@ async def update_schema(
     def decide(found: NamespaceRecord | None) -> NamespaceRecord:
         if found is None:
             raise missing(namespace)
-        changed = updated_schema(found, comment=comment, properties=None if properties is None else dict(properties))
+        changed = update_schema_record(
+            found, comment=comment, properties=None if properties is None else dict(properties)
+        )
         if changed == found:
             return found
         # What was looked up is confirmed; and who drops it meanwhile has to look again.

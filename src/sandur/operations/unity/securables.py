@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
-from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import Claim, NameRecord, Pointer
 from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
 from sandur.catalog.sources import Request
@@ -41,7 +41,7 @@ async def create_volume(
     if volume_type == "EXTERNAL":
         if not location:
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
-        location = checked_location(normalized(location), [normalized(root) for root in roots])
+        location = checked_location(normalize_location(location), [normalize_location(root) for root in roots])
     elif location:
         raise Invalid(f"Volume {identifier}: a managed volume lies where the catalog puts it, not at {location}")
 

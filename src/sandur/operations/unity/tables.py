@@ -1,14 +1,14 @@
 """Tables of whatever format, as Unity Catalog's classic API makes and shows them."""
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.infos import TableInfo, delta_table_info
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request
-from sandur.catalog.unity_tables import TableInfo, delta_table_info
 from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
-from sandur.operations.delta.loading import check_home
-from sandur.operations.delta.staging import stage_of
+from sandur.operations.delta.load import check_parents_exist
+from sandur.operations.delta.tables import load_stage
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
@@ -25,7 +25,7 @@ async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> 
     try:
         return delta_table_info(wanted.identifier, await _created(lake, wanted, request))
     except NotFound:
-        await check_home(lake, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
+        await check_parents_exist(lake, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
         raise
 
 
@@ -57,7 +57,7 @@ async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     pointer = await effective(lake, found.pointer)
     info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
-        raise delta.no_table(identifier)
+        raise delta.table_not_found(identifier)
     return info
 
 
@@ -75,10 +75,10 @@ async def location_of(lake: Lake, table_id: str) -> str:
         head = (await effective(lake, pointer)).value.head
         # The files of an Iceberg table lie above those of its metadata.
         return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
-    return (await stage_of(lake, table_id)).location
+    return (await load_stage(lake, table_id)).location
 
 
 async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
     """What to say of a table that is not there: clients want to know which part of its name it is."""
     _, namespace = await both(load_catalog(lake, identifier.catalog), look_up_namespace(lake, identifier.namespace))
-    return delta.no_table(identifier) if namespace else missing(identifier.namespace)
+    return delta.table_not_found(identifier) if namespace else missing(identifier.namespace)

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sandur.catalog.sources import Request
-from sandur.catalog.users import User, UserResource, changed_user, primary_email, user_id
+from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound
 from sandur.operations.index_truth import keys_below
 from sandur.operations.lake import Lake
@@ -21,7 +21,7 @@ async def create_user(lake: Lake, resource: UserResource, request: Request) -> U
     email = primary_email(resource)
     now_ms = lake.clock.now_ms()
     plain = User(id=user_id(email), email=email, display_name=email, created_ms=now_ms, changed_ms=now_ms)
-    wanted = changed_user(plain, resource)
+    wanted = apply_resource(plain, resource)
 
     def decide(found: User | None) -> User:
         if found is not None and found.state == "live":
@@ -55,7 +55,7 @@ async def update_user(lake: Lake, id_: str, resource: UserResource, request: Req
     def decide(found: User | None) -> User:
         if found is None or found.state == "dropped":
             raise _missing(id_)
-        changed = changed_user(found, resource)
+        changed = apply_resource(found, resource)
         return found if changed == found else replace(changed, changed_ms=lake.clock.now_ms())
 
     return await RecordChange(lake, _cell(lake, id_), request, "update-user", decide).run()

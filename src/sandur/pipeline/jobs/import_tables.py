@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
-from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError, Unavailable
@@ -89,8 +89,8 @@ class _Import:
         self.warnings: list[str] = []
         if not self._location:
             raise BadRequest("import: --location is missing: where to look for tables")
-        roots = tuple(map(normalized, context.wait(allowed_roots(context.lake, self._catalog))))
-        if normalized(self._location) not in roots:
+        roots = tuple(map(normalize_location, context.wait(allowed_roots(context.lake, self._catalog))))
+        if normalize_location(self._location) not in roots:
             checked_location(self._location, roots)
 
     def crawl(self) -> None:
@@ -197,7 +197,7 @@ class _Import:
 
     def _called(self, folder: str) -> Identifier:
         """What a table in a folder would be called."""
-        whole = [part for part in normalized(place_of(self._location, folder)).split("/") if part]
+        whole = [part for part in normalize_location(place_of(self._location, folder)).split("/") if part]
         given = self._context.arguments.get("namespace")
         above = [part for part in folder.split("/") if part][:-1]
         levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
@@ -219,7 +219,7 @@ class _Import:
             for key, stored in zip(some, await get_many(store, some), strict=True):
                 table = _delta_table(key, stored.data) if stored else None
                 if table and table.state in _LIVING and table.location:
-                    places.add(normalized(table.location))
+                    places.add(normalize_location(table.location))
         return places
 
     async def _make_namespaces(self, namespaces: Iterable[Namespace]) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.catalog.identifiers import Namespace
-from sandur.catalog.index import CATALOGS, Scope, children_of, names_of
+from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.errors import BadRequest, NotFound, SandurError, Unavailable
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_merging import remake
@@ -61,15 +61,15 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
             raise BadRequest(f"namespace {dotted!r}: names joined by . are expected")
         if await look_up_namespace(context.lake, namespace) is None:
             raise NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
-        return [names_of(namespace), children_of(namespace.catalog, namespace)]
+        return [names_scope(namespace), namespaces_scope(namespace.catalog, namespace)]
     catalogs = await _catalogs(context) if catalog is None else [catalog]
     if catalog is not None and await context.lake.catalog(catalog).read() is None:
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     scopes = [CATALOGS] if catalog is None else []
     for name in catalogs:
-        scopes.append(children_of(name, None))
+        scopes.append(namespaces_scope(name, None))
         for namespace in await _namespaces(context, name):
-            scopes += [names_of(namespace), children_of(name, namespace)]
+            scopes += [names_scope(namespace), namespaces_scope(name, namespace)]
     return scopes
 
 

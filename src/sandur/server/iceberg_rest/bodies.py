@@ -7,8 +7,8 @@ import msgspec
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import BadRequest
-from sandur.iceberg.raw_json import check_utf8, decode
 from sandur.iceberg.requests import TableIdentifier
+from sandur.splicing import check_utf8, decode
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.index import Entry, names_of
+from sandur.catalog.index import Entry, names_scope
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.requests import decode_create_table, decode_register_table, decode_table_commit
 from sandur.operations import load_table as loading
@@ -44,7 +44,7 @@ def _encoded_list(call: Call, kind: Kind, found: Page[Entry]) -> bytes:
     namespace = call.namespace
     if found.next_token is not None or len(found.entries) < _KEPT_ENTRIES_MIN:
         return identifiers_body(namespace, found.entries, found.next_token)
-    key = (f"body of a list of {kind}", names_of(namespace).text)
+    key = (f"body of a list of {kind}", names_scope(namespace).text)
     kept: tuple[object, bytes] | None = call.lake.documents.get(key)
     if kept is not None and kept[0] is found.entries:
         return kept[1]

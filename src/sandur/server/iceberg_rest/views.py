@@ -1,7 +1,7 @@
 """Views over HTTP."""
 
 from sandur.errors import NotFound
-from sandur.iceberg.view_requests import decode_create_view, decode_register_view, decode_view_commit
+from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations import register as registering
 from sandur.operations import views as operations
 from sandur.operations.drop_table import drop_name

@@ -4,14 +4,13 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.unity_names import identifier_of, schema_of
+from sandur.catalog.identifiers import Identifier, Namespace, parse_full_name, parse_schema_name
 from sandur.errors import BadRequest
-from sandur.iceberg.raw_json import check_utf8, decode
 from sandur.operations.lakes import Lakes
 from sandur.server.asked import SHOWN_CHARS_MAX, Asked
 from sandur.server.request_hash import decoded_json
 from sandur.settings import Settings
+from sandur.splicing import check_utf8, decode
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -43,11 +42,11 @@ class Call(Asked[Service]):
 
     def schema(self, parameter: str) -> Namespace:
         """A parameter of the path that is the full name of a schema: `catalog.schema`."""
-        return schema_of(self.value(parameter))
+        return parse_schema_name(self.value(parameter))
 
     def identifier(self, parameter: str) -> Identifier:
         """A parameter of the path that is a full name: `catalog.schema.name`."""
-        return identifier_of(self.value(parameter))
+        return parse_full_name(self.value(parameter))
 
     def wanted(self, parameter: str) -> str:
         """A parameter of the query that has to be there."""

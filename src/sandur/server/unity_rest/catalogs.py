@@ -2,8 +2,8 @@
 
 import msgspec
 
-from sandur.catalog.unity_infos import catalog_info
-from sandur.catalog.unity_names import checked_new_name
+from sandur.catalog.identifiers import checked_new_name
+from sandur.catalog.infos import catalog_info
 from sandur.errors import Unsupported
 from sandur.operations import catalogs as operations
 from sandur.operations.drop_catalog import drop_catalog

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sandur.delta.columns import Column, checked, partition_names, struct_of
-from sandur.delta.requests import Change, Comment, CommitFile, Uniform, UniformIceberg
+from sandur.delta.columns import ColumnInfo, complete_columns, partition_names, struct_for_api
+from sandur.delta.requests import Comment, CommitFile, DeltaChange, Uniform, UniformIceberg
 from sandur.errors import BadRequest, Invalid
-from sandur.operations.delta.older_commits import CommitsAsked, list_commits, post_commit
+from sandur.operations.delta.commit import CommitsQuery, list_commits, post_commit
 from sandur.server.messages import Answer
 from sandur.server.unity_rest.bodies import DONE, shown
 from sandur.server.unity_rest.call import Call
@@ -78,7 +78,7 @@ async def get(call: Call) -> Answer:
     if not call.http.body:
         raise BadRequest("Invalid commits request: it needs a body with table_id and start_version")
     body = call.body(GetCommits, "commits request")
-    asked = CommitsAsked(body.table_id, body.start_version, body.end_version, body.table_uri)
+    asked = CommitsQuery(body.table_id, body.start_version, body.end_version, body.table_uri)
     found = await list_commits(call.lake, asked)
     infos = [
         CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms)
@@ -87,13 +87,13 @@ async def get(call: Call) -> Answer:
     return shown(CommitsBody(infos, found.latest_table_version))
 
 
-def change_of(body: PostCommit) -> Change:
+def change_of(body: PostCommit) -> DeltaChange:
     """The request as the engine decides it; Invalid when it breaks a rule of shape."""
     if body.commit_info is None and body.latest_backfilled_version is None:
         raise Invalid("at least one of commit_info and latest_backfilled_version is required")
     if body.commit_info is None and (body.metadata or body.uniform):
         raise Invalid("metadata and uniform need a commit_info")
-    change = Change(asserted_uuid=body.table_id.lower(), published=body.latest_backfilled_version)
+    change = DeltaChange(asserted_uuid=body.table_id.lower(), published=body.latest_backfilled_version)
     if body.commit_info:
         change = change._replace(commit=CommitFile(**msgspec.structs.asdict(body.commit_info)))
     if body.uniform:
@@ -101,7 +101,7 @@ def change_of(body: PostCommit) -> Change:
     return _with_metadata(change, body.metadata) if body.metadata else change
 
 
-def _with_metadata(change: Change, metadata: _Metadata) -> Change:
+def _with_metadata(change: DeltaChange, metadata: _Metadata) -> DeltaChange:
     properties = metadata.properties.properties if metadata.properties else None
     columns = metadata.schema.columns if metadata.schema else None
     if metadata.description is None and properties is None and columns is None:
@@ -111,16 +111,16 @@ def _with_metadata(change: Change, metadata: _Metadata) -> Change:
     if properties is not None:
         change = change._replace(all_properties=properties)
     if columns is not None:
-        kept = checked(_columns(columns), is_delta=True)
-        change = change._replace(columns=struct_of(kept), partition_columns=partition_names(kept))
+        kept = complete_columns(_columns(columns), is_delta=True)
+        change = change._replace(columns=struct_for_api(kept), partition_columns=partition_names(kept))
     return change
 
 
-def _columns(columns: Sequence[dict[str, object]]) -> Sequence[Column]:
+def _columns(columns: Sequence[dict[str, object]]) -> Sequence[ColumnInfo]:
     """What a client does not know of a column is absent or null."""
     given = [{name: value for name, value in column.items() if value is not None} for column in columns]
     try:
-        return msgspec.convert(given, list[Column])
+        return msgspec.convert(given, list[ColumnInfo])
     except msgspec.ValidationError as error:
         raise BadRequest(f"Invalid metadata: schema.columns: {error}") from None
 

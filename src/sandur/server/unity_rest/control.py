@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.users import Email, User, UserResource, matching, resource_of, user_id
+from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import users as operations
 from sandur.server.identity import ANONYMOUS, is_good_token
@@ -54,7 +54,7 @@ async def create_user(call: Call) -> Answer:
 
 async def list_users(call: Call) -> Answer:
     start, count = _number(call, "startIndex", 1), _number(call, "count", _PAGE_MAX)
-    users = matching(await operations.list_users(call.lake), call.query.get("filter"))
+    users = filter_users(await operations.list_users(call.lake), call.query.get("filter"))
     first = max(start, 1)
     page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
     return shown(UserList(len(users), len(page), first, [_resource(user) for user in page]))

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from sandur.catalog.identifiers import checked_new_name, identifier_from_parts, namespace_from_parts
 from sandur.catalog.securables import FunctionDefinition, securable_info
-from sandur.catalog.unity_names import checked_new_name, named, named_schema
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
@@ -29,7 +29,7 @@ class CreateFunctionRequest(msgspec.Struct, frozen=True):
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateFunctionRequest, "create function request").function_info
-    identifier = named(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
     made = await operations.create_function(
         call.lake, identifier, body.definition, comment=body.comment, request=call.request()
     )
@@ -37,7 +37,7 @@ async def create(call: Call) -> Answer:
 
 
 async def list_all(call: Call) -> Answer:
-    namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
+    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
     listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListAsked(*call.page))
     return list_answer(call, "functions", listed)
 

@@ -4,10 +4,14 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier
-from sandur.catalog.model_versions import version_info
-from sandur.catalog.securables import securable_info
-from sandur.catalog.unity_names import checked_new_name, identifier_of, named, named_schema
+from sandur.catalog.identifiers import (
+    Identifier,
+    checked_new_name,
+    identifier_from_parts,
+    namespace_from_parts,
+    parse_full_name,
+)
+from sandur.catalog.securables import securable_info, version_info
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
@@ -52,7 +56,7 @@ class FinalizeVersion(msgspec.Struct, frozen=True):
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateModel, "create model request")
-    identifier = named(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
     made = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
     return shown(securable_info(identifier, made))
 
@@ -62,7 +66,7 @@ async def list_all(call: Call) -> Answer:
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
     asked = ListAsked(*call.page)
     if catalog and schema:
-        namespace = named_schema(catalog, schema)
+        namespace = namespace_from_parts(catalog, schema)
         return list_answer(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
     if schema:
         raise BadRequest("schema_name needs a catalog_name beside it")
@@ -96,7 +100,7 @@ async def delete(call: Call) -> Answer:
 
 async def create_version(call: Call) -> Answer:
     body = call.body(CreateVersion, "create model version request")
-    model = named(body.catalog_name, body.schema_name, body.model_name)
+    model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
     wanted = versions.NewVersion(body.source, body.run_id, body.comment)
     return shown(version_info(model, await versions.create_version(call.lake, model, wanted, call.request())))
 
@@ -130,7 +134,7 @@ async def finalize_version(call: Call) -> Answer:
     """The body repeats what the path says."""
     model, number = _version(call)
     body = call.body(FinalizeVersion, "finalize model version request")
-    if (identifier_of(body.full_name), body.version) != (model, number):
+    if (parse_full_name(body.full_name), body.version) != (model, number):
         raise BadRequest(f"The body is about version {body.version} of {body.full_name}, the path is not")
     return shown(version_info(model, await versions.finalize_version(call.lake, model, number, call.request())))
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sandur.catalog.unity_grants import SECURABLE_TYPES, PermissionsChange, SecurableType, shown_grants
+from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableType, permissions_list
 from sandur.errors import BadRequest
 from sandur.operations.unity import grants as operations
 from sandur.server.messages import Answer
@@ -20,7 +20,7 @@ class MetastoreSummary(msgspec.Struct, frozen=True):
 
 async def load(call: Call) -> Answer:
     found = await operations.load_grants(call.lake, _type(call), call.value("full_name"))
-    return shown(shown_grants(found, call.query.get("principal")))
+    return shown(permissions_list(found, call.query.get("principal")))
 
 
 async def update(call: Call) -> Answer:
@@ -28,7 +28,7 @@ async def update(call: Call) -> Answer:
     changed = await operations.update_grants(
         call.lake, _type(call), call.value("full_name"), body.changes, call.request()
     )
-    return shown(shown_grants(changed))
+    return shown(permissions_list(changed))
 
 
 async def metastore(call: Call) -> Answer:

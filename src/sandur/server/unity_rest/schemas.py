@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sandur.catalog.unity_names import checked_new_name, named_schema
+from sandur.catalog.identifiers import checked_new_name, namespace_from_parts
 from sandur.operations.unity import schemas as operations
 from sandur.operations.unity.lists import ListAsked, list_schemas
 from sandur.server.messages import Answer
@@ -29,7 +29,7 @@ async def create(call: Call) -> Answer:
     body = call.body(CreateSchema, "create schema request")
     made = await operations.create_schema(
         call.lake,
-        named_schema(body.catalog_name, checked_new_name("schema", body.name)),
+        namespace_from_parts(body.catalog_name, checked_new_name("schema", body.name)),
         comment=body.comment,
         properties=body.properties or {},
         storage_root=body.storage_root or None,

@@ -4,14 +4,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.guardrails import check_property_keys
-from sandur.catalog.identifiers import Kind
-from sandur.catalog.unity_names import checked_new_name, named, named_schema
-from sandur.catalog.unity_tables import slim
-from sandur.delta.columns import Column, checked, encoded
+from sandur.catalog.identifiers import Kind, checked_new_name, identifier_from_parts, namespace_from_parts
+from sandur.catalog.infos import without_fields
+from sandur.catalog.locations import check_property_keys
+from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.delta.staging import stage_table
-from sandur.operations.delta.tables import NewTable
+from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
@@ -71,11 +69,11 @@ async def create(call: Call) -> Answer:
     properties = body.properties or {}
     check_property_keys(properties)
     wanted = NewTable(
-        identifier=named(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
+        identifier=identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
         table_type=body.table_type,
         data_source_format=body.data_source_format or "",
         location=body.storage_location or "",
-        columns=encoded(checked([_column(column) for column in body.columns or ()], is_delta=is_delta)),
+        columns=encode_columns(complete_columns([_column(column) for column in body.columns or ()], is_delta=is_delta)),
         properties=properties,
         comment=body.comment,
         view_definition=body.view_definition,
@@ -85,11 +83,13 @@ async def create(call: Call) -> Answer:
 
 
 async def list_all(call: Call) -> Answer:
-    namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
+    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
     listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", ListAsked(*call.page))
     omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
     if omit_columns or omit_properties:
-        infos = [slim(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos]
+        infos = [
+            without_fields(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos
+        ]
         listed = listed._replace(infos=infos)
     return list_answer(call, "tables", listed)
 
@@ -105,7 +105,7 @@ async def delete(call: Call) -> Answer:
 
 async def stage(call: Call) -> Answer:
     body = call.body(CreateStagingTable, "create staging table request")
-    identifier = named(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
     await load_catalog(call.lake, identifier.catalog)
     staged = await stage_table(call.lake, identifier, principal=call.identity.principal)
     return shown(
@@ -119,9 +119,9 @@ async def stage(call: Call) -> Answer:
     )
 
 
-def _column(body: ColumnBody) -> Column:
+def _column(body: ColumnBody) -> ColumnInfo:
     given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
-    return msgspec.convert(given, Column)
+    return msgspec.convert(given, ColumnInfo)
 
 
 def _raw(value: object | None) -> msgspec.Raw | None:

@@ -4,9 +4,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.locations import checked_location, normalized
+from sandur.catalog.identifiers import identifier_from_parts
+from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.storage_registry import checked_url
-from sandur.catalog.unity_names import named
 from sandur.errors import BadRequest, NotFound, Unsupported
 from sandur.operations.lake import Lake
 from sandur.operations.unity.model_versions import load_version
@@ -67,7 +67,7 @@ async def for_model_version(call: Call) -> Answer:
     _check_known(body.operation)
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
-    model = named(body.catalog_name, body.schema_name, body.model_name)
+    model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
     return _credentials(call, (await load_version(call.lake, model, body.version)).location)
 
 
@@ -80,7 +80,7 @@ async def for_path(call: Call) -> Answer:
 
 
 def _roots(lake: Lake) -> list[str]:
-    return [normalized(lake.area), *lake.locations.others]
+    return [normalize_location(lake.area), *lake.locations.others]
 
 
 def _check_known(operation: str) -> None:
@@ -89,7 +89,7 @@ def _check_known(operation: str) -> None:
 
 
 def _credentials(call: Call, location: str) -> Answer:
-    place = normalized(location)
+    place = normalize_location(location)
     if not place.startswith(_LOCAL):
         raise Unsupported(
             f"No temporary credentials for {place}: this server gives out none for cloud storage; "

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from sandur.catalog.identifiers import checked_new_name, identifier_from_parts, namespace_from_parts
 from sandur.catalog.securables import VolumeType, securable_info
-from sandur.catalog.unity_names import checked_new_name, named, named_schema
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
 from sandur.server.messages import Answer
@@ -27,7 +27,7 @@ class UpdateVolume(msgspec.Struct, frozen=True):
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateVolume, "create volume request")
-    identifier = named(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
     made = await operations.create_volume(
         call.lake,
         identifier,
@@ -40,7 +40,7 @@ async def create(call: Call) -> Answer:
 
 
 async def list_all(call: Call) -> Answer:
-    namespace = named_schema(call.wanted("catalog_name"), call.wanted("schema_name"))
+    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
     listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListAsked(*call.page))
     return list_answer(call, "volumes", listed)
 

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.records import DeltaCommit, DeltaStage
-from sandur.delta import contract
-from sandur.operations.delta.loading import LoadedDelta
+from sandur.delta import protocol
+from sandur.operations.delta.load import LoadedDelta
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -40,15 +40,15 @@ class CredentialsBody(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _RequiredProtocol(msgspec.Struct, frozen=True, rename="kebab"):
-    min_reader_version: int = contract.READER_VERSION
-    min_writer_version: int = contract.WRITER_VERSION
-    reader_features: tuple[str, ...] = contract.REQUIRED_READER_FEATURES
-    writer_features: tuple[str, ...] = contract.REQUIRED_WRITER_FEATURES
+    min_reader_version: int = protocol.READER_VERSION
+    min_writer_version: int = protocol.WRITER_VERSION
+    reader_features: tuple[str, ...] = protocol.REQUIRED_READER_FEATURES
+    writer_features: tuple[str, ...] = protocol.REQUIRED_WRITER_FEATURES
 
 
 class _SuggestedProtocol(msgspec.Struct, frozen=True, rename="kebab"):
-    reader_features: tuple[str, ...] = contract.SUGGESTED_READER_FEATURES
-    writer_features: tuple[str, ...] = contract.SUGGESTED_WRITER_FEATURES
+    reader_features: tuple[str, ...] = protocol.SUGGESTED_READER_FEATURES
+    writer_features: tuple[str, ...] = protocol.SUGGESTED_WRITER_FEATURES
 
 
 class StageBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -111,7 +111,7 @@ def stage_body(stage: DeltaStage, credentials: Sequence[StorageCredential]) -> b
             table_id=stage.uuid,
             location=stage.location,
             storage_credentials=credentials,
-            required_properties=contract.required_properties(stage.uuid),
-            suggested_properties=contract.SUGGESTED_PROPERTIES,
+            required_properties=protocol.required_properties(stage.uuid),
+            suggested_properties=protocol.SUGGESTED_PROPERTIES,
         )
     )

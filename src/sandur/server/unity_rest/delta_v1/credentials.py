@@ -5,10 +5,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.locations import normalized
+from sandur.catalog.locations import normalize_location
 from sandur.errors import BadRequest, Unsupported
 from sandur.operations.delta import tables as operations
-from sandur.operations.delta.staging import check_owner, stage_of
+from sandur.operations.delta.tables import check_owner, load_stage
 from sandur.server.messages import Answer, json_answer
 from sandur.server.unity_rest.call import Call
 from sandur.server.unity_rest.delta_v1.bodies import NEVER_MS, CredentialsBody, StorageCredential
@@ -31,14 +31,14 @@ async def of_table(call: Call) -> Answer:
 
 
 async def of_stage(call: Call) -> Answer:
-    stage = await stage_of(call.lake, call.value("table_id"))
+    stage = await load_stage(call.lake, call.value("table_id"))
     check_owner(stage, call.identity.principal)
     return _answer(stage.location, "READ_WRITE")
 
 
 async def of_path(call: Call) -> Answer:
     operation = _asked(call, _PATH_OPERATIONS)
-    return _answer(normalized(call.wanted("location")), operation)
+    return _answer(normalize_location(call.wanted("location")), operation)
 
 
 def credentials_for(location: str, operation: Operation, *, is_offered: bool = False) -> Sequence[StorageCredential]:

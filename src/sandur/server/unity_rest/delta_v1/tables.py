@@ -1,21 +1,21 @@
 """Delta tables over HTTP, by the Delta API."""
 
-from sandur.catalog.guardrails import check_property_keys
-from sandur.catalog.unity_names import checked_new_name
+from sandur.catalog.identifiers import checked_new_name
+from sandur.catalog.locations import check_property_keys
 from sandur.delta.requests import (
     CreateTable,
     RenameTable,
     ReportMetrics,
     StageTable,
     UpdateTable,
-    change_of,
+    parse_change,
 )
 from sandur.errors import Invalid
-from sandur.operations.delta import loading
+from sandur.operations.delta import load as loading
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
-from sandur.operations.delta.creating import create_table
-from sandur.operations.delta.staging import stage_table
+from sandur.operations.delta.create import create_table
+from sandur.operations.delta.tables import stage_table
 from sandur.server.messages import NO_CONTENT, Answer, json_answer
 from sandur.server.unity_rest.call import Call
 from sandur.server.unity_rest.delta_v1.bodies import loaded_body, stage_body
@@ -33,7 +33,7 @@ async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
     check_property_keys(body.properties)
     table = await create_table(call.lake, new_table(call, body.name), body, request=call.request())
-    return json_answer(loaded_body(loading.loaded(call.lake, table)))
+    return json_answer(loaded_body(loading.render_table(call.lake, table)))
 
 
 async def load(call: Call) -> Answer:
@@ -41,16 +41,16 @@ async def load(call: Call) -> Answer:
 
 
 async def exists(call: Call) -> Answer:
-    await loading.table_exists(call.lake, named_table(call))
+    await loading.check_table_exists(call.lake, named_table(call))
     return NO_CONTENT
 
 
 async def update(call: Call) -> Answer:
-    change = change_of(call.body(UpdateTable, "update table request"))
+    change = parse_change(call.body(UpdateTable, "update table request"))
     if change.set_properties:
         check_property_keys(change.set_properties)
     table = await update_table(call.lake, named_table(call), change, call.request())
-    return json_answer(loaded_body(loading.loaded(call.lake, table)))
+    return json_answer(loaded_body(loading.render_table(call.lake, table)))
 
 
 async def drop(call: Call) -> Answer:

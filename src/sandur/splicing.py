@@ -1,5 +1,6 @@
-"""JSON kept as bytes: decoding with one kind of error, and arrays that grow without being parsed."""
+"""JSON kept as bytes: decompression, decoding with one kind of error, and arrays that grow without being parsed."""
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,16 +29,16 @@ _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
 
-def malformed(what: str, error: Exception) -> BadRequest:
+def malformed_error(what: str, error: Exception) -> BadRequest:
     """The one error for JSON that cannot be read, whatever broke inside the decoder."""
     if isinstance(error, RecursionError):
         return BadRequest(f"{what} is malformed: nested too deeply")
     if isinstance(error, UnicodeError):
         return BadRequest(f"{what} is malformed: not valid UTF-8")
-    return BadRequest(f"{what} is malformed: {shortened(str(error).removeprefix('JSON is malformed: '))}")
+    return BadRequest(f"{what} is malformed: {shorten(str(error).removeprefix('JSON is malformed: '))}")
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """`text`, cut so that an error stays readable whatever a request contains."""
     return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
 
@@ -57,7 +58,7 @@ def decode(data: JsonBytes, wanted: type[T], what: str) -> T:
     try:
         return _decode(data, wanted)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise malformed(what, error) from error
+        raise malformed_error(what, error) from error
 
 
 def check_utf8(data: bytes, what: str) -> None:
@@ -67,7 +68,7 @@ def check_utf8(data: bytes, what: str) -> None:
     try:
         data.decode()
     except UnicodeError as error:
-        raise malformed(what, error) from error
+        raise malformed_error(what, error) from error
 
 
 def decode_object(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
@@ -154,7 +155,7 @@ class JsonArray(Generic[T]):
         stored = self.elements()
         kept = compress(stored, is_kept)
         appended = compress(self.appended, is_kept[len(stored) :])
-        return JsonArray(raw=array_of(kept), item_type=self.item_type, appended=tuple(appended))
+        return JsonArray(raw=join_array(kept), item_type=self.item_type, appended=tuple(appended))
 
     def last(self) -> T | None:
         """The last item, or nothing if the array is empty."""
@@ -207,7 +208,7 @@ def _without_end(array: memoryview) -> memoryview:
     return array[:end]
 
 
-def array_of(elements: Iterable[JsonBytes]) -> bytes:
+def join_array(elements: Iterable[JsonBytes]) -> bytes:
     return b"[" + b",".join(bytes(memoryview(element)) for element in elements) + b"]"
 
 
@@ -215,14 +216,41 @@ def empty_array(item_type: type[T]) -> JsonArray[T]:
     return JsonArray(raw=b"[]", item_type=item_type)
 
 
-def array(data: JsonBytes | None, item_type: type[T], what: str, *, source: bytes | None = None) -> JsonArray[T]:
+def json_array(data: JsonBytes | None, item_type: type[T], what: str, *, source: bytes | None = None) -> JsonArray[T]:
     """`data` as an array; absent means empty. Raises `BadRequest` if it is something else than an array."""
     if data is None:
         return empty_array(item_type)
     if memoryview(data)[0] != _ARRAY_START:
-        raise BadRequest(f"{what} is not an array: {shortened(bytes(memoryview(data)[:100]).decode(errors='replace'))}")
+        raise BadRequest(f"{what} is not an array: {shorten(bytes(memoryview(data)[:100]).decode(errors='replace'))}")
     return JsonArray(raw=data, item_type=item_type, source=source)
 
 
-def object_of(fields: Iterable[tuple[str, JsonBytes]]) -> bytes:
+def join_object(fields: Iterable[tuple[str, JsonBytes]]) -> bytes:
     return b"{" + b",".join(encode(name) + b":" + bytes(memoryview(value)) for name, value in fields) + b"}"
+
+
+UNCOMPRESSED_BYTES_MAX = 2**30
+
+_GZIP_START = b"\x1f\x8b"
+_GZIP_WINDOW_BITS = 31
+
+
+def decompress(data: bytes, what: str) -> bytes:
+    """`data` without compression, if it has any; raises `BadRequest` that names `what`."""
+    if not data.startswith(_GZIP_START):
+        return data
+    parts: list[bytes] = []
+    size = 0
+    while data:  # A gzip file may consist of several members, one after the other.
+        member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        try:
+            parts.append(member.decompress(data, UNCOMPRESSED_BYTES_MAX - size + 1))
+        except zlib.error as error:
+            raise BadRequest(f"{what} is malformed: {error}") from error
+        size += len(parts[-1])
+        if size > UNCOMPRESSED_BYTES_MAX:
+            raise BadRequest(f"{what} is malformed: larger than {UNCOMPRESSED_BYTES_MAX} bytes when uncompressed")
+        if not member.eof:
+            raise BadRequest(f"{what} is malformed: the compressed data ends too early")
+        data = member.unused_data
+    return b"".join(parts)

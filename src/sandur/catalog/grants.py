@@ -5,7 +5,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from sandur.catalog.records import Change, Record
+from sandur.catalog.records import LastChange, Record
 from sandur.errors import Invalid
 
 Privilege = Literal[
@@ -53,7 +53,7 @@ class Grants(Record, frozen=True, kw_only=True):
     """The privileges on one securable by principal. They belong to its id: another thing of its name has none."""
 
     assignments: dict[str, tuple[Privilege, ...]] = msgspec.field(default_factory=dict)
-    change: Change | None = None
+    change: LastChange | None = None
 
 
 class PermissionsChange(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class PermissionsList(msgspec.Struct, frozen=True):
     privilege_assignments: tuple[PrivilegeAssignment, ...]
 
 
-def changed_grants(grants: Grants | None, changes: Sequence[PermissionsChange]) -> Grants:
+def apply_permission_changes(grants: Grants | None, changes: Sequence[PermissionsChange]) -> Grants:
     """The grants after the changes, one by one; Invalid for a change that contradicts itself."""
     before = grants or Grants()
     assignments = dict(before.assignments)
@@ -93,7 +93,7 @@ def changed_grants(grants: Grants | None, changes: Sequence[PermissionsChange]) 
     return msgspec.structs.replace(before, assignments=assignments)
 
 
-def shown_grants(grants: Grants | None, principal: str | None = None) -> PermissionsList:
+def permissions_list(grants: Grants | None, principal: str | None = None) -> PermissionsList:
     """The grants of one principal or of all, in the order of their names."""
     assignments = grants.assignments if grants else {}
     return PermissionsList(

@@ -1,20 +1,50 @@
-"""Load a Delta table: its record, and what the Delta API shows of it, made once for every state of its metadata."""
+"""Load a Delta table: its record, and its metadata in the form of the Delta API."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
-from sandur.delta.properties import ROW_ID_HIGH_WATER_MARK
-from sandur.delta.representation import ShownMetadata, columns_shown, last_change
+from sandur.delta.columns import decode_columns, partition_names, struct_for_api
+from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import NotFound, WrongFormat
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.delta.publishing import shown_commits
-from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, no_table
+from sandur.operations.delta.publishing import unpublished_commits
+from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, table_not_found
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
+
+
+class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """What a load tells about a table beside its commits."""
+
+    etag: str
+    table_type: str
+    table_uuid: str
+    location: str
+    created_time: int
+    updated_time: int
+    columns: object
+    partition_columns: list[str]
+    properties: Mapping[str, str]
+    comment: str | None = None
+    last_commit_version: int | None = None
+    last_commit_timestamp_ms: int | None = None
+
+
+def columns_and_partitions(columns: msgspec.Raw) -> tuple[dict[str, object], list[str]]:
+    """The struct of the columns, and the names of the partition columns."""
+    kept = decode_columns(columns)
+    return struct_for_api(kept), partition_names(kept)
+
+
+def last_metadata_commit(properties: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Version and time of the commit that changed the metadata last, as far as the properties say."""
+    return number_property(properties, LAST_UPDATE_VERSION), number_property(properties, LAST_COMMIT_TIMESTAMP)
+
 
 _OVERHEAD_BYTES: Final = 500
 
@@ -34,32 +64,32 @@ async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
     try:
         table = await load_delta_table(lake, identifier)
     except NotFound:
-        await check_home(lake, identifier)
+        await check_parents_exist(lake, identifier)
         raise
-    return loaded(lake, table)
+    return render_table(lake, table)
 
 
-async def table_exists(lake: Lake, identifier: Identifier) -> None:
+async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
     """NotFound unless there is a table or view of that name, of whatever format."""
     if await find_table(lake, identifier) is None:
-        await check_home(lake, identifier)
-        raise no_table(identifier)
+        await check_parents_exist(lake, identifier)
+        raise table_not_found(identifier)
 
 
-async def check_home(lake: Lake, identifier: Identifier) -> None:
+async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
     """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
     await load_catalog(lake, identifier.catalog)
     if await look_up_namespace(lake, identifier.namespace) is None:
         raise missing(identifier.namespace)
 
 
-def loaded(lake: Lake, table: DeltaTable) -> LoadedDelta:
+def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
     """The answer made of a record."""
     if table.kind != "table" or table.data_source_format != DELTA:
         raise WrongFormat(f"table {table.uuid} is not a Delta table: it is {table.data_source_format or table.kind}")
     return LoadedDelta(
         metadata=_metadata(lake, table),
-        commits=shown_commits(lake, table),
+        commits=unpublished_commits(lake, table),
         last_version=table.last_version,
         is_managed=table.table_type == "MANAGED",
         uniform=table.uniform,
@@ -72,10 +102,10 @@ def _metadata(lake: Lake, table: DeltaTable) -> bytes:
     cached: bytes | None = lake.documents.get(key)
     if cached is not None:
         return cached
-    columns, partitions = columns_shown(table.columns)
-    version, timestamp_ms = last_change(table.properties)
+    columns, partitions = columns_and_partitions(table.columns)
+    version, timestamp_ms = last_metadata_commit(table.properties)
     body = msgspec.json.encode(
-        ShownMetadata(
+        LoadedMetadata(
             etag=table.etag,
             table_type=table.table_type,
             table_uuid=table.uuid,

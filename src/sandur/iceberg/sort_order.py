@@ -1,12 +1,11 @@
-"""Sort orders: binding to a schema, and when two orders are the same."""
+"""Sort orders: binding to a schema, and equality."""
 
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.partitioning import check_transformable
-from sandur.iceberg.raw_json import Int32, shortened
+from sandur.iceberg.partitioning import check_transformable, parse_transform
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.transforms import transform
+from sandur.splicing import Int32, shorten
 
 UNSORTED_ID = 0
 SORTED_ID_START = 1
@@ -51,10 +50,10 @@ def same_order(left: SortOrder, right: SortOrder) -> bool:
 
 
 def _comparable(field: SortField) -> tuple[str, tuple[int, ...], str, str]:
-    return transform(field.transform).text, field.sources, field.direction.lower(), field.null_order.lower()
+    return parse_transform(field.transform).text, field.sources, field.direction.lower(), field.null_order.lower()
 
 
-def bound_order(order: SortOrder, schema: Schema) -> SortOrder:
+def bind_order(order: SortOrder, schema: Schema) -> SortOrder:
     """The order in canonical spelling, refused with `Invalid` if its id or its fields break a rule."""
     if not order.fields and order.order_id not in {None, UNSORTED_ID}:
         raise Invalid("Unsorted order ID must be 0")
@@ -69,7 +68,7 @@ def _canonical(field: SortField) -> SortField:
     sources = field.sources
     single = len(sources) == 1
     return SortField(
-        transform=transform(field.transform).text,
+        transform=parse_transform(field.transform).text,
         direction=_one_of(field.direction, _DIRECTIONS, "Invalid sort direction"),
         null_order=_one_of(field.null_order, _NULL_ORDERS, "Unexpected null order"),
         source_id=sources[0] if single else None,
@@ -80,7 +79,7 @@ def _canonical(field: SortField) -> SortField:
 def _one_of(text: str, words: tuple[str, ...], fault: str) -> str:
     lowered = text.lower()
     if lowered not in words:
-        raise Invalid(f"{fault}: {shortened(text)}")
+        raise Invalid(f"{fault}: {shorten(text)}")
     return lowered
 
 
@@ -91,10 +90,10 @@ def check_order_fits(order: SortOrder, schema: Schema) -> None:
             column = schema.columns.get(source_id)
             if column is None:
                 raise Invalid(f"Cannot find source column for sort field: {order_field_text(field)}")
-            check_transformable(column, transform(field.transform), verb="sort")
+            check_transformable(column, parse_transform(field.transform), verb="sort")
 
 
 def order_field_text(field: SortField) -> str:
     sources = ", ".join(map(str, field.sources))
     order = f"{field.direction} {field.null_order}".upper().replace("-", " ")
-    return f"{shortened(field.transform)}({sources}) {shortened(order)}"
+    return f"{shorten(field.transform)}({sources}) {shorten(order)}"

@@ -1,0 +1,218 @@
+"""Protocol and table features: what a managed Delta table must have, and what properties and columns require."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.errors import Invalid
+
+TABLE_ID: Final = "io.unitycatalog.tableId"
+FEATURE: Final = "delta.feature."
+CATALOG_MANAGED: Final = "catalogManaged"
+SUPPORTED: Final = "supported"
+
+READER_VERSION: Final = 3
+WRITER_VERSION: Final = 7
+
+REQUIRED_READER_FEATURES: Final = ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors")
+REQUIRED_WRITER_FEATURES: Final = (*REQUIRED_READER_FEATURES, "inCommitTimestamp")
+REQUIRED_PROPERTIES: Final[Mapping[str, str]] = {
+    "delta.enableDeletionVectors": "true",
+    "delta.checkpointPolicy": "v2",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpoint.writeStatsAsJson": "true",
+}
+
+SUGGESTED_READER_FEATURES: Final = ("columnMapping",)
+SUGGESTED_WRITER_FEATURES: Final = ("columnMapping", "domainMetadata", "rowTracking")
+SUGGESTED_PROPERTIES: Final[Mapping[str, str | None]] = {
+    "delta.columnMapping.mode": "name",
+    "delta.columnMapping.maxColumnId": None,
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": None,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": None,
+    "delta.randomizeFilePrefixes": "true",
+    "delta.parquet.compression.codec": "zstd",
+}
+"""None: the engine finds a value."""
+
+_DELETION_VECTORS: Final = "deletionVectors"
+_ENABLE_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
+_ICEBERG_COMPATIBLE: Final = "delta.enableIcebergCompatV2"
+
+DOMAIN_FEATURES: Final[Mapping[str, str]] = {"delta.clustering": "clustering", "delta.rowTracking": "rowTracking"}
+"""The writer feature that each domain of domain metadata needs."""
+
+
+class Protocol(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The protocol of a Delta table as clients send it."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+def required_properties(table_id: str) -> dict[str, str]:
+    return {**REQUIRED_PROPERTIES, TABLE_ID: table_id}
+
+
+def check_contract(
+    protocol: Protocol, domains: Collection[str], properties: Mapping[str, str], *, waives_deletion_vectors: bool
+) -> None:
+    """Invalid, with the first rule that is broken, unless the table may be a managed one.
+
+    Deletion vectors may be missing, if the server says so, from tables that Iceberg clients read as version 2.
+    """
+    is_waived = waives_deletion_vectors and properties.get(_ICEBERG_COMPATIBLE) == "true"
+    readers, writers = protocol.reader_features or (), protocol.writer_features or ()
+    _check_versions(protocol)
+    for feature in readers:
+        if feature not in writers:
+            raise Invalid(f"feature {feature} is in reader-features but not in writer-features")
+    _check_features("reader", REQUIRED_READER_FEATURES, readers, is_waived=is_waived)
+    _check_features("writer", REQUIRED_WRITER_FEATURES, writers, is_waived=is_waived)
+    check_domains(domains, writers)
+    for key, value in REQUIRED_PROPERTIES.items():
+        if key == _ENABLE_DELETION_VECTORS and is_waived:
+            continue
+        if properties.get(key) != value:
+            raise Invalid(f"a managed table needs the property {key}={value}, found {properties.get(key)}")
+
+
+def check_domains(domains: Collection[str], writer_features: Collection[str]) -> None:
+    """Every domain needs its feature."""
+    for domain in domains:
+        if (feature := DOMAIN_FEATURES.get(domain)) and feature not in writer_features:
+            raise Invalid(f"domain-metadata {domain} requires the writer feature {feature}")
+
+
+def check_table_id(properties: Mapping[str, str], table_id: str) -> None:
+    """The properties must name the table itself."""
+    found = properties.get(TABLE_ID)
+    if found is None:
+        raise Invalid(f"the properties do not contain {TABLE_ID}")
+    if found != table_id:
+        raise Invalid(f"the property {TABLE_ID} is {found}, the table's id is {table_id}")
+
+
+def _check_versions(protocol: Protocol) -> None:
+    if protocol.min_reader_version < READER_VERSION:
+        raise Invalid(f"a managed table needs min-reader-version {READER_VERSION}, found {protocol.min_reader_version}")
+    if protocol.min_writer_version < WRITER_VERSION:
+        raise Invalid(f"a managed table needs min-writer-version {WRITER_VERSION}, found {protocol.min_writer_version}")
+
+
+def _check_features(side: str, required: Sequence[str], found: Collection[str], *, is_waived: bool) -> None:
+    for feature in required:
+        if feature not in found and not (is_waived and feature == _DELETION_VECTORS):
+            raise Invalid(f"a managed table needs the {side} feature {feature}")
+
+
+class Feature(NamedTuple):
+    """A table feature: whether readers must know it, and what comes with it."""
+
+    for_readers: bool
+    needs: tuple[str, ...] = ()
+
+
+FEATURES: Final[Mapping[str, Feature]] = {
+    "appendOnly": Feature(for_readers=False),
+    "invariants": Feature(for_readers=False),
+    "checkConstraints": Feature(for_readers=False),
+    "changeDataFeed": Feature(for_readers=False),
+    "generatedColumns": Feature(for_readers=False),
+    "identityColumns": Feature(for_readers=False),
+    "allowColumnDefaults": Feature(for_readers=False),
+    "inCommitTimestamp": Feature(for_readers=False),
+    "domainMetadata": Feature(for_readers=False),
+    "rowTracking": Feature(for_readers=False, needs=("domainMetadata",)),
+    "clustering": Feature(for_readers=False, needs=("domainMetadata",)),
+    "icebergCompatV1": Feature(for_readers=False, needs=("columnMapping",)),
+    "icebergCompatV2": Feature(for_readers=False, needs=("columnMapping",)),
+    "icebergCompatV3": Feature(for_readers=False, needs=("columnMapping", "rowTracking")),
+    "columnMapping": Feature(for_readers=True),
+    "deletionVectors": Feature(for_readers=True),
+    "timestampNtz": Feature(for_readers=True),
+    "typeWidening": Feature(for_readers=True),
+    "v2Checkpoint": Feature(for_readers=True),
+    "vacuumProtocolCheck": Feature(for_readers=True),
+    "variantType": Feature(for_readers=True),
+    "variantShredding": Feature(for_readers=True, needs=("variantType",)),
+    "catalogManaged": Feature(for_readers=True, needs=("inCommitTimestamp",)),
+}
+
+# Property, the value that asks for it (None: any but `none` and `false`), and the feature.
+_BY_PROPERTY: Final = (
+    ("delta.appendOnly", "true", "appendOnly"),
+    ("delta.enableChangeDataFeed", "true", "changeDataFeed"),
+    ("delta.enableInCommitTimestamps", "true", "inCommitTimestamp"),
+    ("delta.enableRowTracking", "true", "rowTracking"),
+    ("delta.enableDeletionVectors", "true", "deletionVectors"),
+    ("delta.enableTypeWidening", "true", "typeWidening"),
+    ("delta.checkpointPolicy", "v2", "v2Checkpoint"),
+    ("delta.columnMapping.mode", None, "columnMapping"),
+    ("delta.enableIcebergCompatV2", "true", "icebergCompatV2"),
+    ("delta.enableIcebergCompatV3", "true", "icebergCompatV3"),
+    ("delta.enableVariantShredding", "true", "variantShredding"),
+)
+_BY_TYPE: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+_OFF: Final = frozenset({"", "none", "false"})
+
+# What every table of the older protocol 1/2 has without saying so.
+_IMPLIED: Final = ("appendOnly", "invariants")
+_OLDEST: Final = Protocol(min_reader_version=1, min_writer_version=2)
+
+
+def needed_features(properties: Mapping[str, str], fields: Iterable[Mapping[str, object]]) -> set[str]:
+    """What properties and types ask for, and what comes with it; Invalid for a feature that nobody knows."""
+    wanted = {key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE)}
+    for key in properties:
+        if key.startswith(FEATURE) and properties[key] not in {SUPPORTED, "enabled"}:
+            raise Invalid(f"property {key}={properties[key]}: expected {SUPPORTED}")
+    for key, value, feature in _BY_PROPERTY:
+        found = properties.get(key, "").lower()
+        if (value is None and found not in _OFF) or (value is not None and found == value):
+            wanted.add(feature)
+    wanted |= {_BY_TYPE[name] for field in fields for name in _names_in(field.get("type")) if name in _BY_TYPE}
+    if unknown := sorted(wanted - FEATURES.keys()):
+        raise Invalid(f"unknown table feature: {', '.join(unknown)}")
+    return _with_needs(wanted)
+
+
+def protocol_of(features: Iterable[str]) -> Protocol:
+    """The smallest protocol that has these features."""
+    wanted = set(features)
+    if not wanted - set(_IMPLIED):
+        return _OLDEST
+    every = sorted(wanted | set(_IMPLIED))
+    readers = tuple(feature for feature in every if FEATURES[feature].for_readers)
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=readers or None,
+        writer_features=tuple(every),
+    )
+
+
+def _with_needs(wanted: set[str]) -> set[str]:
+    found = set(wanted)
+    waiting = list(wanted)
+    while waiting:
+        new = set(FEATURES[waiting.pop()].needs) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _names_in(kind: object) -> Iterator[str]:
+    """Every name of a type, at whatever depth."""
+    if isinstance(kind, str):
+        yield kind
+    elif isinstance(kind, dict):
+        for part in ("elementType", "keyType", "valueType"):
+            yield from _names_in(kind.get(part))
+        for field in kind.get("fields") or ():
+            yield from _names_in(field.get("type"))

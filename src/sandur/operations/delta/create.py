@@ -1,0 +1,183 @@
+"""Create Delta tables: from a first commit that a client wrote, or from a plan that is carried out here.
+
+Managed: a place is staged, version 0 written there, then the table is made (it happens by its name, as every creation).
+By path: version 0 is written if there is none, and that is all; with a name it is registered after that.
+"""
+
+from typing import Final, NamedTuple
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.records import DeltaTable
+from sandur.catalog.sources import Request
+from sandur.delta.columns import columns_from_api, encode_columns
+from sandur.delta.coordination import check_uniform
+from sandur.delta.create_plan import CreatePlan, TableDefinition, first_commit_body, plan_table
+from sandur.delta.properties import stored_properties
+from sandur.delta.protocol import check_contract
+from sandur.delta.requests import CreateTable
+from sandur.errors import AlreadyExists, Invalid, NotFound, SwapLost
+from sandur.operations.creation import taken
+from sandur.operations.delta.commit import uniform_record
+from sandur.operations.delta.load import check_parents_exist
+from sandur.operations.delta.publishing import LOG_FOLDER
+from sandur.operations.delta.tables import (
+    NewTable,
+    create_external,
+    create_from_staging,
+    find_table,
+    load_delta_table,
+    stage_table,
+)
+from sandur.operations.lake import Lake
+from sandur.operations.placing import allowed_roots
+
+
+async def create_table(
+    lake: Lake,
+    identifier: Identifier,
+    create: CreateTable,
+    *,
+    request: Request,
+    external_roots: tuple[str, ...] = (),
+) -> DeltaTable:
+    """The table; a managed one has to keep the contract that its staged place was given out with.
+
+    NotFound with the part of the name that is not there, or when nothing was staged at the location.
+    """
+    try:
+        return await _created(lake, identifier, create, request=request, external_roots=external_roots)
+    except NotFound:
+        await check_parents_exist(lake, identifier)  # Asked only now: a creation that succeeds has seen both.
+        raise
+
+
+async def _created(
+    lake: Lake,
+    identifier: Identifier,
+    create: CreateTable,
+    *,
+    request: Request,
+    external_roots: tuple[str, ...],
+) -> DeltaTable:
+    is_managed = create.table_type == "MANAGED"
+    if not create.location.strip():
+        raise Invalid("location is required")
+    columns = encode_columns(columns_from_api(create.columns, create.partition_columns))
+    domains = create.domain_metadata.names if create.domain_metadata else ()
+    if is_managed:
+        waives = lake.settings.delta_waive_deletion_vectors
+        check_contract(create.protocol, domains, create.properties, waives_deletion_vectors=waives)
+    check_uniform(create.properties, create.uniform, location=normalize_location(create.location), version=None)
+    wanted = NewTable(
+        identifier=identifier,
+        table_type=create.table_type,
+        location=create.location,
+        columns=columns,
+        properties=stored_properties(
+            create.properties, create.protocol, create.domain_metadata, create.last_commit_timestamp_ms
+        ),
+        comment=create.comment,
+        last_commit_ms=create.last_commit_timestamp_ms,
+        uniform=uniform_record(create.uniform) if create.uniform else None,
+    )
+    if is_managed:
+        return await create_from_staging(lake, wanted, request=request)
+    return await create_external(lake, wanted, request=request, external_roots=external_roots)
+
+
+ENGINE: Final = "Sandur"
+
+
+class Created(NamedTuple):
+    """What a creation made. `table` is None for a table that only has a path; `is_new` false when it was there."""
+
+    location: str
+    table: DeltaTable | None
+    is_new: bool
+
+
+async def create_managed(
+    lake: Lake, identifier: Identifier, asked: TableDefinition, *, request: Request, engine: str = ENGINE
+) -> Created:
+    """A managed table; AlreadyExists before anything is written when the name is taken."""
+    await check_parents_exist(lake, identifier)
+    stage = await stage_table(lake, identifier, principal=request.source.principal)
+    plan = plan_table(asked, location=stage.location, table_id=stage.uuid, committer="catalog")
+    now_ms = lake.clock.now_ms()
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    table = await create_from_staging(lake, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
+    return Created(stage.location, table, is_new=True)
+
+
+async def create_external_at(
+    lake: Lake,
+    identifier: Identifier,
+    location: str,
+    asked: TableDefinition,
+    *,
+    request: Request,
+    engine: str = ENGINE,
+) -> Created:
+    """A table at a place of the client's choice, registered once its first commit is there."""
+    await check_parents_exist(lake, identifier)
+    if found := await find_table(lake, identifier):
+        raise taken(identifier, found.name.value, "table")
+    plan, now_ms = await _planned_at(lake, location, asked, identifier.catalog)
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    wanted = _registration(identifier, plan, now_ms, "EXTERNAL")
+    table = await create_external(lake, wanted, request=request)
+    return Created(plan.location, table, is_new=True)
+
+
+async def create_at_path(
+    lake: Lake, location: str, asked: TableDefinition, *, catalog: str, engine: str = ENGINE
+) -> Created:
+    """A table that no catalog knows. `catalog` says below which roots it may lie."""
+    plan, now_ms = await _planned_at(lake, location, asked, catalog)
+    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    return Created(plan.location, None, is_new=True)
+
+
+async def find_existing(lake: Lake, identifier: Identifier) -> Created | None:
+    """The table of that name, for a creation that does not mind (IF NOT EXISTS); None when there is none."""
+    if await find_table(lake, identifier) is None:
+        return None
+    table = await load_delta_table(lake, identifier)
+    return Created(table.location, table, is_new=False)
+
+
+async def has_first_commit(lake: Lake, location: str) -> bool:
+    return await lake.locations.exists(_first_file(normalize_location(location)))
+
+
+async def write_first_commit(lake: Lake, plan: CreatePlan, *, engine: str, now_ms: int) -> None:
+    """Version 0, put where nothing was; AlreadyExists when there is a table at the location."""
+    body = first_commit_body(plan, engine=engine, now_ms=now_ms, transaction_id=lake.clock.new_uuid())
+    try:
+        await lake.locations.create(_first_file(plan.location), body)
+    except SwapLost as lost:
+        raise AlreadyExists(f"Delta table already exists at {plan.location}", subject="table") from lost
+
+
+async def _planned_at(lake: Lake, location: str, asked: TableDefinition, catalog: str) -> tuple[CreatePlan, int]:
+    plain = normalize_location(location)
+    checked_location(plain, await allowed_roots(lake, catalog))
+    plan = plan_table(asked, location=plain, table_id=lake.clock.new_uuid(), committer="path")
+    return plan, lake.clock.now_ms()
+
+
+def _registration(identifier: Identifier, plan: CreatePlan, now_ms: int, table_type: str) -> NewTable:
+    return NewTable(
+        identifier=identifier,
+        table_type=table_type,
+        location=plan.location,
+        columns=encode_columns(plan.columns),
+        properties=stored_properties(plan.properties, plan.protocol, plan.domains, now_ms),
+        comment=plan.comment,
+        last_commit_ms=now_ms,
+    )
+
+
+def _first_file(location: str) -> str:
+    return f"{location}/{LOG_FOLDER}/{0:020d}.json"
