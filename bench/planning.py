@@ -40,10 +40,9 @@ from sandur.clock import SystemClock
 from sandur.iceberg.scan.requests import decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
-from sandur.operations.planning.reading import Manifests
-from sandur.operations.planning.running import Limits, run_plan, run_task
-from sandur.operations.planning.selecting import Selecting
-from sandur.operations.planning.tokens import decoded_task
+from sandur.operations.planning.manifests import Manifests
+from sandur.operations.planning.plan_tasks import decoded_task
+from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_task
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore

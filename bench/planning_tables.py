@@ -17,7 +17,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from sandur.iceberg.scan.container import encoded_varint
+from sandur.avro.container import encoded_varint
 from tests.planning.avro_schemas import entry_schema
 from tests.planning.tables import COLUMNS, SCHEMA, MadeManifest, MadeTable, Spec, value_bytes
 

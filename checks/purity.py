@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "sandur"
-PURE_PACKAGES = ("catalog", "delta", "iceberg")
+PURE_PACKAGES = ("avro", "catalog", "delta", "iceberg")
 IMPURE_CALLS = ("open", "input", "print", "breakpoint", "exec", "eval")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.transforming import transformed
+from sandur.iceberg.expressions.transform_functions import transformed
 from sandur.iceberg.expressions.values import literal, spelled
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import Primitive, primitive

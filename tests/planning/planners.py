@@ -9,15 +9,14 @@ from unittest.mock import patch
 
 import msgspec
 
-from sandur.iceberg.scan import decoding
+from sandur.iceberg.scan import batch_decoder
 from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, scan_of
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
-from sandur.operations.planning import reading
-from sandur.operations.planning.reading import Manifests
-from sandur.operations.planning.running import Limits, run_plan, run_task
-from sandur.operations.planning.selecting import Selecting
-from sandur.operations.planning.tokens import decoded_task
+from sandur.operations.planning import manifests as reading
+from sandur.operations.planning.manifests import Manifests
+from sandur.operations.planning.plan_tasks import decoded_task
+from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_task
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -84,7 +83,7 @@ def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task
         answers = [await run_plan("p", selecting_of(folder, metadata_path, lake, **said), INLINE) for _ in (1, 2)]
         return [tasks_in(answered.fields) for answered in answers]
 
-    with patch.object(decoding, "RECORDS_MIN", 1), patch.object(reading, "PACKED_ENTRIES_MIN", 1):
+    with patch.object(batch_decoder, "RECORDS_MIN", 1), patch.object(reading, "PACKED_ENTRIES_MIN", 1):
         first, again = asyncio.run(run())
     assert first == again
     return again

@@ -11,8 +11,8 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request, Source
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.lake import Lake
-from sandur.operations.planning import planning
-from sandur.operations.planning.planning import Completed, Result, Submitted
+from sandur.operations.planning import plans
+from sandur.operations.planning.plans import Completed, Result, Submitted
 from sandur.operations.register import register_table
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
@@ -96,19 +96,19 @@ async def asked(
 ) -> Result:
     """What becomes of a request: of one that says these things, or that is this body."""
     wanted = scan_request(**said) if body is None else decode_scan_request(body)
-    return await planning.plan_table_scan(server, table, wanted, by or asking())
+    return await plans.plan_table_scan(server, table, wanted, by or asking())
 
 
 async def polled(server: Lake, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:
-    return await planning.fetch_planning_result(server, table, plan_id, principal=principal)
+    return await plans.fetch_planning_result(server, table, plan_id, principal=principal)
 
 
 async def cancelled(server: Lake, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> None:
-    await planning.cancel_planning(server, table, plan_id, principal=principal)
+    await plans.cancel_planning(server, table, plan_id, principal=principal)
 
 
 async def fetched(server: Lake, token: str, principal: str = "ann", *, table: Identifier = TABLE) -> list[Task]:
-    return tasks_in(await planning.fetch_scan_tasks(server, table, token, principal=principal))
+    return tasks_in(await plans.fetch_scan_tasks(server, table, token, principal=principal))
 
 
 async def finished(server: Lake, result: Result) -> Result:

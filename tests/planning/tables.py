@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from sandur.iceberg.expressions.transforming import transformed
+from sandur.iceberg.expressions.transform_functions import transformed
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import primitive
 from tests.planning.avro_schemas import entry_schema, list_schema, optional

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sandur.iceberg.expressions.binding import bound_filter
-from sandur.iceberg.expressions.parsing import parsed_filter
+from sandur.iceberg.expressions.filter_json import parsed_filter
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.entries import UNPARTITIONED, Entries
-from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
+from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.schema import Schema
 from sandur.splicing import decode
 

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sandur.avro import container
+from sandur.avro.container import encoded_varint, open_container
+from sandur.avro.records import read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan import container
+from sandur.iceberg.scan.batch_decoder import RECORDS_MIN, decoded_columns
+from sandur.iceberg.scan.batch_reader import PADDING, Lanes, Unreadable
 from sandur.iceberg.scan.columns import ManifestColumns, columns_of
-from sandur.iceberg.scan.container import encoded_varint, opened
-from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
-from sandur.iceberg.scan.lanes import PADDING, Lanes, Unreadable
-from sandur.operations.planning.avro import decoded_manifest, header_of, partition_fields
-from sandur.operations.planning.records import records_in
+from sandur.iceberg.scan.manifest_decoder import decoded_manifest, header_of, partition_fields
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SPEC = Spec(1, (("name", "identity", 1000), ("amount", "identity", 1001), ("ts", "day", 1002), ("x", "identity", 1003)))
@@ -63,12 +63,12 @@ def made_manifest(folder: Path, count: int, *, codec: str = "deflate", version: 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("codec", ["deflate", "null", "snappy", "zstandard"])
 def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, version: int) -> None:
-    found = opened(made_manifest(tmp_path, 700, codec=codec, version=version))
+    found = open_container(made_manifest(tmp_path, 700, codec=codec, version=version))
     fields = partition_fields(found.schema)
 
     at_once = decoded_columns(found, fields)
 
-    one_by_one = columns_of(records_in(found), fields, header_of(found)).columns
+    one_by_one = columns_of(read_records(found), fields, header_of(found)).columns
     assert len(found.blocks) > 1
     assert set(at_once) == set(one_by_one)
     for name, column in one_by_one.items():
@@ -77,7 +77,7 @@ def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, 
 
 def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_path: Path) -> None:
     data = made_manifest(tmp_path, RECORDS_MIN - 1)
-    found = opened(data)
+    found = open_container(data)
 
     with pytest.raises(Unreadable):
         decoded_columns(found, partition_fields(found.schema))

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from sandur.iceberg.expressions.binding import bound_filter, result_type
-from sandur.iceberg.expressions.parsing import parsed_filter
+from sandur.iceberg.expressions.filter_json import parsed_filter
 from sandur.iceberg.expressions.projection import inclusive
-from sandur.iceberg.expressions.transforming import transformed
+from sandur.iceberg.expressions.transform_functions import transformed
 from sandur.iceberg.expressions.values import INTEGERS, spelled
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, parse_transform
 from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
-from sandur.iceberg.scan.residuals import residuals
+from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
+from sandur.iceberg.scan.selection import residuals
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import Primitive, primitive
 from sandur.splicing import decode

@@ -7,9 +7,8 @@ import pytest
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.binding import bound_filter
-from sandur.iceberg.expressions.parsing import parsed_filter
-from sandur.iceberg.expressions.spelling import spelled_filter
-from sandur.iceberg.expressions.transforming import murmur3, transformed
+from sandur.iceberg.expressions.filter_json import parsed_filter, spelled_filter
+from sandur.iceberg.expressions.transform_functions import murmur3, transformed
 from sandur.iceberg.expressions.values import spelled, spelled_in_full
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.schema import Schema

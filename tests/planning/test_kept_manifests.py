@@ -11,10 +11,9 @@ import pytest
 from bench import planning, planning_tables
 from sandur.operations.janitors.plans import PLANS
 from sandur.operations.janitors.sweeping import sweep
-from sandur.operations.planning import kept
-from sandur.operations.planning.kept import PLACE_BYTES_MAX
-from sandur.operations.planning.planning import Failed
-from sandur.operations.planning.reading import READS_AT_ONCE
+from sandur.operations.planning import manifests
+from sandur.operations.planning.manifests import PLACE_BYTES_MAX, READS_AT_ONCE
+from sandur.operations.planning.plans import Failed
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import ObjectStore, Stored, list_all
 from tests.fakes.spy_store import SpyStore
@@ -212,4 +211,4 @@ async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:
 def test_the_places_are_bounded_by_the_bytes_that_may_be_kept(tmp_path: Path) -> None:
     server = Fleet(tmp_path, plan_store_bytes_max=3 * PLACE_BYTES_MAX).server()
 
-    assert len({kept.place_of(server, f"file:///m/{number}") for number in range(200)}) == 3
+    assert len({manifests.place_of(server, f"file:///m/{number}") for number in range(200)}) == 3

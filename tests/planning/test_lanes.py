@@ -5,10 +5,10 @@ import random  # noqa: TID251 - seeded
 import numpy as np
 import pytest
 
-from sandur.iceberg.expressions.arrays import Array
-from sandur.iceberg.scan import lanes
-from sandur.iceberg.scan.alike import pattern_of
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
+from sandur.iceberg.expressions.evaluation import Array
+from sandur.iceberg.scan import batch_reader
+from sandur.iceberg.scan.array_layouts import pattern_of
+from sandur.iceberg.scan.batch_reader import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
 from tests.planning.odd_manifests import number, varint
 
 PAIRS = {
@@ -109,7 +109,7 @@ def test_a_key_that_differs_is_told_apart_from_one_that_is_the_same() -> None:
 def test_what_is_not_alike_is_not_walked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     written = [[(place, 1), (2, place)] for place in range(200)]
     asked = []
-    monkeypatch.setattr(lanes, "alike", lambda *told: asked.append(told))
+    monkeypatch.setattr(batch_reader, "alike", lambda *told: asked.append(told))
 
     assert read_back(PAIRS, [encoded(one) for one in written]) == written
     assert len(asked) == 1

@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sandur.avro.container import open_container
+from sandur.avro.records import read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan import decoding
+from sandur.iceberg.scan import batch_decoder, manifest_decoder
+from sandur.iceberg.scan.batch_decoder import RECORDS_MIN, decoded_columns
+from sandur.iceberg.scan.batch_reader import Unreadable
 from sandur.iceberg.scan.columns import ManifestColumns, columns_of
-from sandur.iceberg.scan.container import opened
-from sandur.iceberg.scan.decoding import RECORDS_MIN, decoded_columns
-from sandur.iceberg.scan.lanes import Unreadable
-from sandur.operations.planning import avro, reading
-from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list, header_of, partition_fields
-from sandur.operations.planning.reading import Manifests
-from sandur.operations.planning.records import records_in
+from sandur.iceberg.scan.manifest_decoder import decoded_manifest, decoded_manifest_list, header_of, partition_fields
+from sandur.operations.planning import manifests
+from sandur.operations.planning.manifests import Manifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 from tests.planning.planners import lake_of
 
@@ -36,10 +36,10 @@ def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
 def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 0
     for seed in range(50):
-        monkeypatch.setattr(decoding, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
-        found = opened(OddManifest(seed).data)
+        monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
+        found = open_container(OddManifest(seed).data)
         fields = partition_fields(found.schema)
-        one_by_one = without_nothing(columns_of(records_in(found), fields, header_of(found)).columns)
+        one_by_one = without_nothing(columns_of(read_records(found), fields, header_of(found)).columns)
         try:
             columns = decoded_columns(found, fields)
         except Unreadable:
@@ -58,10 +58,10 @@ def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monk
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_read_record_by_record_is_the_same_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = OddManifest(seed).data
-    found = opened(data)
-    whole = columns_of(records_in(found), partition_fields(found.schema), header_of(found))
-    monkeypatch.setattr(decoding, "RECORDS_MIN", 1_000)
-    monkeypatch.setattr(avro, "RECORDS_AT_ONCE", 7)
+    found = open_container(data)
+    whole = columns_of(read_records(found), partition_fields(found.schema), header_of(found))
+    monkeypatch.setattr(batch_decoder, "RECORDS_MIN", 1_000)
+    monkeypatch.setattr(manifest_decoder, "RECORDS_AT_ONCE", 7)
 
     in_pieces = decoded_manifest(data, location="m")
 
@@ -88,13 +88,13 @@ def test_records_that_became_columns_are_not_kept() -> None:
 def test_what_would_take_many_times_its_room_at_once_is_read_record_by_record(
     monkeypatch: pytest.MonkeyPatch, key: bytes, piece_bytes_max: int
 ) -> None:
-    monkeypatch.setattr(decoding, "PIECE_BYTES_MAX", piece_bytes_max)
+    monkeypatch.setattr(batch_decoder, "PIECE_BYTES_MAX", piece_bytes_max)
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long", "key_metadata": "bytes"}
     # Nothing in the first entry tells that what is rare in it is in all the others.
     first = varint(1) + text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(bytes(5_000))
     data = manifest(300, file, text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(key), first=first)
-    found = opened(data)
+    found = open_container(data)
 
     with pytest.raises(Unreadable, match=r"rare|too large"):
         decoded_columns(found, partition_fields(found.schema))
@@ -252,4 +252,4 @@ async def test_many_entries_in_few_bytes_are_decoded_beside_the_event_loop(
     found = await Manifests(lake_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
 
     assert found.count == count
-    assert (reading._decoded in beside) is is_beside
+    assert (manifests._decoded in beside) is is_beside

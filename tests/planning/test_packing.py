@@ -9,14 +9,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sandur.avro.container import open_container
 from sandur.errors import Invalid
-from sandur.iceberg.scan import decoding, packing
-from sandur.iceberg.scan.arrow import array_of
+from sandur.iceberg.scan import batch_decoder, packing
+from sandur.iceberg.scan.arrow_arrays import array_of
+from sandur.iceberg.scan.batch_decoder import decoded_columns
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.container import opened
-from sandur.iceberg.scan.decoding import decoded_columns
+from sandur.iceberg.scan.manifest_decoder import decoded_manifest, partition_fields
 from sandur.iceberg.scan.packing import Packed, packed, read_back, stored, unpacked
-from sandur.operations.planning.avro import decoded_manifest, partition_fields
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 from tests.planning.test_decoding import made_manifest
 
@@ -89,10 +89,10 @@ def test_a_packed_manifest_takes_less_room_than_its_columns(columns: ManifestCol
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_manifest_decoded_in_pieces_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    container = opened(made_manifest(tmp_path, 900, seed=seed))
+    container = open_container(made_manifest(tmp_path, 900, seed=seed))
     fields = partition_fields(container.schema)
     whole = decoded_columns(container, fields)
-    monkeypatch.setattr(decoding, "PIECE_RECORDS", 1)
+    monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 1)
 
     pieces = decoded_columns(container, fields)
 

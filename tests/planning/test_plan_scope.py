@@ -9,7 +9,7 @@ from sandur.errors import NotFound
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.planning.planning import Completed
+from sandur.operations.planning.plans import Completed
 from sandur.operations.register import register_table
 from sandur.operations.rename import rename
 from tests.operations.asking import NAMESPACE, called, commit, request

@@ -8,20 +8,20 @@ import fastavro
 import msgspec
 import pytest
 
-from sandur.iceberg.scan.manifests import ManifestFile
-from sandur.iceberg.scan.residuals import SPELLED_BYTES_MAX
+from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.selection import SPELLED_BYTES_MAX
 from sandur.operations.lake import Lake
-from sandur.operations.planning import planning
-from sandur.operations.planning.planning import Completed
-from sandur.operations.planning.remembering import SELECTED_BYTES_MAX
-from sandur.operations.planning.selecting import ANSWER_BYTES_MAX
-from sandur.operations.planning.tokens import (
+from sandur.operations.planning import plans
+from sandur.operations.planning.cache import SELECTED_BYTES_MAX
+from sandur.operations.planning.plan_tasks import (
     PLAN_TASKS_MAX,
     TOKEN_CHARS_MAX,
     encoded_task,
     entries_per_task,
     grouped_runs,
 )
+from sandur.operations.planning.plans import Completed
+from sandur.operations.planning.scan import ANSWER_BYTES_MAX
 from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
 from tests.planning.serving import SMALL, TABLE, Fleet, asked, everything, fetched, made_table, paths
@@ -81,7 +81,7 @@ async def answers(server: Lake, tokens: list[str]) -> list[tuple[int, list[str]]
     """What comes of the tasks and of those that they lead to: the length of each answer and the files it tells."""
     found = []
     while tokens:
-        body = await planning.fetch_scan_tasks(server, TABLE, tokens.pop(0), principal="ann")
+        body = await plans.fetch_scan_tasks(server, TABLE, tokens.pop(0), principal="ann")
         answer = msgspec.json.decode(b"{" + body + b"}")
         found.append((len(body), [task["data-file"]["file-path"] for task in answer["file-scan-tasks"]]))
         tokens += answer.get("plan-tasks", [])

@@ -8,9 +8,9 @@ import fastavro
 import pytest
 
 from sandur.errors import BadRequest, NotFound
-from sandur.iceberg.scan.manifests import ManifestFile
-from sandur.operations.planning.planning import Cancelled, Completed, Failed, Submitted
-from sandur.operations.planning.tokens import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
+from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
+from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
 from sandur.operations.register import register_table
 from sandur.storage.local import LocalStore
 from sandur.storage.object_store import Stored

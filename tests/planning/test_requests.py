@@ -9,7 +9,7 @@ import pytest
 
 from sandur.errors import BadRequest
 from sandur.iceberg.scan.requests import REQUEST_BYTES_MAX
-from sandur.operations.planning.planning import Completed
+from sandur.operations.planning.plans import Completed
 from tests.planning.planners import plan
 from tests.planning.serving import PLAIN, Fleet, asked, everything, made_table, numbered, paths
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable

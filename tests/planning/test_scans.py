@@ -7,7 +7,7 @@ import fastavro
 import pytest
 
 from sandur.errors import BadRequest, Invalid
-from sandur.operations.planning.running import Limits
+from sandur.operations.planning.scan import Limits
 from tests.planning.planners import INLINE, Task, plan, plan_through_tasks
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec, statistics_of
 

@@ -36,8 +36,7 @@ from sandur.operations.caches import (
 )
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
-from sandur.operations.planning.remembering import ManifestMemory
-from sandur.operations.planning.under_way import SCANS_MAX, Answered, UnderWay, size_of
+from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory, UnderWay, size_of
 from sandur.operations.turns import Turn
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held

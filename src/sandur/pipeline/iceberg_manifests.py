@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
+from sandur.avro.container import open_container
+from sandur.avro.records import read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan.container import opened
-from sandur.operations.planning.records import records_in
 
 _EXISTING_OR_ADDED: Final = (0, 1)
 _ADDED: Final = 1
@@ -170,7 +170,7 @@ def _fields(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 def _records(data: bytes) -> Sequence[Any]:
     try:
-        return list(records_in(opened(data)))
+        return list(read_records(open_container(data)))
     except Exception as error:  # Anything at all is raised over bytes that are not Avro.
         raise Invalid(f"manifest: cannot be read: {type(error).__name__}: {error}") from error
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.parsing import And, Literal, Or, Term, Test, Unbound
+from sandur.iceberg.expressions.filter_json import And, Literal, Or, Term, Test, Unbound
 from sandur.iceberg.expressions.predicates import (
     MATCHES_NULL,
     SETS,

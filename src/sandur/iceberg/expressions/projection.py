@@ -8,7 +8,7 @@ from typing import Final
 
 from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.predicates import Both, Column, Either, Filter, Operator, Predicate, both, either
-from sandur.iceberg.expressions.transforming import transformed, truncated, width_of, wrapped_above
+from sandur.iceberg.expressions.transform_functions import transformed, truncated, width_of, wrapped_above
 from sandur.iceberg.expressions.values import FLOATS, Value
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform, parse_transform
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array, Mask, Values, kind_of, no_values
+from sandur.iceberg.expressions.evaluation import Array, Mask, Values, kind_of, no_values
 from sandur.iceberg.expressions.values import BYTES, DATE_BYTES, FLOATS, INTEGERS, from_bytes, units_per_day
-from sandur.iceberg.scan.arrow import array_of
+from sandur.iceberg.scan.arrow_arrays import array_of
 from sandur.iceberg.types import Primitive
 
 EXISTING: Final = 0

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.errors import Invalid
-from sandur.iceberg.expressions.arrays import Mask
+from sandur.iceberg.expressions.evaluation import Mask
 from sandur.iceberg.expressions.predicates import Column
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import parse_transform
-from sandur.iceberg.scan.arrow import numbers
+from sandur.iceberg.scan.arrow_arrays import numbers
 from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
 

@@ -6,15 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from sandur.iceberg.expressions.arrays import Array, Mask, Values, ValuesOf
-from sandur.iceberg.expressions.bounds import Facts, may_match
-from sandur.iceberg.expressions.matching import matches
+from sandur.iceberg.expressions.evaluation import Array, Facts, Mask, Values, ValuesOf, matches, may_match
 from sandur.iceberg.expressions.predicates import Column, Filter, leaves
 from sandur.iceberg.expressions.projection import inclusive
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ADDED, PARTITION, ManifestColumns
-from sandur.iceberg.scan.manifests import DATA, ManifestFile
+from sandur.iceberg.scan.manifest_list import DATA, ManifestFile
 from sandur.iceberg.types import Primitive
 
 UNPARTITIONED: Final = PartitionSpec(fields=())

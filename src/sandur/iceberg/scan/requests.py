@@ -6,7 +6,7 @@ import msgspec
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.binding import Names, bound_filter
-from sandur.iceberg.expressions.parsing import Unbound, parsed_filter
+from sandur.iceberg.expressions.filter_json import Unbound, parsed_filter
 from sandur.iceberg.expressions.predicates import Filter
 from sandur.iceberg.expressions.values import Json
 from sandur.iceberg.schema import Schema

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from sandur.avro.container import open_container
+from sandur.avro.records import read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan.container import opened
-from sandur.operations.planning.records import records_in
 
 BATCH: Final = 500
 
@@ -39,7 +39,7 @@ async def _batches(
 
 def _paths(data: bytes, read: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
     try:
-        for record in records_in(opened(data)):
+        for record in read_records(open_container(data)):
             if path := read(record):
                 yield path
     except Exception as error:  # Anything at all is raised over bytes that are not Avro.

@@ -2,7 +2,7 @@
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
-from sandur.operations.planning.plans import FOLDER, TTL_MS_MIN, ttl_ms
+from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.settings import Settings
 from sandur.storage.object_store import Listed
 
@@ -14,7 +14,7 @@ async def visit(lake: Lake, listed: Listed) -> Outcome:
 
 def _age_ms(settings: Settings) -> int:
     """A little more than the lifetime: the store's clock need not be ours."""
-    return ttl_ms(settings) + TTL_MS_MIN
+    return plan_ttl_ms(settings) + PLAN_TTL_MS_MIN
 
 
-PLANS = Janitor("plans", lambda layout: layout.operational_folder(FOLDER), _age_ms, visit)
+PLANS = Janitor("plans", lambda layout: layout.operational_folder(PLANS_FOLDER), _age_ms, visit)

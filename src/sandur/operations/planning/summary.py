@@ -6,13 +6,13 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.iceberg.scan.manifests import DATA, DELETES
+from sandur.iceberg.scan.manifest_list import DATA, DELETES
 from sandur.iceberg.scan.requests import ScanRequest, scan_of
 from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
 from sandur.operations.placing import allowed_roots
-from sandur.operations.planning.reading import Manifests
-from sandur.operations.planning.selecting import Selecting
+from sandur.operations.planning.manifests import Manifests
+from sandur.operations.planning.scan import Selecting
 
 _DIGITS_MAX: Final = 18
 

@@ -5,7 +5,7 @@ from typing import assert_never
 import msgspec
 
 from sandur.iceberg.scan.requests import decode_scan_request
-from sandur.operations.planning import planning as operations
+from sandur.operations.planning import plans as operations
 from sandur.server.iceberg_rest.bodies import decoded_body, encoded
 from sandur.server.iceberg_rest.call import Call
 from sandur.server.iceberg_rest.problems import error_of

@@ -1,4 +1,4 @@
-"""Filters as JSON, in both generations: the one that clients send today, and the one the specification prefers."""
+"""Filters as JSON: parsed in both generations of the format, written in the one that released clients read."""
 
 from collections.abc import Mapping
 from typing import Final, cast
@@ -6,8 +6,20 @@ from typing import Final, cast
 import msgspec
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.predicates import COMPARISONS, NEGATED, OPERATORS, SETS, UNARY, Operator
-from sandur.iceberg.expressions.values import Json
+from sandur.iceberg.expressions.predicates import (
+    COMPARISONS,
+    NEGATED,
+    OPERATORS,
+    SETS,
+    UNARY,
+    Both,
+    Column,
+    Either,
+    Filter,
+    Operator,
+    Predicate,
+)
+from sandur.iceberg.expressions.values import Json, spelled
 from sandur.iceberg.partitioning import Transform, parse_transform
 from sandur.splicing import encode, shorten
 
@@ -186,3 +198,30 @@ def _either(given: Mapping[str, Json], preferred: str, deprecated: str) -> Json:
 
 def _refused(reason: str, given: Json) -> BadRequest:
     return BadRequest(f"Invalid filter: {reason}: {shorten(encode(given).decode())}")
+
+
+def spelled_filter(found: Filter) -> Json:
+    """The filter as clients read it; true and false as bare booleans."""
+    match found:
+        case bool():
+            return found
+        case Both(left=left, right=right):
+            return {"type": "and", "left": spelled_filter(left), "right": spelled_filter(right)}
+        case Either(left=left, right=right):
+            return {"type": "or", "left": spelled_filter(left), "right": spelled_filter(right)}
+        case Predicate():
+            return _spelled_predicate(found)
+
+
+def _spelled_predicate(found: Predicate) -> Json:
+    test: dict[str, Json] = {"type": found.operator, "term": _term_json(found.column)}
+    if found.operator in UNARY:
+        return test
+    values: list[Json] = [spelled(found.column.type, value) for value in found.values]
+    return {**test, "values": values} if found.operator in SETS else {**test, "value": values[0]}
+
+
+def _term_json(column: Column) -> Json:
+    if column.transform is None:
+        return column.path
+    return {"type": "transform", "transform": column.transform.text, "term": column.path}

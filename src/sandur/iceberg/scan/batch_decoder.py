@@ -1,4 +1,4 @@
-"""A manifest decoded straight into columns, all records at once.
+"""Decodes all records of a manifest at once into columns.
 
 Where a record begins is known only when the one before has been read. But every entry has a path, all paths of a table
 begin alike, and a search finds those at once; from its path an entry can be read to its end, and that has to be where
@@ -13,15 +13,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import NUMBER_TYPES
-from sandur.iceberg.scan.arrow import numbers
-from sandur.iceberg.scan.buffers import CONTINUES, windows
+from sandur.avro.container import Container, Schema, varint
+from sandur.iceberg.expressions.evaluation import Array, Mask
+from sandur.iceberg.scan.array_layouts import CONTINUES, NUMBER_TYPES, windows
+from sandur.iceberg.scan.arrow_arrays import numbers
+from sandur.iceberg.scan.arrow_columns import check_map, column, columns_by_key, together
+from sandur.iceberg.scan.batch_reader import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PLAIN, LaterColumns
-from sandur.iceberg.scan.container import Container, varint
-from sandur.iceberg.scan.gathering import check_map, column, columns_by_key, together
-from sandur.iceberg.scan.lanes import PADDING, Fields, Items, Lanes, Later, Numbers, Unreadable
-from sandur.iceberg.scan.schemas import Schema
 
 Partition = Sequence[tuple[int, str, pa.DataType]]
 """The id, the name in the file and the kept type of every partition field."""

@@ -1,4 +1,4 @@
-"""What was read of many records at once, as Arrow columns: without a copy where there need not be one."""
+"""Arrow columns from the values that the batch reader found."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -7,12 +7,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES
-from sandur.iceberg.scan.arrow import NUMBERS, numbers, validity_bits
-from sandur.iceberg.scan.buffers import windows
+from sandur.iceberg.expressions.evaluation import Array, Mask
+from sandur.iceberg.scan.array_layouts import BYTES_TYPES, NUMBER_TYPES, windows
+from sandur.iceberg.scan.arrow_arrays import NUMBERS, numbers, validity_bits
+from sandur.iceberg.scan.batch_reader import Fields, Items, Later, Missing, Numbers, Read, Spans, Unreadable
 from sandur.iceberg.scan.columns import COUNTS
-from sandur.iceberg.scan.lanes import Fields, Items, Later, Missing, Numbers, Read, Spans, Unreadable
 
 Live = Mask | None
 """Which records count; None means all of them, as nearly always."""

@@ -1,23 +1,73 @@
-"""Manifest lists and manifests, read when they are needed and kept as they were decoded: they never change."""
+"""Reads, decodes and caches manifest lists and manifests.
+
+What a server has decoded, the next one reads. The places bound how much there can be, without anybody sweeping.
+"""
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sandur.catalog.locations import checked_location
-from sandur.errors import Invalid, NotFound
+from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.manifests import ManifestFile
-from sandur.iceberg.scan.packing import Packed, packed, unpacked
-from sandur.iceberg.scan.selected import Selected
+from sandur.iceberg.scan.manifest_decoder import decoded_manifest, decoded_manifest_list, records_said
+from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.packing import Packed, packed, read_back, stored, unpacked
+from sandur.iceberg.scan.selection import Selected
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.caches import RecentBytes
 from sandur.operations.lake import Lake
-from sandur.operations.planning.avro import decoded_manifest, decoded_manifest_list, records_said
-from sandur.operations.planning.kept import KEPT_ENTRIES_MIN, Looked, look_in_place, place_of, put_in_place
-from sandur.storage.object_store import ABSENT
+from sandur.storage.object_store import ABSENT, Expected
+
+KEPT_ENTRIES_MIN: Final = 2_000
+"""Smaller manifests are decoded as fast as they are read."""
+
+PLACE_BYTES_MAX: Final = 4 << 20
+STORING_MAX: Final = 8
+"""How many are written at once: those that come while so many wait are not kept."""
+
+
+class Looked(NamedTuple):
+    """What was found in a manifest's place: the manifest, or what a write there has to expect."""
+
+    packed: Packed | None
+    expected: Expected
+
+
+def place_of(lake: Lake, location: str) -> str | None:
+    """The key of the manifest's place; None when nothing is kept."""
+    places = lake.settings.plan_store_bytes_max // PLACE_BYTES_MAX
+    if places < 1:
+        return None
+    number = int.from_bytes(hashlib.sha256(location.encode("utf-8", "surrogatepass")).digest()[:8]) % places
+    return lake.layout.decoded_manifest(number)
+
+
+async def look_in_place(lake: Lake, key: str, location: str) -> Looked:
+    """The packed manifest, if it is the one that lies in its place, in a form that is read today."""
+    found = await lake.store.get(key)
+    if found is None:
+        return Looked(None, ABSENT)
+    return Looked(read_back(found.data, location=location), found.version)
+
+
+async def put_in_place(lake: Lake, key: str, location: str, found: Packed, *, expected: Expected) -> None:
+    """Keep a packed manifest. When that does not work, it is decoded again: nothing depends on it."""
+    memory = lake.manifests
+    if found.size_bytes > PLACE_BYTES_MAX or memory.storing >= STORING_MAX:
+        return
+    data = stored(found, location=location, event_id=lake.clock.new_id())
+    memory.storing += 1
+    try:
+        await lake.store.put(key, data, expected=expected)
+    except SandurError:
+        return
+    finally:
+        memory.storing -= 1
+
 
 T = TypeVar("T")
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import fastavro
 
-from sandur.iceberg.scan.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container
-from sandur.iceberg.scan.schemas import plain_schema
+from sandur.avro.container import REMEMBERED_BYTES_MAX, REMEMBERED_MAX, Container, plain_schema
 
 
-def records_in(container: Container) -> Iterator[dict[str, Any]]:
+def read_records(container: Container) -> Iterator[dict[str, Any]]:
     """Every record in order. Dates and decimals are the numbers and bytes that they are kept as.
 
     Over bytes that are not what they seem this raises anything, but it ends.

@@ -1,4 +1,4 @@
-"""Plan tasks: each says by itself which plan, which snapshot and which entries it stands for."""
+"""Plan tasks: tokens that name a plan, a snapshot and manifest entries."""
 
 import base64
 import binascii
@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from sandur.errors import NotFound
-from sandur.iceberg.expressions.arrays import Array
-from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.iceberg.expressions.evaluation import Array
+from sandur.iceberg.scan.manifest_list import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
 PLAN_TASKS_WANTED: Final = 250

@@ -1,4 +1,4 @@
-"""Manifests as a manifest list names them, and which of them a scan has to open."""
+"""Manifests as a manifest list describes them, and which of them a scan has to open."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from sandur.iceberg.expressions.arrays import Values, no_values, raw
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.bounds import Facts, FactsOf, may_match, unknown
+from sandur.iceberg.expressions.evaluation import Facts, FactsOf, Values, may_match, no_values, raw, unknown
 from sandur.iceberg.expressions.predicates import Column, Filter
 from sandur.iceberg.expressions.projection import inclusive
 from sandur.iceberg.expressions.values import FLOATS, from_bytes

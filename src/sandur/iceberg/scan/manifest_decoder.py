@@ -1,4 +1,4 @@
-"""Manifests and manifest lists decoded from Avro."""
+"""Decodes manifests and manifest lists from Avro."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -8,14 +8,14 @@ import msgspec
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
+from sandur.avro.container import Container, open_container
+from sandur.avro.records import read_records
 from sandur.errors import Invalid
+from sandur.iceberg.scan.arrow_columns import together
+from sandur.iceberg.scan.batch_decoder import decoded_columns
+from sandur.iceberg.scan.batch_reader import Unreadable
 from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
-from sandur.iceberg.scan.container import Container, opened
-from sandur.iceberg.scan.decoding import decoded_columns
-from sandur.iceberg.scan.gathering import together
-from sandur.iceberg.scan.lanes import Unreadable
-from sandur.iceberg.scan.manifests import ManifestFile, manifest_file
-from sandur.operations.planning.records import records_in
+from sandur.iceberg.scan.manifest_list import ManifestFile, manifest_file
 
 RECORDS_AT_ONCE: Final = 1_000
 """As records, entries take a hundred times the room that they take as columns."""
@@ -45,7 +45,7 @@ class PartitionField(NamedTuple):
 def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
     """The manifests that a manifest list names; Invalid when it is none."""
     try:
-        return tuple(manifest_file(record) for record in records_in(opened(data)))
+        return tuple(manifest_file(record) for record in read_records(open_container(data)))
     except (msgspec.ValidationError, *_BROKEN) as error:
         raise _unreadable("manifest list", location, error) from error
 
@@ -53,7 +53,7 @@ def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, 
 def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
     """The live entries of a manifest as columns; Invalid when it is none."""
     try:
-        container = opened(data)
+        container = open_container(data)
         fields = partition_fields(container.schema)
         try:
             columns = decoded_columns(container, fields)
@@ -82,7 +82,7 @@ _BROKEN: Final = (
 def records_said(data: bytes) -> int:
     """How many records a manifest or a list of them says that it holds; 0 when it is none."""
     try:
-        return opened(data).records
+        return open_container(data).records
     except _BROKEN:
         return 0
 
@@ -119,7 +119,7 @@ def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
 
 
 def _read_one_by_one(container: Container, fields: Sequence[PartitionField]) -> ManifestColumns:
-    header, records = header_of(container), records_in(container)
+    header, records = header_of(container), read_records(container)
     pieces = [columns_of(islice(records, RECORDS_AT_ONCE), fields, header)]
     while piece := list(islice(records, RECORDS_AT_ONCE)):
         pieces.append(columns_of(piece, fields, header))

@@ -1,17 +1,45 @@
-"""Arrays that are laid out alike in many records, read in one go instead of element by element.
+"""Avro arrays of many records read together when they share a layout.
 
 Files of a table mostly have statistics of the same columns, in the same order, and of as many bytes. So one record's
 array is taken for a pattern: one comparison of bytes tells which others have it, and in those every element stands
 where it stands in the pattern.
+
+The last byte of a number is the only one below 0x80. So where every number of an array ends is seen at once, without
+reading the ones before it, and the array ends with its last number.
 """
 
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.buffers import BITS, NUMBER_BYTES_MAX, TIMES_THE_BUFFER_MAX, rows_at, signed, windows
-from sandur.iceberg.scan.container import varint
+from sandur.avro.container import varint
+from sandur.iceberg.expressions.evaluation import Array, Mask
+
+CONTINUES: Final = 0x80
+"""The bit of a byte that says that the number goes on."""
+
+BITS: Final = 0x7F
+NUMBER_BYTES_MAX: Final = 10
+TIMES_THE_BUFFER_MAX: Final = 4
+"""What is looked at together may overlap, but takes no more room than so many buffers."""
+
+
+def windows(buffer: Array, width: int) -> Array:
+    """The buffer as pieces of a width, one beginning at every byte; nothing is copied."""
+    return np.ndarray(shape=(len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
+
+
+def rows_at(buffer: Array, at: Array, width: int) -> Array:
+    """So many bytes from each of the places, one row for each."""
+    return windows(buffer, width)[at].view(np.uint8).reshape(len(at), width)
+
+
+def signed(written: Array) -> Array:
+    """Numbers without a sign as the ones they stand for: the lowest bit is the sign."""
+    one, kind = written.dtype.type(1), f"i{written.itemsize}"
+    found: Array = (written >> one).view(kind) ^ -(written & one).view(kind)
+    return found
+
 
 _KEY: Final = "key"
 NUMBER_TYPES: Final = ("int", "long")
@@ -160,3 +188,78 @@ def _numbers(rows: Array, starts: list[int], width: int) -> Array:
     for byte in range(1, width):
         values |= (words >> kind(byte)) & kind(BITS << 7 * byte)
     return signed(values)
+
+
+_COUNT_MAX: Final = 10_000
+_MORE_BYTES: Final = 16
+"""Arrays may be longer than the first by half of it and this; those that are longer still are read in another way."""
+
+
+class Row(NamedTuple):
+    """What the arrays have in common: how their count is written, how many numbers follow, and how far to look."""
+
+    written_count: bytes
+    numbers: int
+    width: int
+
+
+def row_of(data: bytes, begin: int, numbers_each: int) -> Row | None:
+    """What arrays have that have as many elements as the one that begins there; None when it is not of one block."""
+    try:
+        count, place = varint(data, begin)
+        if not 0 < count <= _COUNT_MAX:
+            return None
+        written, numbers = data[begin:place], count * numbers_each
+        for _ in range(numbers + 1):
+            _, place = varint(data, place)
+    except (IndexError, ValueError):
+        return None
+    whole = place - begin
+    return Row(written, numbers, whole + whole // 2 + _MORE_BYTES)
+
+
+def widths_of(buffer: Array, at: Array, row: Row) -> tuple[Mask, Array] | None:
+    """Which of the arrays that begin at these places are such ones, and how many bytes those take.
+
+    None when that is too much to be asked.
+    """
+    if len(buffer) < row.width or len(at) * row.width > TIMES_THE_BUFFER_MAX * len(buffer):
+        return None
+    is_inside = at <= len(buffer) - row.width
+    pieces = rows_at(buffer, np.minimum(at, len(buffer) - row.width), row.width)
+    is_last, of_row = _last_bytes(pieces)
+    count_bytes = np.frombuffer(row.written_count, dtype=np.uint8)
+    enough = np.diff(of_row) > row.numbers + 1
+    fits = is_inside & enough & (pieces[:, : len(count_bytes)] == count_bytes).all(axis=1)
+    if int(np.diff(is_last).max(initial=0)) > NUMBER_BYTES_MAX:  # Perhaps of what lies behind the numbers.
+        fits[fits] = _widths(is_last, of_row[:-1][fits], row.numbers).max(axis=0) <= NUMBER_BYTES_MAX
+    ends = is_last[of_row[:-1][fits] + row.numbers] - np.flatnonzero(fits) * row.width
+    # No more elements follow.
+    is_over = pieces[fits, ends + 1] == 0
+    fits[fits] = is_over
+    return fits, ends[is_over] + 2
+
+
+def numbers_of(buffer: Array, at: Array, row: Row) -> Array:
+    """The numbers of such arrays behind their count, for each number one row of those of all arrays."""
+    pieces = rows_at(buffer, at, row.width)
+    is_last, of_row = _last_bytes(pieces)
+    starts = is_last[of_row[:-1] + np.arange(row.numbers)[:, None]] + 1
+    widths = _widths(is_last, of_row[:-1], row.numbers)
+    content = pieces.reshape(-1)
+    found = (content.take(starts) & BITS).astype(np.uint64)
+    for byte in range(1, int(widths.max(initial=0))):
+        more = (content.take(starts + byte, mode="clip") & BITS) * (widths > byte)
+        found |= more.astype(np.uint64) << np.uint64(7 * byte)
+    return signed(found)
+
+
+def _widths(is_last: Array, first: Array, numbers: int) -> Array:
+    """How many bytes each of so many numbers takes that follow the one which ends there."""
+    return np.diff(is_last[first + np.arange(numbers + 1)[:, None]], axis=0)
+
+
+def _last_bytes(pieces: Array) -> tuple[Array, Array]:
+    """Where numbers end, all rows one after the other, and from where on which of these are a row's."""
+    is_last = np.flatnonzero(pieces < CONTINUES)
+    return is_last, is_last.searchsorted(np.arange(0, pieces.size + 1, pieces.shape[1]))

@@ -1,4 +1,4 @@
-"""Avro read many records at a time: one array of positions, moved over one field after the other.
+"""Reads Avro values of many records at a time, field by field.
 
 Every function takes the positions at which a value begins in each of the records, and returns what stands there and the
 positions behind it. Nothing is done record by record, which makes this many times as fast as reading records.
@@ -13,12 +13,24 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sandur.iceberg.expressions.arrays import Array, Mask
-from sandur.iceberg.scan.alike import BYTES_TYPES, NUMBER_TYPES, Pattern, alike, numbers_in, pattern_of
-from sandur.iceberg.scan.buffers import BITS, CONTINUES, NUMBER_BYTES_MAX, signed
-from sandur.iceberg.scan.container import varint
-from sandur.iceberg.scan.schemas import Schema
-from sandur.iceberg.scan.varying import Row, numbers_of, row_of, widths_of
+from sandur.avro.container import Schema, varint
+from sandur.iceberg.expressions.evaluation import Array, Mask
+from sandur.iceberg.scan.array_layouts import (
+    BITS,
+    BYTES_TYPES,
+    CONTINUES,
+    NUMBER_BYTES_MAX,
+    NUMBER_TYPES,
+    Pattern,
+    Row,
+    alike,
+    numbers_in,
+    numbers_of,
+    pattern_of,
+    row_of,
+    signed,
+    widths_of,
+)
 
 _SMALL: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(CONTINUES)], dtype=np.int8)
 """The numbers that take one byte."""

@@ -1,4 +1,4 @@
-"""What partition transforms make of a single value."""
+"""Partition transforms applied to single values."""
 
 import struct
 from datetime import date, timedelta

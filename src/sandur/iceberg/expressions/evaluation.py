@@ -1,31 +1,165 @@
-"""Which groups of rows may hold a match, by what is known of each group: bounds, and counts of nulls and NaNs.
+"""Bound filters evaluated over arrays: exactly for values, and conservatively for bounds and counts.
 
 The same for the rows of a data file, whose manifest entry has them by column, and for the files of a manifest, whose
 entry in the manifest list has them by partition field.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, assert_never
 
 import numpy as np
+import numpy.typing as npt
 
-from sandur.iceberg.expressions.arrays import (
-    Mask,
-    Values,
-    cut,
-    evaluated,
-    is_in,
-    no_values,
-    operand,
-    raw,
-    sorted_literals,
-    starts_with,
-)
-from sandur.iceberg.expressions.predicates import MATCHES_NULL, Column, Filter, Operator, Predicate
-from sandur.iceberg.expressions.transforming import transformed, wrapped_above
-from sandur.iceberg.expressions.values import FLOATS, Value
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, Both, Column, Either, Filter, Operator, Predicate
+from sandur.iceberg.expressions.transform_functions import transformed, wrapped_above
+from sandur.iceberg.expressions.values import FLOATS, INTEGERS, PRECISION_IN_64_BITS, Value
 from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.types import Primitive
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+class Values(NamedTuple):
+    """One value per row; where `valid` is false the value means nothing."""
+
+    values: Array
+    valid: Mask
+
+
+def kind_of(column: Primitive) -> "np.dtype[Any]":
+    """How values of a type are kept: as numbers of 64 bits, or else as objects; texts as their bytes."""
+    if column.name in INTEGERS or (column.name == "decimal" and column.precision <= PRECISION_IN_64_BITS):
+        return np.dtype(np.int64)
+    if column.name in FLOATS:
+        return np.dtype(np.float64)
+    return np.dtype(np.bool_) if column.name == "boolean" else np.dtype(object)
+
+
+def no_values(column: Primitive, count: int) -> Values:
+    """Rows of which no value is known; what stands there instead can be compared with any literal of the type."""
+    kind = kind_of(column)
+    values = np.zeros(count, dtype=kind)
+    if kind == np.dtype(object) and column.name != "decimal":
+        values.fill(b"")
+    return Values(values, np.zeros(count, dtype=np.bool_))
+
+
+def raw(value: Value) -> Value:
+    """A literal as it is compared: a text as its bytes, which sort as its characters do."""
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+def operand(value: Value) -> Array | Value:
+    """A literal that a whole array is compared with. Bytes are boxed: NumPy would drop the zeros at their end."""
+    found = raw(value)
+    if not isinstance(found, bytes):
+        return found
+    boxed = np.empty((), dtype=object)
+    boxed[()] = found
+    return boxed
+
+
+def sorted_literals(column: Primitive, values: Sequence[Value]) -> Array:
+    ordered = np.empty(len(values), dtype=kind_of(column))
+    ordered[:] = sorted(raw(value) for value in values)
+    return ordered
+
+
+def is_in(column: Primitive, wanted: Sequence[Value], values: Array) -> Mask:
+    """Which values are among the wanted ones, of which there is at least one."""
+    ordered = sorted_literals(column, wanted)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[places] == values, dtype=np.bool_)
+
+
+def starts_with(values: Array, prefix: Value) -> Mask:
+    wanted = raw(prefix)
+    if not isinstance(wanted, bytes):
+        raise TypeError(f"a prefix is a text, not {type(prefix).__name__}")
+    return np.fromiter((value.startswith(wanted) for value in values), dtype=np.bool_, count=len(values))
+
+
+def cut(values: Array, length: int) -> Array:
+    """Every value of bytes without what follows its first bytes."""
+    shortened = np.empty(len(values), dtype=object)
+    shortened[:] = [value[:length] for value in values]
+    return shortened
+
+
+Leaf = Callable[[Predicate], Mask]
+
+
+def evaluated(found: Filter, leaf: Leaf, count: int) -> Mask:
+    """The filter over so many rows, given what each predicate says of them."""
+    match found:
+        case bool():
+            return np.full(count, found, dtype=np.bool_)
+        case Both(left=left, right=right):
+            mask = evaluated(left, leaf, count)
+            # What is refused already need not be asked again.
+            return mask & evaluated(right, leaf, count) if mask.any() else mask
+        case Either(left=left, right=right):
+            mask = evaluated(left, leaf, count)
+            return mask if mask.all() else mask | evaluated(right, leaf, count)
+        case Predicate():
+            return leaf(found)
+
+
+ValuesOf = Callable[[Column], Values]
+
+
+def matches(found: Filter, values_of: ValuesOf, count: int) -> Mask:
+    """Whether each row matches. A null is not equal to anything, and neither smaller nor greater."""
+    return evaluated(found, lambda predicate: _matches(predicate, values_of(predicate.column)), count)
+
+
+def _matches(predicate: Predicate, found: Values) -> Mask:
+    is_null = ~found.valid
+    match predicate.operator:
+        case "is-null":
+            return is_null
+        case "not-null":
+            return found.valid
+        case _:
+            known = _compared(predicate, found.values)
+            return known | is_null if predicate.operator in MATCHES_NULL else known & found.valid
+
+
+def _compared(predicate: Predicate, values: Array) -> Mask:  # noqa: C901, PLR0912 - one line per operator
+    first: Value = predicate.values[0] if predicate.values else False
+    literal = operand(first)
+    match predicate.operator:
+        case "lt":
+            mask = values < literal
+        case "lt-eq":
+            mask = values <= literal
+        case "gt":
+            mask = values > literal
+        case "gt-eq":
+            mask = values >= literal
+        case "eq":
+            mask = values == literal
+        case "not-eq":
+            mask = values != literal
+        case "in":
+            mask = is_in(predicate.column.type, predicate.values, values)
+        case "not-in":
+            mask = ~is_in(predicate.column.type, predicate.values, values)
+        case "starts-with":
+            mask = starts_with(values, first)
+        case "not-starts-with":
+            mask = ~starts_with(values, first)
+        case "is-nan":
+            mask = np.isnan(values)
+        case "not-nan":
+            mask = ~np.isnan(values)
+        case "is-null" | "not-null":
+            raise ValueError(f"{predicate.operator} compares nothing")
+        case _:
+            assert_never(predicate.operator)
+    return mask.astype(np.bool_, copy=False)
+
 
 # Transforms that keep the order: the bounds of what they make are what they make of the bounds.
 _ORDERED: Final = frozenset({"truncate", "year", "month", "day", "hour"})

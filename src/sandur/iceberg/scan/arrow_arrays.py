@@ -1,4 +1,4 @@
-"""Arrow columns made of values, byte by byte: Arrow's own way looks for pandas first, and loads it where it is."""
+"""Arrow arrays from Python and NumPy values."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sandur.iceberg.expressions.arrays import Array, Mask
+from sandur.iceberg.expressions.evaluation import Array, Mask
 
 NUMBERS: Final[Mapping[pa.DataType, Any]] = {
     pa.int8(): np.int8,

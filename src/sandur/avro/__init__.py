@@ -1,0 +1,1 @@
+"""Avro files: containers, codecs and records."""
