@@ -33,8 +33,8 @@ from sandur.pipeline.session import pipeline_session
 from sandur.pipeline.sources.metadata import rows_of_table
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
+from sandur.storage.contract import get_many
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import get_many
 
 RECEIPTS: Final = (10_000, 100_000, 1_000_000)
 TABLES: Final = (1_000, 10_000, 100_000)
@@ -233,7 +233,7 @@ async def _all_tables(open_store: OpenStore) -> dict[str, list[dict[str, Any]]]:
 
 
 async def _table(lake: Lake, key: str) -> Rows:
-    found = await look(lake, lake.layout.read_name(key))
+    found = await look(lake, lake.layout.parse_name(key))
     if found is None or found.pointer.value.head is None:
         return {}
     told = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}

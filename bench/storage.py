@@ -15,9 +15,9 @@ from bench.measuring import Timing, rate, save, show, timed_side_by_side
 from sandur.clock import SystemClock
 from sandur.settings import Settings
 from sandur.storage.cell import Cell
+from sandur.storage.contract import ABSENT, Expected, ObjectStore
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import ABSENT, Expected, ObjectStore
-from sandur.storage.opening import open_store
+from sandur.storage.open import open_store
 from tests.servers.seaweedfs import BUCKET, seaweedfs
 
 BODY: Final = b"x" * 500

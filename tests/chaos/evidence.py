@@ -110,7 +110,7 @@ async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
 async def _pointers(lake: Lake) -> AsyncIterator[Held[Pointer]]:
     keys = [key async for key in keys_below(lake, lake.layout.pointers_folder())]
     for key in keys:
-        pointer = await lake.pointer(lake.layout.read_pointer(key)).read()
+        pointer = await lake.pointer(lake.layout.parse_pointer(key)).read()
         assert pointer is not None
         yield await transactions_met.effective(lake, pointer)
 

@@ -16,7 +16,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.clock import SystemClock
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings, load_settings
-from sandur.storage.opening import connect
+from sandur.storage.open import connect
 from tests.chaos.asking import Client, Diary, http_client
 from tests.chaos.committing import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
 from tests.chaos.evidence import Evidence, gather_evidence, shown_names, work_off_marks

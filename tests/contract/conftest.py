@@ -8,8 +8,8 @@ import pytest
 
 from sandur.clock import SystemClock
 from sandur.settings import Settings
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import open_store
+from sandur.storage.contract import ObjectStore
+from sandur.storage.open import open_store
 from tests.servers import azurite, gcs, seaweedfs
 
 STORES: Final = ("memory", "local", "local-unsynced", "seaweedfs", "azurite", "gcs")

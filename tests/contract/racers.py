@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Barrier
 from typing import TYPE_CHECKING, Final
 
 from sandur.errors import SwapLost
-from sandur.storage.object_store import ABSENT, Expected, ObjectStore, Version
+from sandur.storage.contract import ABSENT, Expected, ObjectStore, Version
 from tests.contract.conftest import Address
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pytest
 from sandur.clock import SystemClock
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.settings import AzureSettings, GcsSettings, S3Settings, Settings
-from sandur.storage.object_store import ABSENT, ObjectStore, Version
-from sandur.storage.opening import open_store
-from sandur.storage.probe import prove
+from sandur.storage.contract import ABSENT, ObjectStore, Version
+from sandur.storage.open import open_store
+from sandur.storage.probe import verify_store
 from tests.servers import azurite
 from tests.servers.processes import LOOPBACK, free_ports
 
@@ -47,7 +47,7 @@ async def test_the_probe_finds_out_before_a_page_could_be_wrong(seaweedfs_settin
     for key in ("a/b", "a-b", "a0"):
         await writer.put(key, key.encode(), expected=ABSENT)
 
-    await prove(reader, SystemClock())
+    await verify_store(reader, SystemClock())
 
     assert await keys(reader, after="a-b") == ["a/b", "a0"]
     await writer.close()

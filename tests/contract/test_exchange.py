@@ -8,9 +8,9 @@ import pytest
 
 from sandur.errors import SwapLost
 from sandur.storage import local
+from sandur.storage.contract import ABSENT, Stored
 from sandur.storage.exchange import exchanged
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import ABSENT, Stored
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are renamed")
 

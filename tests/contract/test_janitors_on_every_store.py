@@ -5,9 +5,9 @@ from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import lakes, run_janitors
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
-from sandur.storage.object_store import ABSENT, ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import called, create, furnish, load, request
 from tests.operations.filled import files_below, filled

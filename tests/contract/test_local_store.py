@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest, SwapLost, Unavailable
+from sandur.storage.contract import ABSENT, Stored, Version
 from sandur.storage.local import Fsync, LocalStore
-from sandur.storage.object_store import ABSENT, Stored, Version
 
 FUTURE_NS = 4_000_000_000_000_000_000
 

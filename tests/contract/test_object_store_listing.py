@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, ObjectStore, list_all
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, ObjectStore, list_all
 from tests.contract.conftest import STORES
 
 AT_ONCE_MAX = 64

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandur.errors import SwapLost
-from sandur.storage.object_store import ABSENT, Expected, ObjectStore, Version
+from sandur.storage.contract import ABSENT, Expected, ObjectStore, Version
 from tests.contract.conftest import SHARED_BETWEEN_PROCESSES, Address
 from tests.contract.racers import RACES, Attempt, race_processes, winners_of
 

@@ -8,8 +8,8 @@ from sandur.operations.delta.publishing import published_location
 from sandur.operations.delta.tables import stage_table
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import called, copied, furnish
 from tests.operations.delta_asking import D, add, create_managed, publish

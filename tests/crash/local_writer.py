@@ -6,8 +6,8 @@ import random  # noqa: TID251 - seeded, so that a run can be repeated
 import sys
 
 from sandur.errors import SwapLost
+from sandur.storage.contract import ABSENT, Version
 from sandur.storage.local import Fsync, LocalStore
-from sandur.storage.object_store import ABSENT, Version
 from tests.crash.bodies import body_of, number_in
 
 PAYLOAD_BYTES_MAX = 200_000

@@ -13,8 +13,8 @@ from sandur.operations.register import register_table
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
 from sandur.operations.views import commit_view, create_view
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (
     NAMESPACE,

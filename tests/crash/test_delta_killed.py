@@ -13,7 +13,7 @@ from sandur.delta.requests import Comment, DeltaChange
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import create_from_staging, drop_table, rename_table
 from sandur.operations.lake import Lake
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
 from tests.crash.aftermaths import OK, answer
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
 from tests.crash.straggling_store import StragglingStore

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from sandur.storage.contract import ABSENT, Expected, Version
 from sandur.storage.local import Fsync, LocalStore
-from sandur.storage.object_store import ABSENT, Expected, Version
 from tests.crash.bodies import body_of, number_in
 from tests.crash.counting import Counter, counter_in
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import pytest
 
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
 from tests.crash.aftermaths import AFTERMATHS, OK, Aftermath, definite_answer, names_taken, recreated
 from tests.crash.mutations import MUTATIONS, Mutation, World, make_world
 from tests.crash.straggling_store import StragglingStore

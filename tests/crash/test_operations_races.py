@@ -14,7 +14,7 @@ from sandur.operations.load_table import load_table, table_exists
 from sandur.operations.namespaces import drop_namespace
 from sandur.operations.transaction import commit_transaction
 from sandur.storage.memory import MemoryStore
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.retry import RetryingStore
 from tests.crash.aftermaths import OK, answer
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock

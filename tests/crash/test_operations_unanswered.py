@@ -5,8 +5,8 @@ from typing import Literal, get_args
 
 import pytest
 
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.contract import ObjectStore
+from sandur.storage.retry import RetryingStore
 from tests.crash.aftermaths import OK, UNDECIDED, answer, definite_answer
 from tests.crash.mutations import MUTATIONS, Mutation, World, make_world
 from tests.fakes.lossy_store import Fate, LossyStore

@@ -18,8 +18,8 @@ from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.lake import Lake
 from sandur.operations.unity import grants, model_versions, registry, schemas, securables, tables, users
 from sandur.operations.unity.lists import ListAsked
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import copied, request
 from tests.operations.making import make_lake

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 
 T = TypeVar("T")

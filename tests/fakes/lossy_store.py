@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar, assert_never
 
 from sandur.errors import OutcomeUnknown, SwapLost
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 
 Fate = Literal["applied", "dropped", "late"]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sandur.storage.object_store import ObjectStore, Stored
+from sandur.storage.contract import ObjectStore, Stored
 from tests.fakes.wrapping_store import Call, WrappingStore
 
 T = TypeVar("T")

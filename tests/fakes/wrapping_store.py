@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from sandur.storage.object_store import LIST_LIMIT_MAX, Expected, Listed, ObjectStore, Stored, Unchanged, Version
+from sandur.storage.contract import LIST_LIMIT_MAX, Expected, Listed, ObjectStore, Stored, Unchanged, Version
 
 T = TypeVar("T")
 

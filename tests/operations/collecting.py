@@ -6,13 +6,13 @@ from sandur.catalog.garbage import Folder, folders_in_use
 from sandur.errors import SandurError
 from sandur.operations.janitors import metadata
 from sandur.operations.lake import Lake
-from sandur.storage.object_store import list_all
+from sandur.storage.contract import list_all
 from tests.operations.asking import called
 
 
 async def folders(lake: Lake) -> Mapping[str, Folder]:
     layout = lake.layout
-    uuids = [layout.read_pointer(listed.key) for listed in await list_all(lake.store, layout.pointers_folder())]
+    uuids = [layout.parse_pointer(listed.key) for listed in await list_all(lake.store, layout.pointers_folder())]
     pointers = [await lake.pointer(uuid).read() for uuid in uuids]
     return folders_in_use([pointer.value for pointer in pointers if pointer], roots=(lake.area,))
 

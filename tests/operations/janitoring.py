@@ -10,8 +10,8 @@ from sandur.errors import SandurError
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.janitors.sweeping import DAY_MS
 from sandur.operations.lake import Lake
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import copied, furnish

@@ -30,7 +30,7 @@ class Chain(NamedTuple):
 async def all_pointers(lake: Lake) -> Mapping[str, Held[Pointer]]:
     found = {}
     for listed in await lake.store.list(lake.layout.pointers_folder()):
-        uuid = lake.layout.read_pointer(listed.key)
+        uuid = lake.layout.parse_pointer(listed.key)
         pointer = await lake.pointer(uuid).read()
         assert pointer is not None
         found[uuid] = await transactions_met.effective(lake, pointer)
@@ -52,7 +52,7 @@ async def all_shown(lake: Lake) -> Mapping[Identifier, str]:
     """What readers see: every name that exists, with the uuid it refers to."""
     shown = {}
     for listed in await lake.store.list(f"{lake.layout.root}names/"):
-        identifier = lake.layout.read_name(listed.key)
+        identifier = lake.layout.parse_name(listed.key)
         if found := await look(lake, identifier):
             shown[identifier] = found.uuid
     return shown

@@ -13,10 +13,10 @@ from sandur.clock import Clock
 from sandur.operations.janitors import marks
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, ObjectStore, list_all
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, ObjectStore, list_all
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.patient_background import PatientBackground
 

@@ -10,8 +10,8 @@ from sandur.operations.catalogs import create_catalog, list_catalogs, load_catal
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, Expected, Version
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, Expected, Version
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
@@ -171,7 +171,7 @@ async def test_a_fresh_store_is_made_ready_at_the_start() -> None:
     lake = lakes.lake("default", "default")
     assert lakes.lake("default", "default") is lake
     assert [catalog.name for catalog in await list_catalogs(lake)] == ["main"]
-    assert lakes.document_reads() == (0, 0)
+    assert lakes.document_cache_counts() == (0, 0)
     await lakes.close()
 
 

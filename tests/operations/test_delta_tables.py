@@ -199,7 +199,7 @@ async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_externa
     await drop_table(lake, called("e"), request=request("drop"))
 
     orders = await lake.store.list(lake.layout.purge_orders_folder())
-    assert [lake.layout.read_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
+    assert [lake.layout.parse_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
 
 
 async def test_a_renamed_table_is_found_under_its_new_name_alone(lake: Lake) -> None:

@@ -12,8 +12,8 @@ from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import create_namespace, drop_namespace
+from sandur.storage.contract import Expected, ObjectStore, Version
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import Expected, ObjectStore, Version
 from tests.fakes.spy_store import SpyStore
 from tests.operations.making import make_lake
 

@@ -16,8 +16,8 @@ from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
+from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore

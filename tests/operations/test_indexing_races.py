@@ -10,8 +10,8 @@ from sandur.errors import Busy
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
+from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.making import make_lake, work_off_marks
@@ -42,7 +42,7 @@ class Arena:
 
     async def true_names(self) -> list[str]:
         listed = await self.inner.list(self.quiet().layout.names_folder(SCOPE.namespace))
-        names = [self.quiet().layout.read_name(found.key) for found in listed]
+        names = [self.quiet().layout.parse_name(found.key) for found in listed]
         return sorted([name.name for name in names if await look(self.quiet(), name)])
 
 

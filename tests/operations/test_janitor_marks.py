@@ -4,7 +4,7 @@ from sandur.operations import indexing
 from sandur.operations.create_table import create_table
 from sandur.operations.listing import list_names
 from sandur.operations.load_table import table_exists
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     NAMESPACE,
     called,

@@ -15,11 +15,11 @@ from sandur.operations.janitors.stages import STAGES
 from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore

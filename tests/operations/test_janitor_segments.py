@@ -4,7 +4,7 @@ from sandur.catalog.index import INLINE_MAX
 from sandur.operations.index_objects import write_segments
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.janitors.sweeping import DAY_MS
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.operations.janitoring import Shore
 from tests.operations.making import put_name
 from tests.operations.test_indexing import SCOPE, indexed, segments_of, table

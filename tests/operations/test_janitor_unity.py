@@ -10,7 +10,7 @@ from sandur.operations.catalogs import create_catalog
 from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.lake import Lake
 from sandur.operations.unity import model_versions, securables, users
-from sandur.storage.object_store import list_all
+from sandur.storage.contract import list_all
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import NAMESPACE, keyed, request
 from tests.operations.janitoring import LONG_MS, Shore

@@ -4,7 +4,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.operations.commit_table import commit_table
 from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     append,
     called,

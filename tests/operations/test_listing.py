@@ -18,8 +18,8 @@ from sandur.operations.index_memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
 from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import create_namespace, list_namespaces
+from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore

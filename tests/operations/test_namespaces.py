@@ -29,7 +29,7 @@ from sandur.operations.namespaces import (
 )
 from sandur.settings import RetrySettings
 from sandur.storage.memory import MemoryStore
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore
 from tests.fakes.spy_store import SpyStore

@@ -12,7 +12,7 @@ from sandur.operations.names import look
 from sandur.operations.purging import queue_purge
 from sandur.operations.rename import rename
 from sandur.operations.views import commit_view, create_view
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     NAMESPACE,
     called,
@@ -58,7 +58,7 @@ async def orders(shore: Shore) -> list[PurgeOrder]:
     server = shore.server()
     found = []
     for key in await shore.keys(server.layout.purge_orders_folder()):
-        order = await server.purge_order(*server.layout.read_purge_order(key)).read()
+        order = await server.purge_order(*server.layout.parse_purge_order(key)).read()
         assert order
         found.append(order.value)
     return found

@@ -15,7 +15,7 @@ from sandur.operations.load_table import table_exists
 from sandur.operations.views import create_view
 from sandur.server.measured_store import MeasuredStore
 from sandur.storage.local import LocalStore
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE, called, content, create, furnish, request, table, view
 from tests.operations.making import OWN_ADDRESS, make_lake

@@ -11,8 +11,8 @@ from sandur.pipeline.job import job_context
 from sandur.pipeline.jobs import JOBS
 from sandur.pipeline.session import pipeline_session
 from sandur.settings import Settings
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import connect
+from sandur.storage.contract import ObjectStore
+from sandur.storage.open import connect
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.pipeline.conftest import OPTIONS
 

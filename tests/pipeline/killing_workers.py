@@ -6,8 +6,8 @@ from unittest.mock import patch
 from sandur.clock import Clock
 from sandur.pipeline import waiting, workers
 from sandur.settings import Settings
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import connect
+from sandur.storage.contract import ObjectStore
+from sandur.storage.open import connect
 from tests.pipeline.killed_driver import KILLED_AT, KillingStore
 
 

@@ -25,7 +25,7 @@ from sandur.pipeline.jobs.reconcile import RECONCILE
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE
 from tests.operations.filled import filled

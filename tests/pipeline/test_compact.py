@@ -16,8 +16,8 @@ from sandur.events.receipts import Receipt
 from sandur.operations.load_table import current_document
 from sandur.operations.rename import rename
 from sandur.pipeline.jobs.compact import COMPACT
-from sandur.storage.object_store import ABSENT
-from sandur.storage.opening import connect
+from sandur.storage.contract import ABSENT
+from sandur.storage.open import connect
 from tests.fakes.dying_store import Died, DyingStore
 from tests.pipeline.world import World, called
 

@@ -10,8 +10,8 @@ import pytest
 from sandur.errors import Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.feed import ENTRY_RECEIPTS_MAX, STATE, Entry, Feed, entry_key
+from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.making import make_lake

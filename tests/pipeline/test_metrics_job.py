@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sandur.clock import SystemClock
 from sandur.operations.metrics import report_metrics
 from sandur.pipeline.jobs.metrics import METRICS
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.test_report_rows import counter, timer
 from tests.pipeline.world import World, called

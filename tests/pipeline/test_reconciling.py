@@ -15,7 +15,7 @@ from sandur.operations.register import register_table
 from sandur.operations.views import commit_view, create_view
 from sandur.pipeline.reconciling import Finding, delta_walked, walked
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
-from sandur.storage.object_store import list_all
+from sandur.storage.contract import list_all
 from tests.fakes.spy_store import SpyStore
 from tests.operations.asking import (
     NAMESPACE,
@@ -53,13 +53,13 @@ async def receipts(lake: Lake) -> dict[str, bytes]:
     for listed in await list_all(lake.store, lake.layout.events_folder()):
         stored = await lake.store.get(listed.key)
         assert stored
-        found[lake.layout.read_receipt(listed.key).commit_key] = stored.data
+        found[lake.layout.parse_receipt(listed.key).commit_key] = stored.data
     return found
 
 
 async def take_away(lake: Lake, *keys: str) -> None:
     for listed in await list_all(lake.store, lake.layout.events_folder()):
-        if lake.layout.read_receipt(listed.key).commit_key in keys:
+        if lake.layout.parse_receipt(listed.key).commit_key in keys:
             await lake.store.delete(listed.key, expected=listed.version)
 
 
@@ -71,7 +71,7 @@ async def walk(lake: Lake, uuid: str, depth_max: int = 100) -> list[Finding]:
 
 async def the_pointer(lake: Lake) -> Pointer:
     (listed,) = await list_all(lake.store, lake.layout.pointers_folder())
-    held = await lake.pointer(lake.layout.read_pointer(listed.key)).read()
+    held = await lake.pointer(lake.layout.parse_pointer(listed.key)).read()
     assert held
     return held.value
 

@@ -136,7 +136,7 @@ def copy_name(world: World, name: str, copy: str) -> None:
 def copy_receipts(world: World) -> None:
     """Every receipt lies under another date as well."""
     for key, data in world.receipts().items():
-        date = world.layout.read_receipt(key).date
+        date = world.layout.parse_receipt(key).date
         world.put(key.replace(date, "2020-02-02"), data)
 
 
@@ -276,7 +276,7 @@ def test_lists_are_made_the_same(spark: SparkSession, world: World) -> None:
 
 def imported(world: World) -> dict[str, tuple[str, str]]:
     """What each name that was given leads to."""
-    identifiers = [world.layout.read_name(listed.key) for listed in world.listed(world.layout.all_names_folder())]
+    identifiers = [world.layout.parse_name(listed.key) for listed in world.listed(world.layout.all_names_folder())]
     found = {str(one): world.wait(current_document(world.lake, one)) for one in identifiers}
     return {name: (document.location, document.metadata.table_uuid or "") for name, document in found.items()}
 

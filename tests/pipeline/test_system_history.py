@@ -10,7 +10,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, listed_manifest, manifest_list_of, manifest_of
 from sandur.pipeline.system_history import forget
-from sandur.storage.object_store import list_all
+from sandur.storage.contract import list_all
 from tests.operations.asking import TIMESTAMP_MS, called, create, furnish, request
 from tests.operations.making import make_lake
 

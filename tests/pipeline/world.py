@@ -19,8 +19,8 @@ from sandur.operations.results import LoadedTable
 from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, Listed, ObjectStore, list_all
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ABSENT, Listed, ObjectStore, list_all
 from tests.operations.asking import commit, request, table
 
 T = TypeVar("T")

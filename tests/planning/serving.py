@@ -15,10 +15,10 @@ from sandur.operations.planning import plans
 from sandur.operations.planning.plans import Completed, Result, Submitted
 from sandur.operations.register import register_table
 from sandur.settings import Settings
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE, called, furnish, request
 from tests.planning.planners import Task, scan_request, tasks_in

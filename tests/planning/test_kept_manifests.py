@@ -14,8 +14,8 @@ from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.planning import manifests
 from sandur.operations.planning.manifests import PLACE_BYTES_MAX, READS_AT_ONCE
 from sandur.operations.planning.plans import Failed
+from sandur.storage.contract import ObjectStore, Stored, list_all
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import ObjectStore, Stored, list_all
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
 from tests.planning.serving import Fleet, asked, asking, everything, made_table

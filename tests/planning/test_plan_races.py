@@ -11,9 +11,9 @@ from sandur.errors import BadRequest, NotFound, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
 from sandur.operations.register import register_table
+from sandur.storage.contract import Expected, Version
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import Expected, Version
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.asking import NAMESPACE, request
 from tests.planning.serving import (

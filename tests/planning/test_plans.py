@@ -12,8 +12,8 @@ from sandur.iceberg.scan.manifest_list import ManifestFile
 from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
 from sandur.operations.register import register_table
+from sandur.storage.contract import Stored
 from sandur.storage.local import LocalStore
-from sandur.storage.object_store import Stored
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
 from tests.operations.asking import NAMESPACE, request

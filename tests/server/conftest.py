@@ -13,7 +13,7 @@ from sandur.server.app import AsgiApp, Scope, Send
 from sandur.server.building import build
 from sandur.server.receiving import Receive
 from sandur.settings import Settings
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
 from tests.server.process import ServerProcess, server_process
 
 

@@ -16,8 +16,8 @@ from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
 from sandur.operations.transaction import commit_transaction
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import NAMESPACE, called, commit, content, furnish, load, request, set_property, table

@@ -7,8 +7,8 @@ import pytest
 
 from sandur.errors import SwapLost, Unavailable
 from sandur.storage.cell import Cell, Held
+from sandur.storage.contract import ABSENT, UNCHANGED
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, UNCHANGED
 from tests.fakes.fixed_clock import FixedClock
 
 KEY = "a/cell"

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from sandur.errors import OutcomeUnknown, SwapLost
+from sandur.storage.contract import ABSENT, ObjectStore, get_many
 from sandur.storage.local import LocalStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, ObjectStore, get_many
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore

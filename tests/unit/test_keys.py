@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.storage.keys import _PLAIN_KEY, KEY_BYTES_MAX, _key_problem, checked_key
+from sandur.storage.keys import _PLAIN_KEY, KEY_BYTES_MAX, _key_problem, validate_key
 
 PIECES = ["a", "Z", "0", ".", "..", "/", "//", "%", "=", "~", "-", "_", "é", " ", "\\", "\n", "x" * 250, "y" * 256]
 
@@ -21,9 +21,9 @@ def test_what_is_accepted_at_a_glance_is_accepted_in_full(text: str) -> None:
 )
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(BadRequest):
-        checked_key(key)
+        validate_key(key)
 
 
 @pytest.mark.parametrize("key", ["a", "tenant=t/_catalog/a%20b~/c.json", ".empty/x", "é", "a b", "x" * 255])
 def test_what_is_a_key_is_returned(key: str) -> None:
-    assert checked_key(key) == key
+    assert validate_key(key) == key

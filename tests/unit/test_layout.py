@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
-from sandur.storage.keys import checked_key
-from sandur.storage.layout import BEFORE_TENANTS, Layout, ReceiptKey, layout_of
-from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
+from sandur.storage.keys import decode_levels, decode_segment, encode_levels, encode_segment, split_path, validate_key
+from sandur.storage.layout import TENANT_PREFIX, Layout, ReceiptKey, layout_of
 
 TEXTS = st.text(st.characters(exclude_characters="\x1f"), max_size=60)
 LEVELS = st.lists(TEXTS, min_size=1, max_size=4).map(tuple)
@@ -30,10 +29,10 @@ LAYOUT = Layout()
 @example(text=LONG)
 @example(text="\ud800")
 def test_every_text_survives_encoding(text: str) -> None:
-    path = encoded(text)
+    path = encode_segment(text)
 
-    assert len(gathered(path)) == 1
-    assert decoded(gathered(path)[0]) == text
+    assert len(split_path(path)) == 1
+    assert decode_segment(split_path(path)[0]) == text
 
 
 @given(levels=LEVELS)
@@ -43,32 +42,32 @@ def test_every_text_survives_encoding(text: str) -> None:
 @example(levels=("%1F", "a.b", "a/b"))
 @example(levels=(LONG, LONG))
 def test_every_namespace_survives_encoding(levels: tuple[str, ...]) -> None:
-    path = encoded_levels(levels)
+    path = encode_levels(levels)
 
-    assert decoded_levels(gathered(path)[0]) == levels
+    assert decode_levels(split_path(path)[0]) == levels
 
 
 @given(first=LEVELS, second=LEVELS)
 @example(first=("a", "b"), second=("a%1Fb",))
 @example(first=("",), second=(".empty",))
 def test_different_namespaces_have_different_segments(first: tuple[str, ...], second: tuple[str, ...]) -> None:
-    assert (encoded_levels(first) == encoded_levels(second)) == (first == second)
+    assert (encode_levels(first) == encode_levels(second)) == (first == second)
 
 
 def test_a_level_that_holds_the_separator_is_refused() -> None:
     with pytest.raises(BadRequest, match="0x1F"):
-        encoded_levels(("a\x1fb",))
+        encode_levels(("a\x1fb",))
 
 
 @given(text=st.text(max_size=300))
 def test_an_encoded_text_is_a_key_every_store_accepts(text: str) -> None:
-    path = encoded(text)
+    path = encode_segment(text)
 
     assert path.isascii()
     assert all(len(segment) <= 255 for segment in path.split("/"))
     assert not any(segment.startswith(".") for segment in path.split("/") if segment != ".empty")
     if len(path) <= 900:
-        assert checked_key(path) == path
+        assert validate_key(path) == path
 
 
 @given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
@@ -76,21 +75,21 @@ def test_keys_of_names_can_be_read_back(catalog: str, levels: tuple[str, ...], n
     layout = Layout(tenant=name, workspace=catalog)
     identifier = Identifier(catalog, levels, name)
 
-    assert layout.read_name(layout.name(identifier)) == identifier
-    assert layout.read_namespace(layout.namespace(identifier.namespace)) == identifier.namespace
-    assert layout.read_catalog(layout.catalog(catalog)) == catalog
-    assert layout.read_stage(layout.stage(identifier, "u")) == (identifier, "u")
-    assert layout.read_mark(layout.mark(catalog, name)) == (catalog, name)
+    assert layout.parse_name(layout.name(identifier)) == identifier
+    assert layout.parse_namespace(layout.namespace(identifier.namespace)) == identifier.namespace
+    assert layout.parse_catalog(layout.catalog(catalog)) == catalog
+    assert layout.parse_stage(layout.stage(identifier, "u")) == (identifier, "u")
+    assert layout.parse_mark(layout.mark(catalog, name)) == (catalog, name)
 
 
 @given(text=TEXTS)
 def test_keys_by_id_can_be_read_back(text: str) -> None:
-    assert LAYOUT.read_pointer(LAYOUT.pointer(text)) == text
-    assert LAYOUT.read_delta_table(LAYOUT.delta_table(text)) == text
-    assert LAYOUT.read_transaction(LAYOUT.transaction(text)) == text
+    assert LAYOUT.parse_pointer(LAYOUT.pointer(text)) == text
+    assert LAYOUT.parse_delta_table(LAYOUT.delta_table(text)) == text
+    assert LAYOUT.parse_transaction(LAYOUT.transaction(text)) == text
     receipt = LAYOUT.receipt("2026-01-02", "iceberg", "committed", text)
-    assert LAYOUT.read_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
-    assert LAYOUT.read_purge_order(LAYOUT.purge_order(text, "drop")) == (text, "drop")
+    assert LAYOUT.parse_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
+    assert LAYOUT.parse_purge_order(LAYOUT.purge_order(text, "drop")) == (text, "drop")
     assert LAYOUT.purge_order("u", text).startswith(LAYOUT.purge_orders_of("u"))
 
 
@@ -147,7 +146,7 @@ def test_the_keys_below_a_namespace_begin_alike_and_no_others_do(
 def test_segments_can_be_read_back() -> None:
     scope = Scope("tables", "main", ("a",))
 
-    assert LAYOUT.read_index_segment(LAYOUT.index_segment(scope, "i")) == (scope.hash, "i")
+    assert LAYOUT.parse_index_segment(LAYOUT.index_segment(scope, "i")) == (scope.hash, "i")
     assert LAYOUT.index_segment(scope, "i").startswith(LAYOUT.index_segments_folder(scope))
 
 
@@ -165,7 +164,7 @@ def test_every_key_tells_its_workspace_and_lies_before_its_end(tenant: str, work
     key, beyond = layout.catalog("x"), beside.catalog("x")
 
     assert layout_of(key) == layout
-    assert BEFORE_TENANTS < key < layout.end
+    assert TENANT_PREFIX < key < layout.end
     assert layout == beside or not key < beyond < layout.end
 
 
@@ -181,11 +180,11 @@ def test_a_key_of_no_tenant_belongs_to_no_workspace(key: str) -> None:
 )
 def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
     with pytest.raises(BadRequest, match="is not of the form"):
-        LAYOUT.read_name(key)
+        LAYOUT.parse_name(key)
 
 
 @given(uuid=TEXTS)
 def test_the_keys_of_delta_tables_and_of_their_places_can_be_read_back(uuid: str) -> None:
-    assert LAYOUT.read_delta_table(LAYOUT.delta_table(uuid)) == uuid
-    assert LAYOUT.read_delta_stage(LAYOUT.delta_stage(uuid)) == uuid
+    assert LAYOUT.parse_delta_table(LAYOUT.delta_table(uuid)) == uuid
+    assert LAYOUT.parse_delta_stage(LAYOUT.delta_stage(uuid)) == uuid
     assert LAYOUT.delta_table(uuid) != LAYOUT.delta_stage(uuid)

@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from sandur.errors import SwapLost
+from sandur.storage.contract import ABSENT, UNCHANGED, ObjectStore, list_all
+from sandur.storage.dry_run import DryRunStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, UNCHANGED, ObjectStore, list_all
-from sandur.storage.pretending import PretendingStore
 
 KEYS: Final = [f"f/{letter}{number}" for letter in "abc" for number in range(6)]
 
@@ -29,7 +29,7 @@ async def _content(store: ObjectStore) -> dict[str, bytes | None]:
 async def test_what_is_written_is_seen_here_and_not_behind() -> None:
     behind = await _filled()
     before = await _content(behind)
-    store = PretendingStore(behind)
+    store = DryRunStore(behind)
     first = await store.get(KEYS[0])
     assert first is not None
 
@@ -50,7 +50,7 @@ async def test_what_is_written_is_seen_here_and_not_behind() -> None:
 
 @pytest.mark.parametrize("is_written", [False, True])
 async def test_a_swap_from_another_version_is_lost(*, is_written: bool) -> None:
-    store = PretendingStore(await _filled())
+    store = DryRunStore(await _filled())
     found = await store.get(KEYS[0])
     assert found is not None
     if is_written:
@@ -69,7 +69,7 @@ async def test_a_swap_from_another_version_is_lost(*, is_written: bool) -> None:
 
 
 async def test_a_version_never_comes_back() -> None:
-    store = PretendingStore(MemoryStore())
+    store = DryRunStore(MemoryStore())
     versions = []
     for _ in range(3):
         version = await store.put("k", b"same", expected=ABSENT)
@@ -83,7 +83,7 @@ async def test_a_version_never_comes_back() -> None:
 async def test_listings_are_those_of_a_store_that_was_really_written(seed: int) -> None:
     chance = random.Random(seed)
     real, behind = await _filled(), await _filled()
-    pretending = PretendingStore(behind)
+    pretending = DryRunStore(behind)
     stores: tuple[ObjectStore, ...] = (real, pretending)
     for _ in range(chance.randint(0, 20)):
         key, is_delete = chance.choice(KEYS), chance.random() < 0.5

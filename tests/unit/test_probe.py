@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from sandur.errors import SwapLost, Unavailable, Unfit
+from sandur.storage.contract import ABSENT, UNCHANGED, Expected, Listed, ObjectStore, Stored, Unchanged, Version
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, Listed, ObjectStore, Stored, Unchanged, Version
-from sandur.storage.probe import prove
+from sandur.storage.probe import verify_store
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import WrappingStore
 
@@ -17,7 +17,7 @@ from tests.fakes.wrapping_store import WrappingStore
 async def test_a_good_store_is_proven_and_left_empty() -> None:
     store = MemoryStore(seed=1)
 
-    proven = await prove(store, FixedClock())
+    proven = await verify_store(store, FixedClock())
 
     assert len(proven) == 10
     assert await store.list("") == []
@@ -151,4 +151,4 @@ async def test_a_broken_store_is_refused_by_the_guarantee_it_breaks(
     broken: type[WrappingStore], guarantee: str
 ) -> None:
     with pytest.raises(Unfit, match=re.escape(guarantee)):
-        await prove(broken(MemoryStore()), FixedClock())
+        await verify_store(broken(MemoryStore()), FixedClock())

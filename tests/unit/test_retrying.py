@@ -7,9 +7,9 @@ import pytest
 
 from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable
 from sandur.settings import RetrySettings
+from sandur.storage.contract import ABSENT, Expected, ObjectStore, Stored, Version
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ABSENT, Expected, ObjectStore, Stored, Version
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore
 from tests.fakes.spy_store import SpyStore

@@ -17,7 +17,7 @@ from sandur.operations.catalogs import create_catalog, list_catalogs
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.settings import load_settings
-from sandur.storage.opening import connect
+from sandur.storage.open import connect
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from sandur.clock import SystemClock
 from sandur.settings import load_settings
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import open_store
-from sandur.storage.probe import prove
+from sandur.storage.contract import ObjectStore
+from sandur.storage.open import open_store
+from sandur.storage.probe import verify_store
 
 
 def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> None:
@@ -21,7 +21,7 @@ def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> Non
 
 async def _probe(url: str, store: ObjectStore, *, as_json: bool) -> None:
     try:
-        proven = await prove(store, SystemClock())
+        proven = await verify_store(store, SystemClock())
     finally:
         await store.close()
     if as_json:

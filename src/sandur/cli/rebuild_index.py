@@ -12,7 +12,7 @@ from sandur.errors import Unavailable
 from sandur.operations.lakes import Lakes
 from sandur.operations.rebuild_all import rebuild_all
 from sandur.settings import load_settings
-from sandur.storage.opening import connect
+from sandur.storage.open import connect
 
 
 def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | None, as_json: bool) -> None:

@@ -12,8 +12,8 @@ from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
+from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ABSENT, ObjectStore
 
 _DAY_MS: Final = 86_400_000
 _FIRST_DAY: Final = dt.date(1970, 1, 1)

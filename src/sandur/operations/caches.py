@@ -13,7 +13,7 @@ DOCUMENT_BYTES_MAX: Final = 256 << 20
 INDEX_BYTES_MAX: Final = 128 << 20
 
 
-class Recent(MutableMapping[K, V], Generic[K, V]):
+class LruCache(MutableMapping[K, V], Generic[K, V]):
     """The entries used last, at most so many."""
 
     def __init__(self, entries_max: int) -> None:
@@ -41,7 +41,7 @@ class Recent(MutableMapping[K, V], Generic[K, V]):
         return len(self._entries)
 
 
-class RecentWeighed(Recent[K, V]):
+class WeighedLruCache(LruCache[K, V]):
     """The entries used last, at most so many, and at most so much of what they weigh."""
 
     def __init__(self, entries_max: int, *, weight_max: int, weigh: Callable[[V], int]) -> None:
@@ -68,7 +68,7 @@ class RecentWeighed(Recent[K, V]):
         self.weight -= self._weights.pop(key, 0)
 
 
-class RecentBytes(Generic[K, V]):
+class BytesLruCache(Generic[K, V]):
     """The values used last, at most so many bytes of them, with a count of hits and misses."""
 
     def __init__(self, bytes_max: int) -> None:

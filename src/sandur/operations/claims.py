@@ -9,7 +9,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 FOLLOWS_MAX: Final = 8
 _RETRY_AFTER_SECONDS: Final = 2

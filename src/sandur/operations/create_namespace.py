@@ -21,7 +21,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, missing_parent, nothing
 from sandur.operations.together import together
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 OPERATION: Final = "create-namespace"
 TRIES_MAX: Final = 8

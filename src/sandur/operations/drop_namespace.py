@@ -61,7 +61,7 @@ class _NamespaceHome:
         layout = self.lake.layout
 
         async def looked(key: str) -> str | None:
-            identifier = layout.read_name(key)
+            identifier = layout.parse_name(key)
             spot = await settle(self.lake, identifier, dropping=home_id)
             return f"the {spot.live.name.value.kind} {identifier}" if spot.live else None
 

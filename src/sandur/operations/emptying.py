@@ -24,7 +24,7 @@ ROUNDS_MAX: Final = 3
 async def empty_catalog(lake: Lake, catalog: str, source: Source) -> None:
     """Drop all namespaces of a catalog and what is in them; somebody may be putting something into it meanwhile."""
     folder = lake.layout.namespaces_folder(catalog)
-    namespaces = [lake.layout.read_namespace(key) async for key in keys_below(lake, folder)]
+    namespaces = [lake.layout.parse_namespace(key) async for key in keys_below(lake, folder)]
     await _drop_all(lake, namespaces, source)
 
 
@@ -43,7 +43,7 @@ async def drop_with_content(lake: Lake, namespace: Namespace, request: Request) 
 async def _empty_namespace(lake: Lake, namespace: Namespace, source: Source) -> None:
     layout = lake.layout
     folder, beginning = layout.namespaces_folder(namespace.catalog), layout.namespaces_below(namespace)
-    below = [layout.read_namespace(key) async for key in keys_below(lake, folder, beginning=beginning)]
+    below = [layout.parse_namespace(key) async for key in keys_below(lake, folder, beginning=beginning)]
     await _drop_all(lake, below, source)
     await _drop_names(lake, namespace, source)
 
@@ -65,7 +65,7 @@ async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
 
 
 async def _drop_name(lake: Lake, key: str, source: Source) -> None:
-    identifier = lake.layout.read_name(key)
+    identifier = lake.layout.parse_name(key)
     live = (await settle(lake, identifier)).live
     if live is None:
         return

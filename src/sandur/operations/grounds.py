@@ -14,7 +14,7 @@ from sandur.errors import Unavailable
 from sandur.operations.lake import Lake
 from sandur.operations.names import Found
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import Looks, Version, looks_of
+from sandur.storage.contract import Looks, Version, looks_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 

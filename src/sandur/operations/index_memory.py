@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sandur.catalog.index import Place, Scope
-from sandur.operations.caches import Recent
-from sandur.storage.object_store import Version
+from sandur.operations.caches import LruCache
+from sandur.storage.contract import Version
 
 if TYPE_CHECKING:
     from sandur.operations.relisting import Relisting
@@ -31,9 +31,9 @@ class IndexMemory:
     """For one workspace in one process; nothing here is needed for anything to be right in the end."""
 
     def __init__(self) -> None:
-        self.mark_versions: Recent[str, Version] = Recent(_MARKS_MAX)
-        self._rebuilt_ms: Recent[Scope, int] = Recent(_SCOPES_MAX)
-        self._under_way: Recent[Scope, dict[tuple[str, str], int]] = Recent(_SCOPES_MAX)
+        self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
+        self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
+        self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
         self._batches: dict[Scope, Batch] = {}
         # Marks that are shared by commits; see `relisting`.
         self.relistings: dict[Place, Relisting] = {}

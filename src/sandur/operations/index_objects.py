@@ -23,7 +23,7 @@ from sandur.errors import SwapLost, Unavailable
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT, Expected, Version
+from sandur.storage.contract import ABSENT, Expected, Version
 
 T = TypeVar("T", Manifest, Segment)
 

@@ -13,7 +13,7 @@ from sandur.operations.index_rebuild import rebuild
 from sandur.operations.index_truth import LOOKS_AT_ONCE, truth_about, written_names
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
-from sandur.storage.object_store import Version
+from sandur.storage.contract import Version
 
 TRIES_MAX: Final = 4
 READS_AT_ONCE_MAX: Final = 64

@@ -20,7 +20,7 @@ from sandur.operations.index_truth import truth_about, written_names
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.storage.cell import Held
-from sandur.storage.object_store import Expected
+from sandur.storage.contract import Expected
 
 TRIES_MAX: Final = 8
 

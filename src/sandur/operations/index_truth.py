@@ -15,7 +15,7 @@ from sandur.operations.names import look
 from sandur.operations.together import together
 from sandur.operations.transactions_met import effective
 from sandur.operations.unity.infos import info_of
-from sandur.storage.object_store import LIST_LIMIT_MAX
+from sandur.storage.contract import LIST_LIMIT_MAX
 
 LOOKS_AT_ONCE: Final = 64
 
@@ -107,13 +107,13 @@ async def written_names(lake: Lake, scope: Scope) -> Sequence[str]:
     match scope.collection:
         case "catalogs":
             keys = keys_below(lake, layout.catalogs_folder())
-            return sorted([layout.read_catalog(key) async for key in keys])
+            return sorted([layout.parse_catalog(key) async for key in keys])
         case "schemas":
             children = child_namespaces(lake, scope.catalog, scope.namespace if scope.levels else None)
             return sorted([child.levels[-1] async for child in children])
         case "tables":
             keys = keys_below(lake, layout.names_folder(scope.namespace))
-            return sorted([layout.read_name(key).name async for key in keys])
+            return sorted([layout.parse_name(key).name async for key in keys])
         case _:
             assert_never(scope.collection)
 
@@ -124,7 +124,7 @@ async def child_namespaces(lake: Lake, catalog: str, parent: Namespace | None) -
     depth = len(parent.levels) + 1 if parent else 1
     beginning = layout.namespaces_below(parent) if parent else ""
     async for key in keys_below(lake, layout.namespaces_folder(catalog), beginning=beginning):
-        namespace = layout.read_namespace(key)
+        namespace = layout.parse_namespace(key)
         if len(namespace.levels) == depth:
             yield namespace
 

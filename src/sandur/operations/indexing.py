@@ -41,7 +41,7 @@ from sandur.operations.index_truth import truth_about
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 TRIES_MAX: Final = 12
 _BACKOFF_SECONDS: Final = 0.005

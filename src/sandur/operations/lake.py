@@ -30,9 +30,9 @@ from sandur.operations.caches import (
     DOCUMENT_BYTES_MAX,
     INDEX_BYTES_MAX,
     RECEIPTS_MAX,
-    Recent,
-    RecentBytes,
-    RecentWeighed,
+    BytesLruCache,
+    LruCache,
+    WeighedLruCache,
 )
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
@@ -40,9 +40,9 @@ from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory
 from sandur.operations.turns import Turn
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
-from sandur.storage.object_store import ObjectStore
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -70,24 +70,24 @@ class Lake:
         self.settings = settings
         self.locations = locations
         self.background = background or Background()
-        self.documents: RecentBytes[tuple[str, str], Any] = RecentBytes(DOCUMENT_BYTES_MAX)
+        self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
         self.manifests = ManifestMemory(settings.plan_cache_bytes_max)
         self.plans: UnderWay[Answered] = UnderWay(size_of)
-        self.scans: Recent[str, Any] = Recent(SCANS_MAX)
-        self.receipts = Receipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
-        self.delta_receipts = DeltaReceipts(store, layout, Recent[str, bool](RECEIPTS_MAX))
+        self.scans: LruCache[str, Any] = LruCache(SCANS_MAX)
+        self.receipts = Receipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
+        self.delta_receipts = DeltaReceipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         # Up to which version the commits of a Delta table were seen to be published.
-        self.delta_published: MutableMapping[str, int] = Recent(CELLS_MAX)
+        self.delta_published: MutableMapping[str, int] = LruCache(CELLS_MAX)
         self.counters = Counters()
         self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
-        self._seen: MutableMapping[str, Held[Any]] = Recent(CELLS_MAX)
+        self._seen: MutableMapping[str, Held[Any]] = LruCache(CELLS_MAX)
         # Apart from the others, for these are large.
-        self._seen_index: MutableMapping[str, Held[Any]] = RecentWeighed(
+        self._seen_index: MutableMapping[str, Held[Any]] = WeighedLruCache(
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
-        self.standing: MutableMapping[Identifier, Any] = Recent(CELLS_MAX)
-        self._turns: MutableMapping[Identifier | str, Turn] = Recent(CELLS_MAX)
+        self.standing: MutableMapping[Identifier, Any] = LruCache(CELLS_MAX)
+        self._turns: MutableMapping[Identifier | str, Turn] = LruCache(CELLS_MAX)
 
     def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[Turn]:
         """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap."""

@@ -5,16 +5,16 @@ from typing import Final
 
 from sandur.clock import Clock
 from sandur.operations.background import Background
-from sandur.operations.caches import Recent
+from sandur.operations.caches import LruCache
 from sandur.operations.catalogs import ensure_default_catalog
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations, address_of
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import open_store
-from sandur.storage.probe import prove
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.open import open_store
+from sandur.storage.probe import verify_store
+from sandur.storage.retry import RetryingStore
 
 LAKES_MAX: Final = 1_000
 
@@ -27,14 +27,14 @@ class Lakes:
         self._clock = clock
         self._store = store
         self._background = Background()
-        self._lakes: Recent[tuple[str, str], Lake] = Recent(LAKES_MAX)
+        self._lakes: LruCache[tuple[str, str], Lake] = LruCache(LAKES_MAX)
         self._locations = Locations(
             address_of(settings.store), store, others=settings.allowed_locations, open_store=self._open_store
         )
 
     async def start(self) -> None:
         """Prove that the store can be used (Unfit if not), and make it ready: a default workspace with its catalog."""
-        await prove(self._store, self._clock)
+        await verify_store(self._store, self._clock)
         tenant, lake = self._settings.tenant or "default", self._settings.workspace or "default"
         await ensure_default_catalog(self.lake(tenant, lake))
 
@@ -70,7 +70,7 @@ class Lakes:
         # Looking one up changes their order: not while walking over them.
         return [self._lakes[key] for key in tuple(self._lakes)]
 
-    def document_reads(self) -> tuple[int, int]:
+    def document_cache_counts(self) -> tuple[int, int]:
         """How often metadata files were found in memory, and how often not, since the start."""
         documents = [lake.documents for lake in self.lakes]
         return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)

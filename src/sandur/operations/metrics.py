@@ -10,7 +10,7 @@ from sandur.errors import BadRequest
 from sandur.operations.documents import TABLES
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
 

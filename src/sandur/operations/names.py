@@ -13,7 +13,7 @@ from sandur.operations.homes import confirm_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.together import both
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT, Expected
+from sandur.storage.contract import ABSENT, Expected
 
 TRIES_MAX: Final = 8
 

@@ -37,7 +37,7 @@ from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.replays import document_of
 from sandur.operations.together import together
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ABSENT, Expected
+from sandur.storage.contract import ABSENT, Expected
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 

@@ -37,7 +37,7 @@ async def check_not_purged(lake: Lake, table_uuid: str) -> None:
     """
     layout = lake.layout
     listed = await lake.store.list(layout.purge_orders_of(table_uuid))
-    orders = (layout.read_purge_order(entry.key) for entry in listed)
+    orders = (layout.parse_purge_order(entry.key) for entry in listed)
     if any(await together(_is_due(lake, *order) for order in orders)):
         raise Busy(f"table {table_uuid}: it was dropped, and its files are being purged")
 

@@ -16,7 +16,7 @@ async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[t
     for name in catalogs:
         scopes.append(namespaces_scope(name, None))
         folder = lake.layout.namespaces_folder(name)
-        namespaces = [lake.layout.read_namespace(key) async for key in keys_below(lake, folder)]
+        namespaces = [lake.layout.parse_namespace(key) async for key in keys_below(lake, folder)]
         scopes += [
             scope for namespace in namespaces for scope in (namespaces_scope(name, namespace), names_scope(namespace))
         ]

@@ -18,7 +18,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import Signed, change_of, help_predecessor, is_by
 from sandur.operations.together import together
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 TRIES_MAX: Final = 16
 _BACKOFF_SECONDS: Final = 0.002

@@ -1,9 +1,9 @@
 """A workspace in which everything can be tried and nothing happens, for dry runs."""
 
 from sandur.operations.lake import Lake
+from sandur.storage.contract import ObjectStore
+from sandur.storage.dry_run import DryRunStore
 from sandur.storage.locations import Locations
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.pretending import PretendingStore
 
 
 def rehearsal(lake: Lake) -> Lake:
@@ -11,11 +11,11 @@ def rehearsal(lake: Lake) -> Lake:
 
     It remembers all that was written. It has nothing to close: the stores are those of the workspace.
     """
-    store = PretendingStore(lake.store)
+    store = DryRunStore(lake.store)
 
     def open_other(root: str) -> ObjectStore:
         holder, _ = lake.locations.holder(f"{root}/x")
-        return PretendingStore(holder)
+        return DryRunStore(holder)
 
     own, others = lake.locations.own, lake.locations.others
     return Lake(

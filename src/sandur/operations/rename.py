@@ -18,7 +18,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.names import ICEBERG, RENAME, Found, Spot, activated, look, settle
 from sandur.operations.together import together
 from sandur.storage.cell import Held
-from sandur.storage.object_store import Expected
+from sandur.storage.contract import Expected
 
 TRIES_MAX: Final = 8
 FOLLOWS_MAX: Final = 4

@@ -26,7 +26,7 @@ from sandur.operations.table_changes import TableChange
 from sandur.operations.together import together
 from sandur.operations.views import created_view_metadata, view_change
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 ATTEMPTS_MAX: Final = 8
 TRIES_MAX: Final = 4

@@ -23,8 +23,8 @@ from sandur.pipeline.tasks import frame_of
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.pipeline.visiting import CANDIDATES, FOLDERS, KILLED, NOBODYS, PUBLISHED, SWEPT
 from sandur.settings import seconds_of
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, Stored, get_many
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, Stored, get_many
 
 POINTERS_AT_ONCE: Final = 500
 RECEIPTS_AT_ONCE: Final = 500

@@ -19,8 +19,8 @@ from sandur.catalog.records import Record
 from sandur.errors import Busy, SwapLost, Unavailable
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
+from sandur.storage.contract import ABSENT, Listed, ObjectStore, get_many
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ABSENT, Listed, ObjectStore, get_many
 
 ENTRY_RECEIPTS_MAX: Final = 10_000
 APPENDS_MAX: Final = 1_000_000

@@ -14,8 +14,8 @@ from sandur.pipeline.sources import register_sources
 from sandur.pipeline.sources.options import source_options
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ObjectStore
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import ABSENT, ObjectStore, get_many
+from sandur.storage.contract import ABSENT, ObjectStore, get_many
 
 ROWS_PER_FILE_MAX: Final = 200_000
 BYTES_PER_FILE_MAX: Final = 64 << 20

@@ -29,7 +29,7 @@ from sandur.pipeline.sources.datasets import DatasetReader
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import frame_of, one_task_each, without_rows
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 MANIFEST: Final = "manifest.json"
 FILES_MAX: Final = 64

@@ -83,13 +83,13 @@ def _place(layout: Layout, key: str) -> ReceiptKey:
     """What a key says; its folder holds many, and is taken apart once."""
     folder, _, name = key.rpartition("/")
     if not _PLAIN_NAME.match(name):
-        return layout.read_receipt(key)
+        return layout.parse_receipt(key)
     return _in_folder(layout, folder)._replace(commit_key=name.removesuffix(".json"))
 
 
 @functools.lru_cache(_DAYS_REMEMBERED_MAX)
 def _in_folder(layout: Layout, folder: str) -> ReceiptKey:
-    return layout.read_receipt(f"{folder}/any.json")
+    return layout.parse_receipt(f"{folder}/any.json")
 
 
 def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
@@ -189,7 +189,7 @@ def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
 @functools.lru_cache(_DAYS_REMEMBERED_MAX)
 def _date(layout: Layout, day: int) -> str:
     # Only the date is derived here: the hash of a registered file is made of more than its receipt says.
-    return layout.read_receipt(receipt_key(layout, AttemptedFile("", day * _DAY_MS))).date
+    return layout.parse_receipt(receipt_key(layout, AttemptedFile("", day * _DAY_MS))).date
 
 
 def receipt_of_row(row: Mapping[str, object]) -> Receipt:

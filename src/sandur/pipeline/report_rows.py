@@ -10,8 +10,8 @@ from sandur.pipeline.sources.ranges import KeyRange
 from sandur.pipeline.sources.reading import RangeReader, Row
 from sandur.pipeline.tables import shape
 from sandur.pipeline.waiting import OpenStore
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
 
 REPORTS: Final = shape(
     "reports",

@@ -17,7 +17,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.rehearsing import rehearsal
 from sandur.operations.together import together
 from sandur.pipeline.sources.options import open_store_of
-from sandur.storage.object_store import Listed, Version
+from sandur.storage.contract import Listed, Version
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 
@@ -99,7 +99,7 @@ async def _folder(lake: Lake, candidate: Candidate) -> Visited:
 
 
 async def _killed(lake: Lake, candidate: Candidate) -> Visited:
-    pointer = await lake.pointer(lake.layout.read_pointer(candidate.key)).read()
+    pointer = await lake.pointer(lake.layout.parse_pointer(candidate.key)).read()
     garbage = await metadata.of_killed(lake, pointer) if pointer else metadata.Garbage()
     return await _removed(lake, candidate, garbage)
 

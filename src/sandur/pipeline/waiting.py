@@ -10,9 +10,9 @@ from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import connect
+from sandur.storage.open import connect
 
 T = TypeVar("T")
 

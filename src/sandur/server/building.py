@@ -21,9 +21,9 @@ from sandur.server.measured_store import MeasuredStore
 from sandur.server.measures import Grown, RequestMeasures
 from sandur.server.unity_rest.dialect import unity_dialects
 from sandur.settings import Settings
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.opening import connect
+from sandur.storage.open import connect
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
 _LOOKED_FOR: Final = "_probe/readiness"

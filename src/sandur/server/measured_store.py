@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.server.measures import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Seconds
-from sandur.storage.object_store import (
+from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,
     Listed,

@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.clock import Clock
 from sandur.errors import Unavailable
-from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
+from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -1,12 +1,19 @@
 """Stores in the cloud: S3, Google Cloud Storage and Azure through obstore, with conditional writes and deletes."""
 
 import asyncio
+import base64
 import datetime as dt
+import hashlib
+import hmac
+import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from email.utils import formatdate
 from operator import lt
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+from xml.etree import ElementTree as ET
 
 import httpx
 import obstore
@@ -22,10 +29,146 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable
-from sandur.storage.gcs import GcsRequests
-from sandur.storage.keys import checked_key, checked_prefix
-from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
+from sandur.settings import AzureSettings, GcsSettings
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.keys import validate_key, validate_prefix
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredential
+
+
+GcsCredentials = Callable[[], "GCSCredential"]
+
+_REFRESH_BEFORE = dt.timedelta(minutes=4)
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+def gcs_credentials(settings: GcsSettings) -> GcsCredentials:
+    """Where tokens come from: the settings' own, a service account's key file, or the application's default."""
+    if settings.bearer_token:
+        return lambda: {"token": settings.bearer_token, "expires_at": None}
+    try:
+        import google.auth  # noqa: PLC0415 - optional, and only here
+        from obstore.auth.google import GoogleCredentialProvider  # noqa: PLC0415 - likewise
+    except ImportError as error:
+        raise Unfit("gs:// needs a bearer token (gcs.bearer_token) or the extra sandur[gcs]") from error
+    if settings.service_account:
+        load = google.auth.load_credentials_from_file
+        account, _ = load(settings.service_account, scopes=[_SCOPE])  # type: ignore[no-untyped-call]  # google's
+        return GoogleCredentialProvider(account)
+    return GoogleCredentialProvider()
+
+
+class GcsRequests:
+    """What obstore cannot ask for: deletes of one generation, and listings that tell the generations.
+
+    A signed address would not do for a delete: Google refuses conditions that the signature does not cover. And
+    obstore drops the generation from a listing, without which its versions could not be swapped.
+    """
+
+    def __init__(self, endpoint: str, bucket: str, prefix: str, source: GcsCredentials) -> None:
+        self._bucket = f"{endpoint.rstrip('/')}/{bucket}"
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._source = source
+        self._held: GCSCredential | None = None
+
+    async def delete(self, key: str, expected: Version) -> "Request":
+        url = f"{self._bucket}/{quote(self._prefix + key, safe='/~')}"
+        return url, await self._headers() | {"x-goog-if-generation-match": expected.partition("|")[0]}
+
+    async def page(self, prefix: str, after: str | None, limit: int) -> "Request":
+        query = {"list-type": "2", "prefix": self._prefix + prefix, "max-keys": str(limit)}
+        if after is not None:
+            query["start-after"] = self._prefix + after
+        return f"{self._bucket}?{urlencode(query)}", await self._headers()
+
+    def listed(self, page: bytes) -> Sequence[Listed]:
+        """The objects of an answer to `page`."""
+        contents = ET.fromstring(page).iterfind("{*}Contents")  # noqa: S314 - from Google, over TLS
+        return [self._listed(entry) for entry in contents]
+
+    def _listed(self, entry: ET.Element) -> Listed:
+        field = {child.tag.rpartition("}")[2]: child.text or "" for child in entry}
+        modified_ms = int(dt.datetime.fromisoformat(field["LastModified"]).timestamp() * 1_000)
+        version = Version(f"{field['Generation']}|{field['ETag']}")
+        return Listed(field["Key"].removeprefix(self._prefix), version, int(field["Size"]), modified_ms)
+
+    async def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {await self._token()}"}
+
+    async def _token(self) -> str:
+        if self._held is None or _is_stale(self._held):
+            self._held = await self._fresh()
+        return self._held["token"]
+
+    async def _fresh(self) -> "GCSCredential":
+        return await asyncio.to_thread(self._source)
+
+
+def _is_stale(credential: "GCSCredential") -> bool:
+    expires_at = credential["expires_at"]
+    if expires_at is None:
+        return False
+    return expires_at < dt.datetime.now(dt.UTC) + _REFRESH_BEFORE  # noqa: TID251 - the token's own clock
+
+
+_API_VERSION: Final = "2023-11-03"
+
+# The names under which obstore looks for them too.
+_KEY_VARIABLES: Final = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY")
+_SAS_VARIABLES: Final = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+
+
+def azure_deletes(container: str, prefix: str, settings: AzureSettings) -> "AzureDeletes | None":
+    """Deletes by an account key or a token; None when the settings and the environment hold neither."""
+    account = settings.account_name or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    account_key = settings.account_key or _first(_KEY_VARIABLES)
+    sas_token = settings.sas_token or _first(_SAS_VARIABLES)
+    endpoint = settings.endpoint or f"https://{account}.blob.core.windows.net"
+    if not account_key and not sas_token:
+        return None
+    base = f"{endpoint.rstrip('/')}/{container}/{quote(prefix, safe='/~') + '/' if prefix else ''}"
+    return AzureDeletes(base, account=account, account_key=account_key, sas_token=sas_token)
+
+
+class AzureDeletes:
+    """Builds `DELETE` requests that take effect only on the expected version.
+
+    An address signed by obstore would not do: it signs the encoded path where Azure checks the decoded one, so that
+    every key with a `%` is refused.
+    """
+
+    def __init__(self, base: str, *, account: str, account_key: str, sas_token: str) -> None:
+        self._base = base
+        self._account = account
+        self._account_key = base64.b64decode(account_key)
+        self._sas_token = sas_token.removeprefix("?")
+
+    async def __call__(self, key: str, expected: Version) -> "Request":
+        url = self._base + quote(key, safe="/~")
+        if not self._account_key:
+            return f"{url}?{self._sas_token}", {"If-Match": expected, "x-ms-version": _API_VERSION}
+        date = formatdate(usegmt=True)
+        signature = self._signature(urlsplit(url).path, date, expected)
+        return url, {
+            "If-Match": expected,
+            "x-ms-date": date,
+            "x-ms-version": _API_VERSION,
+            "Authorization": f"SharedKey {self._account}:{signature}",
+        }
+
+    def _signature(self, path: str, date: str, expected: Version) -> str:
+        # The method and eleven standard headers, of which only If-Match, the eighth, is sent.
+        standard = ["DELETE", *[""] * 7, expected, *[""] * 3]
+        own = [f"x-ms-date:{date}", f"x-ms-version:{_API_VERSION}"]
+        text = "\n".join([*standard, *own, f"/{self._account}{path}"])
+        return base64.b64encode(hmac.digest(self._account_key, text.encode(), hashlib.sha256)).decode()
+
+
+def _first(variables: tuple[str, ...]) -> str:
+    return next((value for variable in variables if (value := os.environ.get(variable))), "")
+
 
 Remote = S3Store | GCSStore | AzureStore
 Request = tuple[str, Mapping[str, str]]
@@ -67,18 +210,18 @@ class CloudStore:
         self._http = httpx.AsyncClient(timeout=httpx.Timeout(30, connect=5))
 
     async def get(self, key: str) -> Stored | None:
-        return await self._read(key, self._download(checked_key(key), {}))
+        return await self._read(key, self._download(validate_key(key), {}))
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         if not self._is_version(seen):
             return await self.get(key)
         try:
-            return await self._read(key, self._download(checked_key(key), {"if_none_match": self._etag(seen)}))
+            return await self._read(key, self._download(validate_key(key), {"if_none_match": self._etag(seen)}))
         except NotModifiedError:
             return UNCHANGED
 
     async def head(self, key: str) -> Listed | None:
-        meta = await self._read(key, obstore.head_async(self._remote, checked_key(key)))
+        meta = await self._read(key, obstore.head_async(self._remote, validate_key(key)))
         return self._listed(meta) if meta else None
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
@@ -88,7 +231,7 @@ class CloudStore:
         try:
             result = await obstore.put_async(
                 self._remote,
-                checked_key(key),
+                validate_key(key),
                 data,
                 mode=mode,  # type: ignore[arg-type]  # obstore's UpdateVersion is a dict with these keys
                 use_multipart=False,
@@ -107,7 +250,7 @@ class CloudStore:
 
     async def delete(self, key: str, *, expected: Version) -> None:
         try:
-            url, headers = await self._delete_request(checked_key(key), self._checked(key, expected))
+            url, headers = await self._delete_request(validate_key(key), self._checked(key, expected))
         except BaseError as error:
             raise Unavailable(f"object {key}: the delete cannot be signed: {error}") from error
         try:
@@ -120,7 +263,7 @@ class CloudStore:
             raise _delete_failure(key, expected, response)
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
-        checked_prefix(prefix)
+        validate_prefix(prefix)
         if limit < 1:
             return []
         if self._generations:
@@ -208,7 +351,7 @@ class CloudStore:
     def _checked(self, key: str, expected: Version) -> Version:
         """The version, if it can be one. What cannot is not sent: `If-Match: *` matches everything."""
         if not self._is_version(expected):
-            raise SwapLost(f"object {checked_key(key)}: no version is {expected!r}")
+            raise SwapLost(f"object {validate_key(key)}: no version is {expected!r}")
         return expected
 
     def _etag(self, version: Version) -> str:

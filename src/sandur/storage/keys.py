@@ -1,7 +1,10 @@
-"""Which strings are keys: what every store accepts and no store can be tricked with."""
+"""Keys of objects: which strings are valid keys, and how names are encoded as path segments."""
 
+import functools
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final
+from urllib.parse import quote, unquote
 
 from sandur.errors import BadRequest
 
@@ -18,7 +21,7 @@ _SEGMENT: Final = r"[A-Za-z0-9_=%~-][A-Za-z0-9_=%~.-]{0,254}+"
 _PLAIN_KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+\Z")
 
 
-def checked_key(key: str) -> str:
+def validate_key(key: str) -> str:
     """The key itself, or BadRequest with the reason why it is none."""
     if len(key) <= KEY_BYTES_MAX and _PLAIN_KEY.match(key):
         return key
@@ -27,12 +30,12 @@ def checked_key(key: str) -> str:
     return key
 
 
-def checked_prefix(prefix: str) -> str:
+def validate_prefix(prefix: str) -> str:
     """The prefix itself (empty, or a key and `/`), or BadRequest."""
     if prefix and not prefix.endswith("/"):
         raise BadRequest(f"prefix {prefix[:200]!r}: does not end in '/'")
     if prefix:
-        checked_key(prefix[:-1])
+        validate_key(prefix[:-1])
     return prefix
 
 
@@ -51,3 +54,73 @@ def _key_problem(key: str) -> str | None:
         if len(segment) > SEGMENT_BYTES_MAX or len(segment.encode()) > SEGMENT_BYTES_MAX:
             return f"holds a segment of more than {SEGMENT_BYTES_MAX} bytes"
     return None
+
+
+LEVEL_SEPARATOR: Final = "\x1f"
+
+_EMPTY: Final = ".empty"
+"""An empty level. No encoded text begins with a dot, so nothing else is spelled like this."""
+
+_CONTINUES: Final = "~"
+"""Ends a piece that goes on in the next segment. Encoded text holds no tilde."""
+
+_PIECE_MAX: Final = 200
+_JOINED_BY: Final = "%1F"
+
+
+# The same few names are spelled again and again, several times a request.
+_SPELLINGS_MAX: Final = 65_536
+
+
+@functools.lru_cache(_SPELLINGS_MAX)
+def encode_segment(text: str) -> str:
+    """The text as one segment, or as several joined by `/` when it is too long for a file system's names."""
+    return "/".join(_pieces(_escape(text)))
+
+
+def encode_levels(levels: Sequence[str]) -> str:
+    """The levels of a namespace as one segment (or more), joined by %1F; the reverse of `decoded_levels`."""
+    return _encode_levels(tuple(levels))
+
+
+@functools.lru_cache(_SPELLINGS_MAX)
+def _encode_levels(levels: tuple[str, ...]) -> str:
+    for level in levels:
+        if LEVEL_SEPARATOR in level:
+            raise BadRequest(f"namespace {list(levels)!r}: the level {level!r} holds the separator 0x1F")
+    return "/".join(_pieces(_JOINED_BY.join(map(_escape, levels))))
+
+
+def decode_segment(segment: str) -> str:
+    """The text of a segment as `gathered` gives it."""
+    return "" if segment == _EMPTY else unquote(segment, errors="surrogatepass")
+
+
+def decode_levels(segment: str) -> tuple[str, ...]:
+    return tuple(map(decode_segment, segment.split(_JOINED_BY)))
+
+
+def split_path(path: str) -> tuple[str, ...]:
+    """The segments of a path with the pieces of long ones put together again."""
+    whole: list[str] = []
+    begun = ""
+    for piece in path.split("/"):
+        begun += piece.removesuffix(_CONTINUES)
+        if not piece.endswith(_CONTINUES):
+            whole.append(begun)
+            begun = ""
+    return tuple(whole)
+
+
+def _escape(text: str) -> str:
+    if not text:
+        return _EMPTY
+    escaped = quote(text, safe="", errors="surrogatepass").replace(_CONTINUES, "%7E")
+    return "%2E" + escaped[1:] if escaped.startswith(".") else escaped
+
+
+def _pieces(escaped: str) -> Iterator[str]:
+    while len(escaped) > _PIECE_MAX:
+        yield escaped[:_PIECE_MAX] + _CONTINUES
+        escaped = escaped[_PIECE_MAX:]
+    yield escaped

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, assert_never
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
-from sandur.storage.segments import decoded, decoded_levels, encoded, encoded_levels, gathered
+from sandur.storage.keys import decode_levels, decode_segment, encode_levels, encode_segment, split_path
 
 ReceiptState = Literal["pending", "committed"]
 EventFamily = Literal["iceberg", "delta", "catalog"]
@@ -25,21 +25,21 @@ class ReceiptKey(NamedTuple):
     commit_key: str
 
 
-BEFORE_TENANTS = "tenant"
+TENANT_PREFIX = "tenant"
 """What comes before every key of every tenant."""
 
 
 def layout_of(key: str) -> "Layout | None":
     """The workspace that a key belongs to; None for a key of no tenant."""
-    tenant, workspace, *_ = (*gathered(key), "", "")
+    tenant, workspace, *_ = (*split_path(key), "", "")
     if not tenant.startswith("tenant=") or not workspace.startswith("workspace="):
         return None
-    return Layout(decoded(tenant.removeprefix("tenant=")), decoded(workspace.removeprefix("workspace=")))
+    return Layout(decode_segment(tenant.removeprefix("tenant=")), decode_segment(workspace.removeprefix("workspace=")))
 
 
 def probe_folder(probe_id: str) -> str:
     """Where the boot probe tries the store; outside every tenant."""
-    return f"_probe/{encoded(probe_id)}/"
+    return f"_probe/{encode_segment(probe_id)}/"
 
 
 class Layout(NamedTuple):
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
     def tables_folder(self) -> str:
         """Where the workspace's tables lie by default. Without `=`, which engines take for Hive partitions."""
-        return f"tables/{encoded(self.tenant)}/{encoded(self.workspace)}/"
+        return f"tables/{encode_segment(self.tenant)}/{encode_segment(self.workspace)}/"
 
     # Entities: the truth.
 
@@ -71,26 +71,26 @@ class Layout(NamedTuple):
         return f"{self.root}catalogs/"
 
     def catalog(self, catalog: str) -> str:
-        return f"{self.catalogs_folder()}{encoded(catalog)}{_JSON}"
+        return f"{self.catalogs_folder()}{encode_segment(catalog)}{_JSON}"
 
-    def read_catalog(self, key: str) -> str:
+    def parse_catalog(self, key: str) -> str:
         (catalog,) = self._parts(key, self.catalogs_folder(), _JSON, count=1)
-        return decoded(catalog)
+        return decode_segment(catalog)
 
     def namespaces_folder(self, catalog: str) -> str:
-        return f"{self.all_namespaces_folder()}{encoded(catalog)}/"
+        return f"{self.all_namespaces_folder()}{encode_segment(catalog)}/"
 
     def namespace(self, namespace: Namespace) -> str:
-        return f"{self.namespaces_folder(namespace.catalog)}{encoded_levels(namespace.levels)}{_JSON}"
+        return f"{self.namespaces_folder(namespace.catalog)}{encode_levels(namespace.levels)}{_JSON}"
 
     def namespaces_below(self, namespace: Namespace) -> str:
         """What the keys of all namespaces below another begin with, and no other key does."""
-        deeper = encoded_levels((*namespace.levels, "x"))
+        deeper = encode_levels((*namespace.levels, "x"))
         return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
-    def read_namespace(self, key: str) -> Namespace:
+    def parse_namespace(self, key: str) -> Namespace:
         catalog, namespace = self._parts(key, self.all_namespaces_folder(), _JSON, count=2)
-        return Namespace(decoded(catalog), decoded_levels(namespace))
+        return Namespace(decode_segment(catalog), decode_levels(namespace))
 
     def all_namespaces_folder(self) -> str:
         return f"{self.root}namespaces/"
@@ -99,14 +99,14 @@ class Layout(NamedTuple):
         return f"{self.root}names/"
 
     def names_folder(self, namespace: Namespace) -> str:
-        return f"{self.all_names_folder()}{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}/"
+        return f"{self.all_names_folder()}{encode_segment(namespace.catalog)}/{encode_levels(namespace.levels)}/"
 
     def name(self, identifier: Identifier) -> str:
-        return f"{self.names_folder(identifier.namespace)}{encoded(identifier.name)}{_JSON}"
+        return f"{self.names_folder(identifier.namespace)}{encode_segment(identifier.name)}{_JSON}"
 
-    def read_name(self, key: str) -> Identifier:
+    def parse_name(self, key: str) -> Identifier:
         catalog, namespace, name = self._parts(key, self.all_names_folder(), _JSON, count=3)
-        return Identifier(decoded(catalog), decoded_levels(namespace), decoded(name))
+        return Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name))
 
     # Tables and views, by uuid.
 
@@ -114,31 +114,31 @@ class Layout(NamedTuple):
         return f"{self.root}iceberg_pointers/"
 
     def pointer(self, table_uuid: str) -> str:
-        return f"{self.pointers_folder()}{encoded(table_uuid)}{_JSON}"
+        return f"{self.pointers_folder()}{encode_segment(table_uuid)}{_JSON}"
 
-    def read_pointer(self, key: str) -> str:
+    def parse_pointer(self, key: str) -> str:
         (table_uuid,) = self._parts(key, self.pointers_folder(), _JSON, count=1)
-        return decoded(table_uuid)
+        return decode_segment(table_uuid)
 
     def delta_tables_folder(self) -> str:
         return f"{self.root}delta_tables/"
 
     def delta_table(self, table_uuid: str) -> str:
-        return f"{self.delta_tables_folder()}{encoded(table_uuid)}{_JSON}"
+        return f"{self.delta_tables_folder()}{encode_segment(table_uuid)}{_JSON}"
 
-    def read_delta_table(self, key: str) -> str:
+    def parse_delta_table(self, key: str) -> str:
         (table_uuid,) = self._parts(key, self.delta_tables_folder(), _JSON, count=1)
-        return decoded(table_uuid)
+        return decode_segment(table_uuid)
 
     def delta_stages_folder(self) -> str:
         return f"{self.root}delta_staged/"
 
     def delta_stage(self, table_uuid: str) -> str:
-        return f"{self.delta_stages_folder()}{encoded(table_uuid)}{_JSON}"
+        return f"{self.delta_stages_folder()}{encode_segment(table_uuid)}{_JSON}"
 
-    def read_delta_stage(self, key: str) -> str:
+    def parse_delta_stage(self, key: str) -> str:
         (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
-        return decoded(table_uuid)
+        return decode_segment(table_uuid)
 
     # What only Unity Catalog's API knows.
 
@@ -147,17 +147,17 @@ class Layout(NamedTuple):
 
     def securable(self, uuid: str) -> str:
         """A volume, a function or a registered model."""
-        return f"{self.securables_folder()}{encoded(uuid)}{_JSON}"
+        return f"{self.securables_folder()}{encode_segment(uuid)}{_JSON}"
 
-    def read_securable(self, key: str) -> str:
+    def parse_securable(self, key: str) -> str:
         (uuid,) = self._parts(key, self.securables_folder(), _JSON, count=1)
-        return decoded(uuid)
+        return decode_segment(uuid)
 
     def all_model_versions_folder(self) -> str:
         return f"{self.root}model_versions/"
 
     def model_versions_folder(self, model_uuid: str) -> str:
-        return f"{self.all_model_versions_folder()}{encoded(model_uuid)}/"
+        return f"{self.all_model_versions_folder()}{encode_segment(model_uuid)}/"
 
     def model_version(self, model_uuid: str, version: int) -> str:
         """Spelled so that the order of keys is that of the versions."""
@@ -171,13 +171,13 @@ class Layout(NamedTuple):
         return f"{self.root}unity/storage.json"
 
     def grants(self, securable_type: str, securable_id: str) -> str:
-        return f"{self.root}grants/{encoded(securable_type)}/{encoded(securable_id)}{_JSON}"
+        return f"{self.root}grants/{encode_segment(securable_type)}/{encode_segment(securable_id)}{_JSON}"
 
     def users_folder(self) -> str:
         return f"{self.root}unity/users/"
 
     def user(self, user_id: str) -> str:
-        return f"{self.users_folder()}{encoded(user_id)}{_JSON}"
+        return f"{self.users_folder()}{encode_segment(user_id)}{_JSON}"
 
     # Requests under way.
 
@@ -185,7 +185,7 @@ class Layout(NamedTuple):
         return f"{self.root}iceberg_idempotency/"
 
     def commit_claims_of(self, table_uuid: str) -> str:
-        return f"{self.commit_claims_folder()}{encoded(table_uuid)}/"
+        return f"{self.commit_claims_folder()}{encode_segment(table_uuid)}/"
 
     def commit_claim(self, table_uuid: str, key_hash: str) -> str:
         return f"{self.commit_claims_of(table_uuid)}{_sharded(key_hash)}{_JSON}"
@@ -194,41 +194,43 @@ class Layout(NamedTuple):
         return f"{self.root}idempotency/"
 
     def claim(self, operation: str, key_hash: str) -> str:
-        return f"{self.claims_folder()}{encoded(operation)}/{_sharded(key_hash)}{_JSON}"
+        return f"{self.claims_folder()}{encode_segment(operation)}/{_sharded(key_hash)}{_JSON}"
 
     def transactions_folder(self) -> str:
         return f"{self.root}iceberg_transactions/"
 
     def transaction(self, transaction_id: str) -> str:
-        return f"{self.transactions_folder()}{encoded(transaction_id)}{_JSON}"
+        return f"{self.transactions_folder()}{encode_segment(transaction_id)}{_JSON}"
 
-    def read_transaction(self, key: str) -> str:
+    def parse_transaction(self, key: str) -> str:
         (transaction_id,) = self._parts(key, self.transactions_folder(), _JSON, count=1)
-        return decoded(transaction_id)
+        return decode_segment(transaction_id)
 
     def stages_folder(self) -> str:
         return f"{self.root}iceberg_staged/"
 
     def stage(self, identifier: Identifier, table_uuid: str) -> str:
         catalog, levels, name = identifier
-        scope = f"{encoded(catalog)}/{encoded_levels(levels)}/{encoded(name)}"
-        return f"{self.stages_folder()}{scope}/{encoded(table_uuid)}{_JSON}"
+        scope = f"{encode_segment(catalog)}/{encode_levels(levels)}/{encode_segment(name)}"
+        return f"{self.stages_folder()}{scope}/{encode_segment(table_uuid)}{_JSON}"
 
-    def read_stage(self, key: str) -> tuple[Identifier, str]:
+    def parse_stage(self, key: str) -> tuple[Identifier, str]:
         catalog, namespace, name, table_uuid = self._parts(key, self.stages_folder(), _JSON, count=4)
-        return Identifier(decoded(catalog), decoded_levels(namespace), decoded(name)), decoded(table_uuid)
+        return Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name)), decode_segment(
+            table_uuid
+        )
 
     # What happened.
 
     def events_folder(self, date: str | None = None) -> str:
-        return f"{self.root}events/{encoded(date)}/" if date else f"{self.root}events/"
+        return f"{self.root}events/{encode_segment(date)}/" if date else f"{self.root}events/"
 
     def receipt(self, date: str, family: EventFamily, state: ReceiptState, commit_key: str) -> str:
-        return f"{self.events_folder(date)}{family}/{state}/{encoded(commit_key)}{_JSON}"
+        return f"{self.events_folder(date)}{family}/{state}/{encode_segment(commit_key)}{_JSON}"
 
-    def read_receipt(self, key: str) -> ReceiptKey:
+    def parse_receipt(self, key: str) -> ReceiptKey:
         parts = self._parts(key, self.events_folder(), _JSON, count=4)
-        return ReceiptKey(*map(decoded, parts))
+        return ReceiptKey(*map(decode_segment, parts))
 
     # What is derived and can be rebuilt.
 
@@ -236,14 +238,17 @@ class Layout(NamedTuple):
         return f"{self.root}index/catalogs{_INDEX_JSON}"
 
     def schemas_index(self, catalog: str) -> str:
-        return f"{self.root}index/schemas/{encoded(catalog)}{_INDEX_JSON}"
+        return f"{self.root}index/schemas/{encode_segment(catalog)}{_INDEX_JSON}"
 
     def tables_index(self, namespace: Namespace) -> str:
-        return f"{self.root}index/tables/{encoded(namespace.catalog)}/{encoded_levels(namespace.levels)}{_INDEX_JSON}"
+        catalog, levels = encode_segment(namespace.catalog), encode_levels(namespace.levels)
+        return f"{self.root}index/tables/{catalog}/{levels}{_INDEX_JSON}"
 
     def namespaces_index(self, parent: Namespace) -> str:
         """The namespaces right below another; those of the first level are in `schemas_index`."""
-        return f"{self.root}index/namespaces/{encoded(parent.catalog)}/{encoded_levels(parent.levels)}{_INDEX_JSON}"
+        return (
+            f"{self.root}index/namespaces/{encode_segment(parent.catalog)}/{encode_levels(parent.levels)}{_INDEX_JSON}"
+        )
 
     def list_index(self, scope: Scope) -> str:
         match scope.collection:
@@ -260,25 +265,25 @@ class Layout(NamedTuple):
         return f"{self.root}index/segments/"
 
     def index_segments_folder(self, scope: Scope) -> str:
-        return f"{self.all_index_segments_folder()}{encoded(scope.hash)}/"
+        return f"{self.all_index_segments_folder()}{encode_segment(scope.hash)}/"
 
     def index_segment(self, scope: Scope, segment_id: str) -> str:
-        return f"{self.index_segments_folder(scope)}{encoded(segment_id)}{_JSON}"
+        return f"{self.index_segments_folder(scope)}{encode_segment(segment_id)}{_JSON}"
 
-    def read_index_segment(self, key: str) -> tuple[str, str]:
+    def parse_index_segment(self, key: str) -> tuple[str, str]:
         """The hash of the scope, and the id of the segment."""
         scope_hash, segment_id = self._parts(key, self.all_index_segments_folder(), _JSON, count=2)
-        return decoded(scope_hash), decoded(segment_id)
+        return decode_segment(scope_hash), decode_segment(segment_id)
 
     def marks_folder(self, scope: str | None = None) -> str:
-        return f"{self.root}index/marks/{encoded(scope)}/" if scope is not None else f"{self.root}index/marks/"
+        return f"{self.root}index/marks/{encode_segment(scope)}/" if scope is not None else f"{self.root}index/marks/"
 
     def mark(self, scope: str, operation_id: str) -> str:
-        return f"{self.marks_folder(scope)}{encoded(operation_id)}"
+        return f"{self.marks_folder(scope)}{encode_segment(operation_id)}"
 
-    def read_mark(self, key: str) -> tuple[str, str]:
+    def parse_mark(self, key: str) -> tuple[str, str]:
         scope, operation_id = self._parts(key, self.marks_folder(), "", count=2)
-        return decoded(scope), decoded(operation_id)
+        return decode_segment(scope), decode_segment(operation_id)
 
     # What the pipeline publishes and keeps.
 
@@ -289,41 +294,41 @@ class Layout(NamedTuple):
         return f"{self.root}core/snapshots/"
 
     def core_snapshot(self, attempt_id: str, file_name: str) -> str:
-        return f"{self.core_snapshots_folder()}{encoded(attempt_id)}/{encoded(file_name)}"
+        return f"{self.core_snapshots_folder()}{encode_segment(attempt_id)}/{encode_segment(file_name)}"
 
     def operational_folder(self, kind: str) -> str:
-        return f"{self.root}operational/{encoded(kind)}/"
+        return f"{self.root}operational/{encode_segment(kind)}/"
 
     def purge_orders_folder(self) -> str:
         return self.operational_folder("purge")
 
     def purge_orders_of(self, table_uuid: str) -> str:
         """What the keys of all purge orders of a table begin with, and no other key does."""
-        return f"{self.purge_orders_folder()}{encoded(table_uuid)}/"
+        return f"{self.purge_orders_folder()}{encode_segment(table_uuid)}/"
 
     def purge_order(self, table_uuid: str, drop: str) -> str:
-        return f"{self.purge_orders_of(table_uuid)}{encoded(drop)}{_JSON}"
+        return f"{self.purge_orders_of(table_uuid)}{encode_segment(drop)}{_JSON}"
 
-    def read_purge_order(self, key: str) -> tuple[str, str]:
+    def parse_purge_order(self, key: str) -> tuple[str, str]:
         table_uuid, drop = self._parts(key, self.purge_orders_folder(), _JSON, count=2)
-        return decoded(table_uuid), decoded(drop)
+        return decode_segment(table_uuid), decode_segment(drop)
 
     def decoded_manifest(self, place: int) -> str:
         """One of the places for decoded manifests."""
         return f"{self.operational_folder('manifests')}{place:06d}.arrow"
 
     def operational(self, kind: str, name: str) -> str:
-        return f"{self.operational_folder(kind)}{encoded(name)}{_JSON}"
+        return f"{self.operational_folder(kind)}{encode_segment(name)}{_JSON}"
 
     def _parts(self, key: str, folder: str, suffix: str, *, count: int) -> tuple[str, ...]:
-        parts = gathered(key[len(folder) : len(key) - len(suffix)])
+        parts = split_path(key[len(folder) : len(key) - len(suffix)])
         if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
             raise BadRequest(f"key {key}: is not of the form {folder}{'/'.join(['…'] * count)}{suffix}")
         return parts
 
 
 def _folder(tenant: str, workspace: str) -> str:
-    return f"tenant={encoded(tenant)}/workspace={encoded(workspace)}"
+    return f"tenant={encode_segment(tenant)}/workspace={encode_segment(workspace)}"
 
 
 @functools.lru_cache(_ROOTS_MAX)
@@ -333,4 +338,4 @@ def _root(tenant: str, workspace: str) -> str:
 
 def _sharded(key_hash: str) -> str:
     """Claims are spread over 256 folders, so that none of them grows too large to list."""
-    return f"{encoded(key_hash[:2])}/{encoded(key_hash)}"
+    return f"{encode_segment(key_hash[:2])}/{encode_segment(key_hash)}"

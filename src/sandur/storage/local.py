@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
 from sandur.storage.exchange import exchanged
-from sandur.storage.keys import checked_key, checked_prefix
-from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.keys import validate_key, validate_prefix
 from sandur.storage.threads import Threads
 
 Fsync = Literal["always", "never"]
@@ -135,7 +135,7 @@ class LocalStore:
         return await self._threads.run(lambda: self._remove(key, path, expected))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
-        if checked_prefix(prefix):
+        if validate_prefix(prefix):
             self._path(prefix[:-1])
         if after is not None and not after.startswith(prefix):
             if after > prefix:
@@ -155,7 +155,7 @@ class LocalStore:
     def _path(self, key: str) -> str:
         if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
             raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
-        return self._prefix + checked_key(key)
+        return self._prefix + validate_key(key)
 
     def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
         """Write aside, sync, and rename under the lock of the key."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.errors import Invalid
-from sandur.storage.object_store import ABSENT, ObjectStore, folders_of
+from sandur.storage.contract import ABSENT, ObjectStore, folders_of
 
 
 class _Root(NamedTuple):

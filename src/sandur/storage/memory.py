@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SwapLost
-from sandur.storage.keys import checked_key, checked_prefix
-from sandur.storage.object_store import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.keys import validate_key, validate_prefix
 
 _YIELDS_MAX = 3
 
@@ -29,7 +29,7 @@ class MemoryStore:
 
     async def get(self, key: str) -> Stored | None:
         await self._yield()
-        found = self._objects.get(checked_key(key))
+        found = self._objects.get(validate_key(key))
         await self._yield()
         return found[0] if found else None
 
@@ -39,11 +39,11 @@ class MemoryStore:
 
     async def head(self, key: str) -> Listed | None:
         await self._yield()
-        return self._listed(key) if checked_key(key) in self._objects else None
+        return self._listed(key) if validate_key(key) in self._objects else None
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         await self._yield()
-        self._expect(checked_key(key), expected)
+        self._expect(validate_key(key), expected)
         if key not in self._objects:
             bisect.insort(self._sorted_keys, key)
         self._writes += 1
@@ -54,14 +54,14 @@ class MemoryStore:
 
     async def delete(self, key: str, *, expected: Version) -> None:
         await self._yield()
-        self._expect(checked_key(key), expected)
+        self._expect(validate_key(key), expected)
         del self._objects[key]
         del self._sorted_keys[bisect.bisect_left(self._sorted_keys, key)]
         await self._yield()
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         await self._yield()
-        checked_prefix(prefix)
+        validate_prefix(prefix)
         start = bisect.bisect_left(self._sorted_keys, prefix)
         if after is not None:
             start = max(start, bisect.bisect_right(self._sorted_keys, after))

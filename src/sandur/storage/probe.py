@@ -7,14 +7,14 @@ from typing import Final
 from sandur.clock import Clock
 from sandur.errors import SandurError, SwapLost, Unfit
 from sandur.storage import layout
-from sandur.storage.object_store import ABSENT, UNCHANGED, Expected, ObjectStore, Version
+from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Version
 
 # Few racers and many races: a store may make writers who meet wait for each other, some for a second at a time.
 _RACERS: Final = 3
 _RACES: Final = 8
 
 
-async def prove(store: ObjectStore, clock: Clock) -> Sequence[str]:
+async def verify_store(store: ObjectStore, clock: Clock) -> Sequence[str]:
     """The guarantees proven, if the store keeps them all; otherwise Unfit, naming the first that failed.
 
     Costs some dozens of small calls below a folder of its own, which it removes again.

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from sandur.cli.main import app
 from sandur.settings import UnityCatalogSettings
+from sandur.storage.contract import list_all
 from sandur.storage.layout import Layout
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import list_all
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, set_properties

@@ -12,8 +12,8 @@ from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome, is_old
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.cell import Cell
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 _HAPPENED = ("live", "dropped")
 

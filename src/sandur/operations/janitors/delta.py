@@ -14,13 +14,13 @@ from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
+from sandur.storage.contract import Listed, ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed, ObjectStore
 
 
 async def visit_table(lake: Lake, listed: Listed) -> Outcome:
     """The record of a table, which is a pointer like any other (GC2, GC3)."""
-    uuid = lake.layout.read_delta_table(listed.key)
+    uuid = lake.layout.parse_delta_table(listed.key)
     cell = lake.pointer(uuid, "delta")
     found = await cell.read()
     if found and found.value.state in {"dropped", "killed"} and await lake.delta_stage(uuid).read():
@@ -30,7 +30,7 @@ async def visit_table(lake: Lake, listed: Listed) -> Outcome:
 
 async def visit_stage(lake: Lake, listed: Listed) -> Outcome:
     """A place that expired: if no table was made of it, none ever will be, and what was written there goes."""
-    cell = lake.delta_stage(lake.layout.read_delta_stage(listed.key))
+    cell = lake.delta_stage(lake.layout.parse_delta_stage(listed.key))
     found = await cell.read()
     if found is None:
         return "changed"

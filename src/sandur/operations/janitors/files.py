@@ -13,7 +13,7 @@ from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.caches import Recent
+from sandur.operations.caches import LruCache
 from sandur.operations.janitors.manifests import content_paths, manifest_paths
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
@@ -62,7 +62,7 @@ class Purge:
     budget: Budget
     removed: int = 0
     left: int = 0
-    _seen: Recent[str, bool] = field(default_factory=lambda: Recent(MANIFESTS_REMEMBERED_MAX))
+    _seen: LruCache[str, bool] = field(default_factory=lambda: LruCache(MANIFESTS_REMEMBERED_MAX))
 
     async def table(self, metadata: TableMetadata) -> None:
         """Everything but the current metadata file; Invalid when a manifest cannot be read, Enough when it is much."""

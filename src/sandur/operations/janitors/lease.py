@@ -10,7 +10,7 @@ from sandur.catalog.records import Record
 from sandur.errors import SwapLost
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 LEASE_MS: Final = 300_000
 

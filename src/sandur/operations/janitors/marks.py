@@ -9,8 +9,8 @@ from sandur.catalog.index import Mark
 from sandur.operations import indexing
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older
 from sandur.operations.lake import Lake
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 OVERDUE_MS: Final = 60_000
 """An operation that runs takes its mark away much sooner."""

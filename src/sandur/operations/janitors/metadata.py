@@ -22,7 +22,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
-from sandur.storage.object_store import ObjectStore, get_many, list_all
+from sandur.storage.contract import ObjectStore, get_many, list_all
 
 AT_ONCE: Final = 16
 _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"

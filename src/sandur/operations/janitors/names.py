@@ -10,8 +10,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.names import activated, settle
 from sandur.operations.namespace_changes import help_predecessor
 from sandur.settings import Settings, seconds_of
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 _OVER = ("free", "dropped", "moved")
 _UNCONFIRMED = ("new", "pending")
@@ -19,7 +19,7 @@ _UNCONFIRMED = ("new", "pending")
 
 async def visit_name(lake: Lake, listed: Listed) -> Outcome:
     """Delete a name that is over; free one that never came to be, for the next time."""
-    identifier = lake.layout.read_name(listed.key)
+    identifier = lake.layout.parse_name(listed.key)
     cell = lake.name(identifier)
     found = await cell.read()
     if found is None or found.version != listed.version:
@@ -42,7 +42,7 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
 
 
 async def visit_namespace(lake: Lake, listed: Listed) -> Outcome:
-    cell = lake.namespace(lake.layout.read_namespace(listed.key))
+    cell = lake.namespace(lake.layout.parse_namespace(listed.key))
     found = await cell.read()
     if found is None or found.version != listed.version:
         return "changed"

@@ -4,7 +4,7 @@ from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.settings import Settings
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:

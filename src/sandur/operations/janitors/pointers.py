@@ -9,15 +9,15 @@ from sandur.operations.lake import Lake
 from sandur.operations.names import settle
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 _SHOWS = ("new", "active", "pending")
 _GONE = ("free", "moved")
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:
-    return await visit_cell(lake, lake.pointer(lake.layout.read_pointer(listed.key)), listed)
+    return await visit_cell(lake, lake.pointer(lake.layout.parse_pointer(listed.key)), listed)
 
 
 async def visit_cell(lake: Lake, cell: Cell[Pointer], listed: Listed) -> Outcome:

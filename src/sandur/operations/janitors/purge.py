@@ -22,7 +22,7 @@ from sandur.operations.placing import allowed_roots
 from sandur.operations.purging import is_ordered
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
-from sandur.storage.object_store import LIST_LIMIT_MAX, Listed, get_many
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class _Queue:
     async def _taken_up(self, listed: Listed) -> Target | None:
         """What an order asks for; None when there is nothing to delete, or not yet."""
         lake = self._lake
-        order = await lake.purge_order(*lake.layout.read_purge_order(listed.key)).read()
+        order = await lake.purge_order(*lake.layout.parse_purge_order(listed.key)).read()
         if order is None or not is_older(lake, listed, seconds_of(lake.settings.purge_delay) * 1_000):
             self._counts["kept"] += 1
             return None

@@ -5,8 +5,8 @@ from typing import Final
 from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 PENDING_KEPT_MS: Final = DAY_MS
 
@@ -22,7 +22,7 @@ async def visit_committed(lake: Lake, listed: Listed) -> Outcome:
 
 
 async def _removed(lake: Lake, listed: Listed, *, state: str) -> Outcome:
-    if lake.layout.read_receipt(listed.key).state != state:
+    if lake.layout.parse_receipt(listed.key).state != state:
         return "kept"
     await lake.store.delete(listed.key, expected=listed.version)
     return "removed"

@@ -3,7 +3,7 @@
 from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:

@@ -25,8 +25,8 @@ from sandur.operations.janitors.transactions import TRANSACTIONS
 from sandur.operations.janitors.unity import UNITY
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
-from sandur.storage.layout import BEFORE_TENANTS, Layout, layout_of
-from sandur.storage.object_store import ObjectStore
+from sandur.storage.contract import ObjectStore
+from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of
 
 LAKES_MAX: Final = 10_000
 CHECKS_PER_INTERVAL: Final = 4
@@ -203,10 +203,10 @@ async def lakes(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]
     if settings.tenant and settings.workspace:
         yield Layout(settings.tenant, settings.workspace)
         return
-    after = BEFORE_TENANTS
+    after = TENANT_PREFIX
     for _ in range(LAKES_MAX):
         page = await store.list("", after=after, limit=1)
-        if not page or not page[0].key.startswith(BEFORE_TENANTS):
+        if not page or not page[0].key.startswith(TENANT_PREFIX):
             return
         layout = layout_of(page[0].key)
         after = layout.end if layout else page[0].key

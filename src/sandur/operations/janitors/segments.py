@@ -7,8 +7,8 @@ from sandur.operations.index_objects import read_manifest
 from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Held
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:
@@ -17,7 +17,7 @@ async def visit(lake: Lake, listed: Listed) -> Outcome:
     Whoever wrote it a day ago and is still about to name it would make an index with a hole; such an index is made anew
     when it is met.
     """
-    _, segment_id = lake.layout.read_index_segment(listed.key)
+    _, segment_id = lake.layout.parse_index_segment(listed.key)
     found = await lake.store.get(listed.key)
     if found is None or found.version != listed.version:
         return "changed"

@@ -4,12 +4,12 @@ from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.operations.placing import clear_room
 from sandur.settings import seconds_of
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:
-    identifier, uuid = lake.layout.read_stage(listed.key)
+    identifier, uuid = lake.layout.parse_stage(listed.key)
     cell = lake.stage(identifier, uuid)
     stage = await cell.read()
     if stage is None:

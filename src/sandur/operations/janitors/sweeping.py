@@ -8,8 +8,8 @@ from sandur.errors import SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
 from sandur.settings import Settings, seconds_of
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import LIST_LIMIT_MAX, Listed
 
 DAY_MS: Final = 86_400_000
 VISITS_AT_ONCE: Final = 16

@@ -9,15 +9,15 @@ from sandur.operations.folding import fold_in
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_age_ms
 from sandur.operations.lake import Lake
 from sandur.operations.together import together
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 ABANDONED_MS: Final = 3_600_000
 PARTICIPANTS_AT_ONCE: Final = 32
 
 
 async def visit(lake: Lake, listed: Listed) -> Outcome:
-    transaction = lake.layout.read_transaction(listed.key)
+    transaction = lake.layout.parse_transaction(listed.key)
     cell = lake.transaction(transaction)
     found = await cell.read()
     if found is None or found.version != listed.version:

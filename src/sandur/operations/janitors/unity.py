@@ -9,18 +9,18 @@ from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import help_predecessor
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
-from sandur.storage.object_store import Listed
 
 
 async def visit_securable(lake: Lake, listed: Listed) -> Outcome:
     """A volume, function or model, which is a pointer like any other (GC2, GC3)."""
-    cell = lake.pointer(lake.layout.read_securable(listed.key), "unity")
+    cell = lake.pointer(lake.layout.parse_securable(listed.key), "unity")
     return await visit_cell(lake, cell, listed)
 
 
 async def visit_catalog(lake: Lake, listed: Listed) -> Outcome:
-    return await _visit(lake, lake.catalog(lake.layout.read_catalog(listed.key)), listed)
+    return await _visit(lake, lake.catalog(lake.layout.parse_catalog(listed.key)), listed)
 
 
 async def visit_model_version(lake: Lake, listed: Listed) -> Outcome:

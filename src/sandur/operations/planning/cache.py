@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from sandur.errors import Busy
-from sandur.operations.caches import RecentBytes
+from sandur.operations.caches import BytesLruCache
 
 if TYPE_CHECKING:  # Every workspace has this memory, and few plan: Arrow is loaded when one does.
     from sandur.iceberg.scan.columns import ManifestColumns
@@ -17,12 +17,12 @@ DECODED_AT_ONCE: Final = 2
 SELECTED_BYTES_MAX: Final = 32 << 20
 
 
-class ManifestMemory(RecentBytes[tuple[str, str], Any]):
+class ManifestMemory(BytesLruCache[tuple[str, str], Any]):
     """Manifests by their location, and what plans that are being fetched selected of them."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max)
-        self.selected: RecentBytes[tuple[str, str], Selected] = RecentBytes(min(bytes_max, SELECTED_BYTES_MAX))
+        self.selected: BytesLruCache[tuple[str, str], Selected] = BytesLruCache(min(bytes_max, SELECTED_BYTES_MAX))
         # Decoding takes room, several times that of the manifest, and more of it at once is not faster.
         self.decoding = asyncio.Semaphore(DECODED_AT_ONCE)
         self.storing = 0
@@ -83,7 +83,7 @@ class UnderWay(Generic[T]):
 
     def __init__(self, size_of: Callable[[T], int]) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
-        self._results: RecentBytes[str, T] = RecentBytes(RESULT_BYTES_MAX)
+        self._results: BytesLruCache[str, T] = BytesLruCache(RESULT_BYTES_MAX)
         self._size_of = size_of
 
     async def worked_on(

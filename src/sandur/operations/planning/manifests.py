@@ -18,9 +18,9 @@ from sandur.iceberg.scan.manifest_list import ManifestFile
 from sandur.iceberg.scan.packing import Packed, packed, read_back, stored, unpacked
 from sandur.iceberg.scan.selection import Selected
 from sandur.iceberg.snapshots import Snapshot
-from sandur.operations.caches import RecentBytes
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.lake import Lake
-from sandur.storage.object_store import ABSENT, Expected
+from sandur.storage.contract import ABSENT, Expected
 
 KEPT_ENTRIES_MIN: Final = 2_000
 """Smaller manifests are decoded as fast as they are read."""
@@ -99,7 +99,7 @@ class Manifests:
         self._roots = roots
 
     @property
-    def selected(self) -> RecentBytes[tuple[str, str], Selected]:
+    def selected(self) -> BytesLruCache[tuple[str, str], Selected]:
         """What plans selected, by plan and manifest."""
         return self._lake.manifests.selected
 

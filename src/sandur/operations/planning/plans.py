@@ -28,7 +28,7 @@ from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_tas
 from sandur.operations.together import both
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 PLANS_FOLDER = "plans"
 PLAN_TTL_MS_MIN = 60_000

@@ -27,8 +27,8 @@ from sandur.pipeline.sources.names import PointersReader
 from sandur.pipeline.tables import POINTERS
 from sandur.pipeline.tasks import frame_of, parts_of
 from sandur.pipeline.waiting import OpenStore
+from sandur.storage.contract import get_many, list_all
 from sandur.storage.locations import address_of
-from sandur.storage.object_store import get_many, list_all
 
 NAME: Final = "import"
 WARNINGS_MAX: Final = 100

@@ -16,7 +16,7 @@ from sandur.operations.rehearsing import rehearsal
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tasks import parts_of
-from sandur.storage.object_store import list_all
+from sandur.storage.contract import list_all
 
 NAME: Final = "rebuild-index"
 WARNINGS_MAX: Final = 20
@@ -75,12 +75,12 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
 
 async def _catalogs(context: JobContext) -> Sequence[str]:
     listed = await list_all(context.open_store.store, context.layout.catalogs_folder())
-    return [context.layout.read_catalog(one.key) for one in listed]
+    return [context.layout.parse_catalog(one.key) for one in listed]
 
 
 async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
     listed = await list_all(context.open_store.store, context.layout.namespaces_folder(catalog))
-    found = [context.layout.read_namespace(one.key) for one in listed]
+    found = [context.layout.parse_namespace(one.key) for one in listed]
     return [namespace for namespace in found if await _may_exist(context, namespace)]
 
 

@@ -25,7 +25,7 @@ from sandur.pipeline.tasks import frame_of, one_task_each
 from sandur.pipeline.transforms.reconciliation import beside_history, receipts_not_told, receipts_to_restore
 from sandur.pipeline.waiting import OpenStore
 from sandur.settings import seconds_of
-from sandur.storage.object_store import ABSENT
+from sandur.storage.contract import ABSENT
 
 NAME: Final = "reconcile"
 TABLES_AT_ONCE: Final = 16
@@ -160,7 +160,7 @@ async def _walked(open_store: OpenStore, key: str, depth_max: int) -> Sequence[t
     layout, lake = open_store.layout, open_store.lake
     rows: list[tuple[Any, ...]] = []
     is_delta = key.startswith(layout.delta_tables_folder())
-    uuid = layout.read_delta_table(key) if is_delta else layout.read_pointer(key)
+    uuid = layout.parse_delta_table(key) if is_delta else layout.parse_pointer(key)
     findings = delta_walked(lake, uuid) if is_delta else walked(lake, uuid, depth_max=depth_max)
     try:
         rows.extend([_row(uuid, finding) async for finding in findings])

@@ -14,7 +14,7 @@ from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import OBJECTS_AT_ONCE, RangeReader, Row, ShapedSource, batch_of, portions
 from sandur.pipeline.tables import EVENTS
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed, get_many
+from sandur.storage.contract import Listed, get_many
 
 RECEIPTS_PER_TASK: Final = 5_000
 _SEQUENCE: Final = "sequence"

@@ -11,7 +11,7 @@ from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import shape
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 FILES: Final = shape("files", "key string!\nversion string!\nsize_bytes long!\nmodified_at timestamptz!\n", key="key")
 

@@ -15,7 +15,7 @@ from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import CATALOGS, NAMESPACES, with_problem
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 _CATALOGS: Final = with_problem(CATALOGS)
 _NAMESPACES: Final = with_problem(NAMESPACES)
@@ -76,7 +76,7 @@ class NamespacesReader(RangeReader):
 
 
 async def _catalog_row(lake: Lake, key: str) -> Row | None:
-    name = lake.layout.read_catalog(key)
+    name = lake.layout.parse_catalog(key)
     try:
         found = await lake.catalog(name).read()
     except SandurError as error:
@@ -99,7 +99,7 @@ async def _catalog_row(lake: Lake, key: str) -> Row | None:
 
 
 async def _namespace_row(lake: Lake, key: str) -> Row | None:
-    namespace = lake.layout.read_namespace(key)
+    namespace = lake.layout.parse_namespace(key)
     spelled = {"catalog": namespace.catalog, "namespace": str(namespace)}
     try:
         found = await look_up_namespace(lake, namespace)

@@ -20,7 +20,7 @@ from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import OF_METADATA, Shape
 from sandur.pipeline.tables import TABLES as TABLES_SHAPE
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
 

@@ -19,7 +19,7 @@ from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_range
 from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
 from sandur.pipeline.tables import NAMES, POINTERS
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -91,7 +91,7 @@ async def at_once(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> 
 
 async def name_row(lake: Lake, key: str) -> Row | None:
     """None when the name is gone by now."""
-    identifier = lake.layout.read_name(key)
+    identifier = lake.layout.parse_name(key)
     spelled = _spelled(identifier)
     try:
         if found := await look(lake, identifier):
@@ -141,7 +141,7 @@ def _delta(table: DeltaTable) -> Row:
 
 
 async def _pointer_row(lake: Lake, key: str) -> Row | None:
-    uuid = lake.layout.read_pointer(key)
+    uuid = lake.layout.parse_pointer(key)
     try:
         held = await lake.pointer(uuid).read()
         if held is None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
-from sandur.storage.object_store import Listed, ObjectStore
+from sandur.storage.contract import Listed, ObjectStore
 
 RANGES_MAX: Final = 256
 LEVELS_MAX: Final = 16

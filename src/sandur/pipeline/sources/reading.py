@@ -12,7 +12,7 @@ from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.sources.ranges import KeyRange, listed_in
 from sandur.pipeline.tables import Shape, clamped_ms
 from sandur.pipeline.waiting import OpenStore
-from sandur.storage.object_store import Listed
+from sandur.storage.contract import Listed
 
 OBJECTS_AT_ONCE: Final = 2_000
 

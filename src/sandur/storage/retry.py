@@ -1,4 +1,4 @@
-"""Safe retries around a store: bounded, jittered, and never a guess about what a write did (rule G2)."""
+"""Retries around a store: bounded, with jitter, and never a guess about the outcome of a write (rule G2)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -6,7 +6,7 @@ from typing import TypeVar
 from sandur.clock import Clock
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.settings import RetrySettings
-from sandur.storage.object_store import (
+from sandur.storage.contract import (
     ABSENT,
     LIST_LIMIT_MAX,
     Expected,

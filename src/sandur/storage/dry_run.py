@@ -1,10 +1,10 @@
-"""A store whose writes are only pretended: whoever works with it sees them, the store behind it stays as it is."""
+"""A store for dry runs: its writes are visible through it and change nothing in the store behind it."""
 
 from collections.abc import Sequence
 from itertools import count
 
 from sandur.errors import SwapLost
-from sandur.storage.object_store import (
+from sandur.storage.contract import (
     ABSENT,
     LIST_LIMIT_MAX,
     UNCHANGED,
@@ -17,7 +17,7 @@ from sandur.storage.object_store import (
 )
 
 
-class PretendingStore:
+class DryRunStore:
     """For dry runs: what would be written and deleted is remembered here, and nowhere else.
 
     It keeps the contract of a store for the one who uses it. What others do to the store behind it is seen, except for

@@ -1,4 +1,4 @@
-"""From an address and the settings to a store that is ready for use."""
+"""Opens the store that an address and the settings describe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +8,15 @@ from urllib.parse import unquote, urlsplit
 from sandur.clock import Clock
 from sandur.errors import BadRequest
 from sandur.settings import Settings
-from sandur.storage.keys import PREFIX_BYTES_MAX, checked_key
+from sandur.storage.contract import ObjectStore
+from sandur.storage.keys import PREFIX_BYTES_MAX, validate_key
 from sandur.storage.local import LocalStore
 from sandur.storage.memory import MemoryStore
-from sandur.storage.object_store import ObjectStore
-from sandur.storage.retrying import RetryingStore
+from sandur.storage.retry import RetryingStore
 
 if TYPE_CHECKING:
     from sandur.storage.cloud import CloudStore
+
 
 # obstore and httpx are imported only when an address needs them: the command line has to start fast.
 
@@ -59,7 +60,7 @@ def _bucket(url: str) -> str:
     if not parts.netloc:
         raise BadRequest(f"store {url}: names no bucket")
     if prefix := parts.path.strip("/"):
-        checked_key(prefix)
+        validate_key(prefix)
     if len(prefix.encode()) > PREFIX_BYTES_MAX:
         raise BadRequest(f"store {url}: the prefix has more than {PREFIX_BYTES_MAX} bytes")
     return parts.netloc.partition("@")[0]
@@ -100,8 +101,11 @@ def _open_s3(bucket: str, prefix: str, settings: Settings) -> "CloudStore":
 def _open_azure(container: str, prefix: str, settings: Settings) -> "CloudStore":
     from obstore.store import AzureStore  # noqa: PLC0415 - see above
 
-    from sandur.storage.azure import azure_deletes  # noqa: PLC0415 - see above
-    from sandur.storage.cloud import NO_RETRIES, CloudStore  # noqa: PLC0415 - see above
+    from sandur.storage.cloud import (  # noqa: PLC0415 - see above
+        NO_RETRIES,
+        CloudStore,
+        azure_deletes,
+    )
 
     azure = settings.azure
     config = _given(
@@ -123,12 +127,11 @@ def _open_azure(container: str, prefix: str, settings: Settings) -> "CloudStore"
 def _open_gcs(bucket: str, prefix: str, settings: Settings) -> "CloudStore":
     from obstore.store import GCSStore  # noqa: PLC0415 - see above
 
-    from sandur.storage.cloud import NO_RETRIES, CloudStore  # noqa: PLC0415 - see above
-    from sandur.storage.gcs import GcsRequests, credentials  # noqa: PLC0415 - see above
+    from sandur.storage.cloud import NO_RETRIES, CloudStore, GcsRequests, gcs_credentials  # noqa: PLC0415 - see above  # noqa: PLC0415 - see above
 
     gcs = settings.gcs
     endpoint = gcs.endpoint or "https://storage.googleapis.com"
-    source = credentials(gcs)
+    source = gcs_credentials(gcs)
     config = _given(base_url=gcs.endpoint)
     remote = GCSStore(
         bucket,
