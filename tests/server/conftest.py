@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from sandur.server.app import AsgiApp, Scope, Send
-from sandur.server.building import build
-from sandur.server.receiving import Receive
+from sandur.server.http import Receive
+from sandur.server.process import build
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from tests.server.process import ServerProcess, server_process

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.counters import Count
 from sandur.server.app import LOGGED_BYTES_MAX
-from sandur.server.measures import Grown, exposition
+from sandur.server.metrics import Grown, exposition
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs
@@ -157,7 +157,7 @@ async def test_a_commit_of_unknown_outcome_tells_so(catalogs: Catalogs) -> None:
 
 
 async def test_before_the_start_is_over_the_server_is_alive_but_not_ready() -> None:
-    from sandur.server.building import build  # noqa: PLC0415 - not started on purpose
+    from sandur.server.process import build  # noqa: PLC0415 - not started on purpose
     from sandur.settings import Settings  # noqa: PLC0415 - likewise
 
     app, _ = build(Settings(store="memory:"))

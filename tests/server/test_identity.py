@@ -5,10 +5,9 @@ import pytest
 
 from sandur.catalog.sources import Source
 from sandur.errors import BadRequest
-from sandur.server.identity import Identity, identified, source_of
-from sandur.server.listening import check_exposure, is_loopback
-from sandur.server.messages import HttpRequest, Refused
-from sandur.server.tokens import Bearer, signed_token
+from sandur.server.addresses import check_exposure, is_loopback
+from sandur.server.http import HttpRequest, Refused
+from sandur.server.identity import Bearer, Identity, identify, signed_token, source_of
 from sandur.settings import Settings, load_settings
 
 OPEN = Settings()
@@ -21,11 +20,11 @@ def request(**headers: str) -> HttpRequest:
 
 
 def test_without_headers_everything_is_default() -> None:
-    assert identified(request(), OPEN, needs_token=True) == Identity("default", "default", "anonymous")
+    assert identify(request(), OPEN, needs_token=True) == Identity("default", "default", "anonymous")
 
 
 def test_headers_choose_tenant_and_workspace() -> None:
-    chosen = identified(request(x_sandur_tenant="acme", x_sandur_workspace="dev-1"), OPEN, needs_token=True)
+    chosen = identify(request(x_sandur_tenant="acme", x_sandur_workspace="dev-1"), OPEN, needs_token=True)
 
     assert chosen == Identity("acme", "dev-1", "anonymous")
 
@@ -33,7 +32,7 @@ def test_headers_choose_tenant_and_workspace() -> None:
 def test_settings_fix_tenant_and_workspace() -> None:
     settings = Settings(tenant="acme", workspace="prod")
 
-    chosen = identified(request(x_sandur_tenant="other", x_sandur_workspace="other"), settings, needs_token=True)
+    chosen = identify(request(x_sandur_tenant="other", x_sandur_workspace="other"), settings, needs_token=True)
 
     assert chosen == Identity("acme", "prod", "anonymous")
 
@@ -41,18 +40,18 @@ def test_settings_fix_tenant_and_workspace() -> None:
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a b", "-a", "a" * 64, "é", "a\x1fb", "tenant=x"])
 def test_a_bad_tenant_is_a_bad_request(name: str) -> None:
     with pytest.raises(BadRequest, match="x-sandur-tenant"):
-        identified(request(x_sandur_tenant=name), OPEN, needs_token=True)
+        identify(request(x_sandur_tenant=name), OPEN, needs_token=True)
 
 
 @pytest.mark.parametrize("value", ["Bearer hush", "bearer hush", "BEARER  hush "])
 def test_the_token_lets_in(value: str) -> None:
-    assert identified(request(authorization=value), LOCKED, needs_token=True).principal == "token"
+    assert identify(request(authorization=value), LOCKED, needs_token=True).principal == "token"
 
 
 @pytest.mark.parametrize("value", ["", "hush", "Bearer", "Bearer ", "Bearer hush2", "Bearer Hush", "Basic hush"])
 def test_any_other_token_does_not(value: str) -> None:
     with pytest.raises(Refused) as caught:
-        identified(request(authorization=value), LOCKED, needs_token=True)
+        identify(request(authorization=value), LOCKED, needs_token=True)
 
     assert caught.value.status == 401
 
@@ -100,11 +99,11 @@ def signed(*, secret: str = SECRET, expires: int = LATER, **bearer: str) -> str:
 def test_a_signed_token_says_who_its_bearer_is_and_where() -> None:
     value = signed(tenant="acme", workspace="dev")
 
-    assert identified(request(authorization=value), SIGNED, needs_token=True) == Identity("acme", "dev", "ann")
+    assert identify(request(authorization=value), SIGNED, needs_token=True) == Identity("acme", "dev", "ann")
 
 
 def test_a_signed_token_without_a_place_leaves_it_to_the_headers() -> None:
-    chosen = identified(request(authorization=signed(), x_sandur_tenant="acme"), SIGNED, needs_token=True)
+    chosen = identify(request(authorization=signed(), x_sandur_tenant="acme"), SIGNED, needs_token=True)
 
     assert chosen == Identity("acme", "default", "ann")
 
@@ -113,10 +112,10 @@ def test_a_header_that_asks_for_another_place_than_the_token_is_refused() -> Non
     asked = request(authorization=signed(tenant="acme"), x_sandur_tenant="other")
 
     with pytest.raises(Refused) as caught:
-        identified(asked, SIGNED, needs_token=True)
+        identify(asked, SIGNED, needs_token=True)
 
     assert caught.value.status == 403
-    assert identified(
+    assert identify(
         request(authorization=signed(tenant="acme"), x_sandur_tenant="acme"), SIGNED, needs_token=True
     ) == Identity("acme", "default", "ann")
 
@@ -136,7 +135,7 @@ def test_a_header_that_asks_for_another_place_than_the_token_is_refused() -> Non
 )
 def test_a_token_that_was_not_signed_so_does_not_let_in(value: str) -> None:
     with pytest.raises(Refused) as caught:
-        identified(request(authorization=value), SIGNED, needs_token=True)
+        identify(request(authorization=value), SIGNED, needs_token=True)
 
     assert caught.value.status == 401
 
@@ -146,4 +145,4 @@ def test_a_short_secret_signs_nothing() -> None:
         value = signed(secret="hush")  # noqa: S106 - of the test
 
     with pytest.raises(Refused):
-        identified(request(authorization=value), LOCKED, needs_token=True)
+        identify(request(authorization=value), LOCKED, needs_token=True)

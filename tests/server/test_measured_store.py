@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 
 from sandur.errors import SwapLost
 from sandur.server.measured_store import MeasuredStore, Rounds, area_of, current_rounds
-from sandur.server.measures import BUCKETS_SECONDS, ManyAtOnce, Seconds
+from sandur.server.metrics import BUCKETS_SECONDS, ManyAtOnce, Seconds
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 

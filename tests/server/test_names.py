@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.server.iceberg_rest.names import decoded_levels, decoded_query, decoded_segment, parent_levels
+from sandur.server.iceberg_rest.call import decoded_levels, decoded_query, decoded_segment, parent_levels
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x1f\x00"), min_size=1, max_size=10)
 LEVELS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)

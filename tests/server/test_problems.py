@@ -26,8 +26,8 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.iceberg_rest.problems import refusal
-from sandur.server.messages import Refused
+from sandur.server.http import Refused
+from sandur.server.iceberg_rest.errors import refusal
 
 TOLD = [
     (BadRequest("m"), "updateTable", 400, "BadRequestException"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sandur.server.messages import CACHE_CONTROL, ETAG
+from sandur.server.http import CACHE_CONTROL, ETAG
 from sandur.server.protocol import HEAD_BYTES_MAX, JoinedWrites
 from tests.server.wire import exchange, serving
 

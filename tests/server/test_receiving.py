@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandur.server import receiving
-from sandur.server.messages import ClientGone, Refused
-from sandur.server.receiving import Receive, received_body
+from sandur.server import http
+from sandur.server.http import ClientGone, Receive, Refused, read_body
 
 EXPECTED = {b"content-length": b"1"}
 
@@ -26,18 +25,18 @@ def arriving(*parts: bytes, hangs_up: bool = False) -> Receive:
 
 
 async def test_a_body_in_parts_is_put_together() -> None:
-    assert await received_body(arriving(b"a", b"", b"bc"), EXPECTED, 3) == b"abc"
+    assert await read_body(arriving(b"a", b"", b"bc"), EXPECTED, 3) == b"abc"
 
 
 async def test_without_a_length_nothing_is_waited_for() -> None:
-    assert await received_body(arriving(), {}, 3) == b""
+    assert await read_body(arriving(), {}, 3) == b""
 
 
 async def test_a_body_that_is_too_large_is_read_to_its_end_and_refused() -> None:
     receive = arriving(b"ab", b"cd", b"ef")
 
     with pytest.raises(Refused) as caught:
-        await received_body(receive, EXPECTED, 3)
+        await read_body(receive, EXPECTED, 3)
 
     assert caught.value.status == 413
     assert (await receive())["type"] == "http.disconnect"
@@ -48,12 +47,12 @@ async def test_a_body_without_end_is_not_read_for_ever() -> None:
         return {"type": "http.request", "body": b"a" * 10, "more_body": True}
 
     with pytest.raises(Refused, match="more than 100 bytes"):
-        await received_body(endless, EXPECTED, 100)
+        await read_body(endless, EXPECTED, 100)
 
 
 async def test_a_client_that_hangs_up_is_gone() -> None:
     with pytest.raises(ClientGone):
-        await received_body(arriving(b"a", hangs_up=True), EXPECTED, 3)
+        await read_body(arriving(b"a", hangs_up=True), EXPECTED, 3)
 
 
 async def test_a_body_that_does_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +60,8 @@ async def test_a_body_that_does_not_arrive_is_refused(monkeypatch: pytest.Monkey
         await asyncio.Event().wait()
         return {}
 
-    monkeypatch.setattr(receiving, "BODY_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(http, "BODY_SECONDS_MAX", 0.01)
     with pytest.raises(Refused) as caught:
-        await received_body(silent, EXPECTED, 3)
+        await read_body(silent, EXPECTED, 3)
 
     assert caught.value.status == 408

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.server.request_hash import Json, canonical_json, checked_key, request_hash
+from sandur.server.context import Json, canonical_json, checked_key, request_hash
 
 SAFE = st.integers(min_value=-(2**53) + 1, max_value=2**53 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)

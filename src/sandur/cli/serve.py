@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from sandur.cli.banner import show_banner
-from sandur.server.listening import address_of
-from sandur.server.serving import serve
+from sandur.server.addresses import address_of
+from sandur.server.serve import serve
 from sandur.settings import Settings, load_settings
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sandur.errors import BadRequest
-from sandur.server.listening import address_of
+from sandur.server.addresses import address_of
 from sandur.settings import Settings, load_settings
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.connection import DEFAULT_NAME, SECRET_KEYS

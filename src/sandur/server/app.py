@@ -9,11 +9,10 @@ import structlog
 
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
-from sandur.server.identity import Identity, identified
+from sandur.server.http import CONTENT_LENGTH, REQUEST_ID, Answer, ClientGone, HttpRequest, Receive, Refused, read_body
+from sandur.server.identity import Identity, identify
 from sandur.server.measured_store import Rounds, current_rounds
-from sandur.server.measures import REQUESTS_REFUSED, RequestMeasures
-from sandur.server.messages import CONTENT_LENGTH, REQUEST_ID, Answer, ClientGone, HttpRequest, Refused
-from sandur.server.receiving import Receive, received_body
+from sandur.server.metrics import REQUESTS_REFUSED, RequestMeasures
 from sandur.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -170,13 +169,13 @@ class _Exchange:
 
     async def _worked_on(self, receive: Receive) -> Answer:
         settings = self._app.settings
-        body = await received_body(receive, self._headers, settings.request_bytes_max)
+        body = await read_body(receive, self._headers, settings.request_bytes_max)
         if self._routed.operation.startswith(_RENAMING):
             self._names = body[:LOGGED_BYTES_MAX]
         request = HttpRequest(
             self._method, self._scope["raw_path"], self._scope["query_string"], self._headers, body, self._request_id
         )
-        self._identity = identified(request, settings, needs_token=not self._routed.is_open)
+        self._identity = identify(request, settings, needs_token=not self._routed.is_open)
         return await self._dialect.answer(self._routed, request, self._identity)
 
     def _refusal(self, error: Exception) -> Answer:

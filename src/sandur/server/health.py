@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandur.errors import SandurError
-from sandur.server.measures import exposition
+from sandur.server.metrics import exposition
 
 _ANSWER_SECONDS_MAX: Final = 5.0
 _UNAVAILABLE: Final = 503

@@ -1,13 +1,59 @@
-"""Who asks, and in which tenant's workspace: from the headers of a request and what the settings fix."""
+"""Who makes a request, and in which workspace: bearer tokens, headers and settings.
 
+A signed token is a JWT (HS256) with `sub` and `exp`, and, to hold its bearer to one place, `tenant` and `workspace`.
+"""
+
+import hmac
 import re
 from typing import Final, NamedTuple
 
+import jwt
+
 from sandur.catalog.sources import Source
 from sandur.errors import BadRequest
-from sandur.server.messages import WWW_AUTHENTICATE, HttpRequest, Refused
-from sandur.server.tokens import Bearer, bearer_of
+from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused
 from sandur.settings import Settings
+
+SECRET_HOLDER: Final = "token"  # noqa: S105 - the name of a principal, not a secret
+ALGORITHM: Final = "HS256"
+SECRET_BYTES_MIN: Final = 32
+"""What the algorithm asks of its key: tokens signed with a shorter one are not believed."""
+
+
+class Bearer(NamedTuple):
+    """Who holds a token; None where the token leaves the choice to the headers."""
+
+    principal: str
+    tenant: str | None = None
+    workspace: str | None = None
+
+
+def bearer_of(token: str, settings: Settings) -> Bearer | None:
+    """Who holds the token; None when it lets nobody in."""
+    if hmac.compare_digest(token.encode(), settings.token.encode()):
+        return Bearer(SECRET_HOLDER)
+    if len(settings.token.encode()) < SECRET_BYTES_MIN:
+        return None
+    try:
+        claims = jwt.decode(token, settings.token, algorithms=[ALGORITHM], options={"require": ["exp", "sub"]})
+    except jwt.InvalidTokenError:
+        return None
+    places = [claims.get(name) for name in ("tenant", "workspace")]
+    if not all(place is None or isinstance(place, str) for place in places):
+        return None
+    return Bearer(str(claims["sub"]), *places)
+
+
+def signed_token(bearer: Bearer, *, secret: str, expires_at_seconds: int) -> str:
+    """A token for the bearer; it is good until then."""
+    claims = {
+        "sub": bearer.principal,
+        "exp": expires_at_seconds,
+        "tenant": bearer.tenant,
+        "workspace": bearer.workspace,
+    }
+    return jwt.encode({name: value for name, value in claims.items() if value is not None}, secret, algorithm=ALGORITHM)
+
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_WORKSPACE: Final = "default"
@@ -30,7 +76,7 @@ class Identity(NamedTuple):
     principal: str
 
 
-def identified(request: HttpRequest, settings: Settings, *, needs_token: bool) -> Identity:
+def identify(request: HttpRequest, settings: Settings, *, needs_token: bool) -> Identity:
     """Who asks and where; Refused without a good token where one is needed, BadRequest for a bad scope."""
     bearer = _bearer(request, settings) if needs_token else _NOBODY
     return Identity(
@@ -40,7 +86,7 @@ def identified(request: HttpRequest, settings: Settings, *, needs_token: bool) -
     )
 
 
-def is_good_token(token: str, settings: Settings) -> bool:
+def is_valid_token(token: str, settings: Settings) -> bool:
     """Whether the token lets somebody in."""
     return settings.authentication == "off" or bearer_of(token, settings) is not None
 
@@ -57,7 +103,7 @@ def source_of(request: HttpRequest, identity: Identity) -> Source:
     )
 
 
-def checked_scope_name(what: str, text: str) -> str:
+def validate_scope_name(what: str, text: str) -> str:
     """A tenant's or workspace's name; BadRequest when it is none."""
     if not _SCOPE_NAME.match(text):
         raise BadRequest(
@@ -69,12 +115,12 @@ def checked_scope_name(what: str, text: str) -> str:
 def _place(request: HttpRequest, header: bytes, claimed: str | None, default: str) -> str:
     """What the token says, else the header; a header that asks for another place than the token's is refused."""
     sent = request.header(header)
-    asked = None if sent is None else checked_scope_name(header.decode(), sent)
+    asked = None if sent is None else validate_scope_name(header.decode(), sent)
     if claimed is None:
         return asked or default
     if asked not in {None, claimed}:
         raise Refused(_FORBIDDEN, f"{header.decode()} is {asked}, and the token is for {claimed}")
-    return checked_scope_name("claim", claimed)
+    return validate_scope_name("claim", claimed)
 
 
 def _bearer(request: HttpRequest, settings: Settings) -> Bearer:

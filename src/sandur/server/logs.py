@@ -17,7 +17,7 @@ _PLAIN: Final = re.compile(r"[!#-<>-~]+\Z")  # Nearly every value: printable ASC
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
-def configure_logs(log_format: LogFormat, level: str) -> None:
+def configure_logging(log_format: LogFormat, level: str) -> None:
     """Send everything, also what libraries log, as lines to the standard error."""
     structlog.configure(
         # One of ours instead of a chain: a line is written for every request.

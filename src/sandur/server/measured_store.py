@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Final, TypeVar
 
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
-from sandur.server.measures import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Seconds
+from sandur.server.metrics import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Seconds
 from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,

@@ -26,8 +26,8 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.messages import Refused
-from sandur.server.unity_rest.problems import refusal
+from sandur.server.http import Refused
+from sandur.server.unity_rest.errors import refusal
 
 TOLD = [
     (BadRequest("m"), "createTable", 400, "INVALID_ARGUMENT"),

@@ -1,14 +1,45 @@
-"""One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
+"""A call of the Iceberg REST API: catalog, namespace, identifier and page from path and query."""
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.operations.lakes import Lakes
-from sandur.server.asked import Asked
+from sandur.server.context import Asked
+from sandur.server.http import decoded_query, decoded_segment
 from sandur.server.iceberg_rest.bodies import natural
-from sandur.server.iceberg_rest.names import decoded_levels
 from sandur.settings import Settings
+
+__all__ = ["SEPARATOR", "decoded_levels", "decoded_query", "decoded_segment", "encoded_segment", "parent_levels"]
+
+SEPARATOR: Final = "%1F"
+"""What joins the levels of a namespace in a path, as `config` tells clients."""
+
+_ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
+
+
+def decoded_levels(raw: bytes) -> tuple[str, ...]:
+    """The levels of a namespace in a path."""
+    if b"%" not in raw and b"\x1f" not in raw:
+        return (decoded_segment(raw),)
+    return tuple(decoded_segment(level) for level in _ENCODED_SEPARATOR.split(raw))
+
+
+def encoded_segment(name: str) -> str:
+    """A name as it stands in a path."""
+    return quote(name, safe="")
+
+
+def parent_levels(parent: str, *, is_encoded_twice: bool) -> tuple[str, ...]:
+    """The levels of the query parameter `parent`, which has been decoded once.
+
+    Java joins plain levels by 0x1F. PyIceberg joins encoded ones, and has the result encoded again.
+    """
+    if is_encoded_twice or ("\x1f" not in parent and SEPARATOR in parent.upper()):
+        return decoded_levels(parent.encode())
+    return tuple(parent.split("\x1f"))
 
 
 class Service(NamedTuple):

@@ -3,6 +3,7 @@
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
 from sandur.operations import namespaces as operations
+from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import (
     CreateNamespaceBody,
     UpdatePropertiesBody,
@@ -10,9 +11,7 @@ from sandur.server.iceberg_rest.bodies import (
     encoded,
     namespaces_body,
 )
-from sandur.server.iceberg_rest.call import Call
-from sandur.server.iceberg_rest.names import parent_levels
-from sandur.server.messages import NO_CONTENT, Answer, json_answer
+from sandur.server.iceberg_rest.call import Call, parent_levels
 
 
 async def list_namespaces(call: Call) -> Answer:

@@ -6,11 +6,11 @@ import msgspec
 
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.planning import plans as operations
+from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import decoded_body, encoded
 from sandur.server.iceberg_rest.call import Call
-from sandur.server.iceberg_rest.problems import error_of
+from sandur.server.iceberg_rest.errors import error_of
 from sandur.server.iceberg_rest.tables import PRIVATE
-from sandur.server.messages import NO_CONTENT, Answer, json_answer
 
 
 class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):

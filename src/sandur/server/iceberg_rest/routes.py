@@ -1,21 +1,19 @@
-"""Every route of the protocol, in one table: what is mounted, what `config` advertises, and who answers."""
+"""The routes of the Iceberg REST API."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.server.iceberg_rest import (
-    config,
-    functions,
-    history,
-    namespaces,
-    oauth,
-    planning,
-    tables,
-    transactions,
-    views,
-)
-from sandur.server.iceberg_rest.call import Call
-from sandur.server.messages import Answer
+from sandur.operations.lakes import Lakes
+from sandur.server.http import ALLOW, Answer, HttpRequest, Refused
+from sandur.server.iceberg_rest import config, errors, namespaces, planning, tables, views
+from sandur.server.iceberg_rest import config as oauth
+from sandur.server.iceberg_rest import tables as history
+from sandur.server.iceberg_rest import tables as transactions
+from sandur.server.iceberg_rest import views as functions
+from sandur.server.iceberg_rest.call import Call, Service
+from sandur.server.identity import Identity
+from sandur.server.routing import Found, RouteTree
+from sandur.settings import Settings
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -63,7 +61,7 @@ ROUTES: Final = (
     Route("POST", _TABLE + "/tasks", "fetchScanTasks", planning.fetch_tasks),
     Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics),
     Route("POST", "/v1/{prefix}/tables/rename", "renameTable", tables.rename_table),
-    Route("POST", "/v1/{prefix}/transactions/commit", "commitTransaction", transactions.commit),
+    Route("POST", "/v1/{prefix}/transactions/commit", "commitTransaction", transactions.commit_tables),
     Route("GET", _NAMESPACE + "/views", "listViews", views.list_views),
     Route("POST", _NAMESPACE + "/views", "createView", views.create),
     Route("GET", _VIEW, "loadView", views.load),
@@ -78,3 +76,88 @@ ROUTES: Final = (
     Route("GET", _TABLE + "/partition-specs", "tablePartitionSpecs", history.partition_specs, is_advertised=False),
     Route("GET", _TABLE + "/snapshots", "tableSnapshots", history.snapshots, is_advertised=False),
 )
+
+
+PREFIX: Final = "{prefix}"
+
+
+class Router:
+    """Finds routes, with and without a prefix. A word of the protocol is never taken for a prefix when it fits."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._plain: RouteTree[Route] = RouteTree()
+        self._prefixed: RouteTree[Route] = RouteTree()
+        for route in routes:
+            segments = route.template.split("/")[2:]
+            if segments[0] == PREFIX:
+                self._prefixed.plant(segments[1:], route)
+                self._plain.plant(segments[1:], route)
+            else:
+                self._plain.plant(segments, route)
+
+    def find(self, segments: Sequence[bytes]) -> Found[Route] | None:
+        """The routes of a path, given as what follows the version; None when nothing is served there."""
+        found = self._plain.walk(segments, {})
+        if found is None and segments[0]:
+            found = self._prefixed.walk(segments[1:], {"prefix": segments[0]})
+        return found
+
+
+ROUTER: Final = Router(ROUTES)
+
+
+_NO_ROUTE: Final = "(none)"
+_SHOWN_BYTES_MAX: Final = 200
+
+
+class RoutedCall(NamedTuple):
+    """Where a request goes: to a route, or to its refusal."""
+
+    route: Route | None
+    values: Mapping[str, bytes]
+    refused: Refused | None = None
+
+    @property
+    def operation(self) -> str:
+        return self.route.operation if self.route else _NO_ROUTE
+
+    @property
+    def template(self) -> str:
+        return self.route.template if self.route else _NO_ROUTE
+
+    @property
+    def is_open(self) -> bool:
+        return self.route is not None and self.route.is_open
+
+
+class IcebergRest:
+    """Iceberg REST over a catalog, at `/v1` and `/iceberg/v1`, and where Unity Catalog's servers have it."""
+
+    name: Final = "iceberg"
+    mounts: Final = (b"/v1/", b"/iceberg/v1/", b"/api/2.1/unity-catalog/iceberg/v1/")
+
+    def __init__(self, lakes: Lakes, settings: Settings) -> None:
+        endpoints = [route.endpoint for route in ROUTES if route.is_advertised]
+        self._service = Service(lakes, settings, endpoints)
+
+    def routed(self, method: str, path: bytes) -> RoutedCall:
+        tail = path.partition(b"/v1/")[2]
+        found = ROUTER.find(tail.split(b"/"))
+        if found is None:
+            shown = path[:_SHOWN_BYTES_MAX].decode("latin-1")
+            return RoutedCall(None, {}, Refused(400, f"No route for request: {method} {shown}"))
+        route = found.routes.get(method)
+        if route is None:
+            allowed = ", ".join(found.routes)
+            refused = Refused(405, f"Method not allowed: {method}; allowed: {allowed}", (ALLOW, allowed.encode()))
+            return RoutedCall(None, found.values, refused)
+        return RoutedCall(route, found.values)
+
+    async def answer(self, routed: RoutedCall, request: HttpRequest, identity: Identity) -> Answer:
+        if routed.route is None:
+            raise routed.refused or Refused(400, "No route for request")
+        call = Call(self._service, routed.operation, routed.values, request, identity)
+        return await routed.route.answer(call)
+
+    def refusal(self, error: Exception, operation: str, request_id: str) -> Answer:
+        return errors.refusal(error, operation, request_id)

@@ -1,11 +1,18 @@
-"""Tables over HTTP."""
+"""Handlers for tables, their history, and transactions over several tables."""
 
 from typing import Final, Literal
 
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.index import Entry, names_scope
 from sandur.errors import BadRequest, NotFound
-from sandur.iceberg.requests import decode_create_table, decode_register_table, decode_table_commit
+from sandur.iceberg.requests import (
+    TableCommit,
+    decode_create_table,
+    decode_register_table,
+    decode_table_commit,
+    decode_transaction,
+)
+from sandur.operations import history as operations
 from sandur.operations import load_table as loading
 from sandur.operations import register as registering
 from sandur.operations.commit_table import commit_table
@@ -15,16 +22,18 @@ from sandur.operations.listing import list_names
 from sandur.operations.metrics import report_metrics
 from sandur.operations.rename import rename
 from sandur.operations.results import NotModified, Page
+from sandur.operations.transaction import commit_transaction
+from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
 from sandur.server.iceberg_rest.bodies import (
     RenameBody,
     ReportBody,
     committed_body,
     decoded_body,
+    encoded,
     identifiers_body,
     loaded_body,
 )
 from sandur.server.iceberg_rest.call import Call
-from sandur.server.messages import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
 
 # An answer is for one client: it depends on who asks, where, and with which delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
@@ -158,3 +167,31 @@ def _headers(etag: str | None) -> Headers:
 
 def _quoted(etag: str) -> bytes:
     return b'"' + etag.encode("ascii") + b'"'
+
+
+async def schemas(call: Call) -> Answer:
+    found = await operations.schemas(call.lake, call.identifier("table"))
+    return json_answer(encoded({"schemas": found}), *PRIVATE)
+
+
+async def partition_specs(call: Call) -> Answer:
+    found = await operations.partition_specs(call.lake, call.identifier("table"))
+    return json_answer(encoded({"partition-specs": found}), *PRIVATE)
+
+
+async def snapshots(call: Call) -> Answer:
+    found = await operations.snapshots(call.lake, call.identifier("table"))
+    return json_answer(encoded({"snapshots": found}), *PRIVATE)
+
+
+async def commit_tables(call: Call) -> Answer:
+    changes = decode_transaction(call.http.body)
+    commits = [(_identifier(call, change), change) for change in changes]
+    await commit_transaction(call.lake, call.catalog, commits, call.request())
+    return NO_CONTENT
+
+
+def _identifier(call: Call, change: TableCommit) -> Identifier:
+    if change.identifier is None:
+        raise BadRequest("Invalid table changes: every change needs an identifier")
+    return Identifier(call.catalog, change.identifier.namespace, change.identifier.name)

@@ -1,14 +1,16 @@
-"""Views over HTTP."""
+"""Handlers for views and functions."""
 
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations import register as registering
 from sandur.operations import views as operations
 from sandur.operations.drop_table import drop_name
-from sandur.server.iceberg_rest.bodies import Loaded, loaded_body
+from sandur.operations.listing import list_names
+from sandur.operations.namespaces import load_namespace
+from sandur.server.http import NO_CONTENT, Answer, json_answer
+from sandur.server.iceberg_rest.bodies import Loaded, encoded, loaded_body
 from sandur.server.iceberg_rest.call import Call
 from sandur.server.iceberg_rest.tables import PRIVATE, list_of_kind, rename_of_kind
-from sandur.server.messages import NO_CONTENT, Answer, json_answer
 
 
 async def list_views(call: Call) -> Answer:
@@ -55,3 +57,16 @@ async def register_view(call: Call) -> Answer:
 
 def _shown(loaded: Loaded) -> Answer:
     return json_answer(loaded_body(loaded, {}), *PRIVATE)
+
+
+async def list_functions(call: Call) -> Answer:
+    page = call.page
+    found = await list_names(call.lake, call.namespace, kind="function", page_token=page.token, page_size=page.size)
+    paths = [[*call.namespace.levels, entry.name] for entry in found.entries]
+    return json_answer(encoded({"identifiers": paths, "next-page-token": found.next_token}))
+
+
+async def load_function(call: Call) -> Answer:
+    """Absent whatever the name: no function of this catalog has Iceberg's form, which only a writer could give it."""
+    await load_namespace(call.lake, call.namespace)
+    raise NotFound(f"Function does not exist: {call.identifier('function')}", subject="function")

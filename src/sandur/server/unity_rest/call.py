@@ -1,14 +1,17 @@
-"""One call of an operation: what the path, the query, the headers and the body say, read when it is needed."""
+"""A call of the Unity Catalog API: full names, page and body; and the encoding of its answers."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
+import structlog
 
 from sandur.catalog.identifiers import Identifier, Namespace, parse_full_name, parse_schema_name
 from sandur.errors import BadRequest
 from sandur.operations.lakes import Lakes
-from sandur.server.asked import SHOWN_CHARS_MAX, Asked
-from sandur.server.request_hash import decoded_json
+from sandur.operations.unity.lists import Listed
+from sandur.server.context import SHOWN_CHARS_MAX, Asked, decoded_json
+from sandur.server.http import JSON, Answer, json_answer
 from sandur.settings import Settings
 from sandur.splicing import check_utf8, decode
 
@@ -81,3 +84,34 @@ def whole(text: str, what: str) -> int:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
         raise BadRequest(f"Invalid {what}: expected a whole number, found {text[:SHOWN_CHARS_MAX]!r}")
     return int(text)
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+DONE: Final = Answer(200, b"{}", (JSON,))
+"""What a deletion answers: clients decode the body, so there is one."""
+
+log = structlog.get_logger()
+
+
+def shown(value: msgspec.Struct) -> Answer:
+    return json_answer(_encode(value))
+
+
+def list_answer(call: Call, key: str, listed: Listed) -> Answer:
+    """A page of a list, told to the log with what it was served from."""
+    log.info(
+        "list",
+        tenant=call.identity.tenant,
+        workspace=call.identity.workspace,
+        request_id=call.http.request_id,
+        collection=listed.collection,
+        index_path=listed.index_path,
+        fallback_used=listed.is_fallback,
+    )
+    return json_answer(list_body(key, listed.infos, listed.next_token))
+
+
+def list_body(key: str, infos: Sequence[memoryview | bytes], next_token: str | None) -> bytes:
+    ending = b"]}" if next_token is None else b'],"next_page_token":' + _encode(next_token) + b"}"
+    return b"".join((b'{"', key.encode(), b'":[', b",".join(infos), ending))

@@ -8,9 +8,8 @@ from sandur.errors import Unsupported
 from sandur.operations import catalogs as operations
 from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.unity.lists import ListAsked, list_catalogs
-from sandur.server.messages import Answer
-from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call, Comment
+from sandur.server.http import Answer
+from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 
 
 class CreateCatalog(msgspec.Struct, frozen=True):

@@ -9,9 +9,8 @@ from sandur.delta.columns import ColumnInfo, complete_columns, partition_names, 
 from sandur.delta.requests import Comment, CommitFile, DeltaChange, Uniform, UniformIceberg
 from sandur.errors import BadRequest, Invalid
 from sandur.operations.delta.commit import CommitsQuery, list_commits, post_commit
-from sandur.server.messages import Answer
-from sandur.server.unity_rest.bodies import DONE, shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.http import Answer
+from sandur.server.unity_rest.call import DONE, Call, shown
 
 
 class CommitInfo(msgspec.Struct, frozen=True):

@@ -11,11 +11,18 @@ import msgspec
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import users as operations
-from sandur.server.identity import ANONYMOUS, is_good_token
-from sandur.server.messages import CACHE_CONTROL, JSON, WWW_AUTHENTICATE, Answer, Refused, header_name, json_answer
-from sandur.server.paths import decoded_query
-from sandur.server.unity_rest.bodies import shown
-from sandur.server.unity_rest.call import Call, whole
+from sandur.server.http import (
+    CACHE_CONTROL,
+    JSON,
+    WWW_AUTHENTICATE,
+    Answer,
+    Refused,
+    decoded_query,
+    header_name,
+    json_answer,
+)
+from sandur.server.identity import ANONYMOUS, is_valid_token
+from sandur.server.unity_rest.call import Call, shown, whole
 
 _TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a name, not a secret
 _CLIENT_CREDENTIALS: Final = "client_credentials"
@@ -102,7 +109,7 @@ async def token(call: Call) -> Answer:
             raise BadRequest(
                 f"Unsupported grant_type {(other or '')[:80]!r}: expected {_TOKEN_EXCHANGE} or {_CLIENT_CREDENTIALS}"
             )
-    if not is_good_token(secret, call.settings):
+    if not is_valid_token(secret, call.settings):
         raise Refused(401, "The token or secret is not good here", (WWW_AUTHENTICATE, b"Bearer"))
     granted = TokenInfo(secret or ANONYMOUS, _ACCESS_TOKEN, "Bearer", _LIFETIME_SECONDS)
     headers = [JSON, (CACHE_CONTROL, b"no-store")]

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from sandur.operations.lakes import Lakes
+from sandur.server.delta_rest import errors as delta_problems
+from sandur.server.delta_rest.routes import DELTA_ROUTES
+from sandur.server.http import Answer, HttpRequest, Refused
 from sandur.server.identity import Identity
-from sandur.server.messages import Answer, HttpRequest, Refused
-from sandur.server.unity_rest import problems
+from sandur.server.unity_rest import errors
 from sandur.server.unity_rest.call import Call, Service
-from sandur.server.unity_rest.delta_v1 import problems as delta_problems
-from sandur.server.unity_rest.delta_v1.routes import DELTA_ROUTES
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES, CONTROL_ROUTES
 from sandur.server.unity_rest.routing import Route, RoutedCall, Router
 from sandur.settings import Settings
@@ -47,6 +47,6 @@ def unity_dialects(lakes: Lakes, settings: Settings) -> Sequence[UnityDialect]:
     service = Service(lakes, settings)
     return (
         UnityDialect("unity-delta", b"/api/2.1/unity-catalog/delta/v1/", DELTA_ROUTES, delta_problems.refusal, service),
-        UnityDialect("unity", b"/api/2.1/unity-catalog/", CLASSIC_ROUTES, problems.refusal, service),
-        UnityDialect("unity-control", b"/api/1.0/unity-control/", CONTROL_ROUTES, problems.refusal, service),
+        UnityDialect("unity", b"/api/2.1/unity-catalog/", CLASSIC_ROUTES, errors.refusal, service),
+        UnityDialect("unity-control", b"/api/1.0/unity-control/", CONTROL_ROUTES, errors.refusal, service),
     )

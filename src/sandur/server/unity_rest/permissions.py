@@ -5,9 +5,8 @@ import msgspec
 from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableType, permissions_list
 from sandur.errors import BadRequest
 from sandur.operations.unity import grants as operations
-from sandur.server.messages import Answer
-from sandur.server.unity_rest.bodies import shown
-from sandur.server.unity_rest.call import Call
+from sandur.server.http import Answer
+from sandur.server.unity_rest.call import Call, shown
 
 
 class UpdatePermissions(msgspec.Struct, frozen=True):

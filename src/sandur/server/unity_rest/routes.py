@@ -2,19 +2,8 @@
 
 from typing import Final
 
-from sandur.server.unity_rest import (
-    catalogs,
-    commits,
-    control,
-    functions,
-    models,
-    permissions,
-    schemas,
-    storage,
-    tables,
-    temporary_credentials,
-    volumes,
-)
+from sandur.server.unity_rest import catalogs, commits, control, permissions, schemas, securables, storage, tables
+from sandur.server.unity_rest import storage as temporary_credentials
 from sandur.server.unity_rest.routing import Route
 
 CLASSIC_ROUTES: Final = (
@@ -35,26 +24,28 @@ CLASSIC_ROUTES: Final = (
     Route("GET", "/tables", "listTables", tables.list_all),
     Route("GET", "/tables/{full_name}", "getTable", tables.load),
     Route("DELETE", "/tables/{full_name}", "deleteTable", tables.delete),
-    Route("POST", "/volumes", "createVolume", volumes.create),
-    Route("GET", "/volumes", "listVolumes", volumes.list_all),
-    Route("GET", "/volumes/{name}", "getVolume", volumes.load),
-    Route("PATCH", "/volumes/{name}", "updateVolume", volumes.update),
-    Route("DELETE", "/volumes/{name}", "deleteVolume", volumes.delete),
-    Route("POST", "/functions", "createFunction", functions.create),
-    Route("GET", "/functions", "listFunctions", functions.list_all),
-    Route("GET", "/functions/{name}", "getFunction", functions.load),
-    Route("DELETE", "/functions/{name}", "deleteFunction", functions.delete),
-    Route("POST", "/models", "createRegisteredModel", models.create),
-    Route("GET", "/models", "listRegisteredModels", models.list_all),
-    Route("POST", "/models/versions", "createModelVersion", models.create_version),
-    Route("GET", "/models/{full_name}", "getRegisteredModel", models.load),
-    Route("PATCH", "/models/{full_name}", "updateRegisteredModel", models.update),
-    Route("DELETE", "/models/{full_name}", "deleteRegisteredModel", models.delete),
-    Route("GET", "/models/{full_name}/versions", "listModelVersions", models.list_versions),
-    Route("GET", "/models/{full_name}/versions/{version}", "getModelVersion", models.load_version),
-    Route("PATCH", "/models/{full_name}/versions/{version}", "updateModelVersion", models.update_version),
-    Route("DELETE", "/models/{full_name}/versions/{version}", "deleteModelVersion", models.delete_version),
-    Route("PATCH", "/models/{full_name}/versions/{version}/finalize", "finalizeModelVersion", models.finalize_version),
+    Route("POST", "/volumes", "createVolume", securables.create_volume),
+    Route("GET", "/volumes", "listVolumes", securables.list_volumes),
+    Route("GET", "/volumes/{name}", "getVolume", securables.load_volume),
+    Route("PATCH", "/volumes/{name}", "updateVolume", securables.update_volume),
+    Route("DELETE", "/volumes/{name}", "deleteVolume", securables.delete_volume),
+    Route("POST", "/functions", "createFunction", securables.create_function),
+    Route("GET", "/functions", "listFunctions", securables.list_functions),
+    Route("GET", "/functions/{name}", "getFunction", securables.load_function),
+    Route("DELETE", "/functions/{name}", "deleteFunction", securables.delete_function),
+    Route("POST", "/models", "createRegisteredModel", securables.create_model),
+    Route("GET", "/models", "listRegisteredModels", securables.list_models),
+    Route("POST", "/models/versions", "createModelVersion", securables.create_version),
+    Route("GET", "/models/{full_name}", "getRegisteredModel", securables.load_model),
+    Route("PATCH", "/models/{full_name}", "updateRegisteredModel", securables.update_model),
+    Route("DELETE", "/models/{full_name}", "deleteRegisteredModel", securables.delete_model),
+    Route("GET", "/models/{full_name}/versions", "listModelVersions", securables.list_versions),
+    Route("GET", "/models/{full_name}/versions/{version}", "getModelVersion", securables.load_version),
+    Route("PATCH", "/models/{full_name}/versions/{version}", "updateModelVersion", securables.update_version),
+    Route("DELETE", "/models/{full_name}/versions/{version}", "deleteModelVersion", securables.delete_version),
+    Route(
+        "PATCH", "/models/{full_name}/versions/{version}/finalize", "finalizeModelVersion", securables.finalize_version
+    ),
     Route("POST", "/temporary-table-credentials", "generateTemporaryTableCredentials", temporary_credentials.for_table),
     Route(
         "POST", "/temporary-volume-credentials", "generateTemporaryVolumeCredentials", temporary_credentials.for_volume

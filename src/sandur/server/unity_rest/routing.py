@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.server.messages import ALLOW, Answer, Refused
-from sandur.server.route_tree import RouteTree
+from sandur.server.http import ALLOW, Answer, Refused
+from sandur.server.routing import RouteTree
 from sandur.server.unity_rest.call import Call
 
 Handler = Callable[[Call], Awaitable[Answer]]

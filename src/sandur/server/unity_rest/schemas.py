@@ -5,9 +5,8 @@ import msgspec
 from sandur.catalog.identifiers import checked_new_name, namespace_from_parts
 from sandur.operations.unity import schemas as operations
 from sandur.operations.unity.lists import ListAsked, list_schemas
-from sandur.server.messages import Answer
-from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call, Comment
+from sandur.server.http import Answer
+from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 from sandur.server.unity_rest.catalogs import check_not_renamed
 
 

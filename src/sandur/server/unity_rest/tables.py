@@ -12,9 +12,8 @@ from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
 from sandur.operations.unity.lists import ListAsked, list_in_schema
-from sandur.server.messages import Answer
-from sandur.server.unity_rest.bodies import DONE, list_answer, shown
-from sandur.server.unity_rest.call import Call, Comment
+from sandur.server.http import Answer
+from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 
 _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
 

@@ -1,4 +1,4 @@
-"""Putting the server together: the store, the catalog on it, and the dialects that speak for it."""
+"""One server process: the store, the catalog on it, and the dialects that serve it."""
 
 import asyncio
 import gc
@@ -16,9 +16,9 @@ from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.server.app import App
 from sandur.server.health import side_app
-from sandur.server.iceberg_rest.dialect import IcebergRest
+from sandur.server.iceberg_rest.routes import IcebergRest
 from sandur.server.measured_store import MeasuredStore
-from sandur.server.measures import Grown, RequestMeasures
+from sandur.server.metrics import Grown, RequestMeasures
 from sandur.server.unity_rest.dialect import unity_dialects
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
@@ -33,7 +33,7 @@ _GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 log = structlog.get_logger()
 
 
-class OpenCatalog:
+class RunningCatalog:
     """The catalog of one process, from its start to its end."""
 
     def __init__(self, settings: Settings, clock: Clock, store: MeasuredStore) -> None:
@@ -106,10 +106,10 @@ def _counts(lakes: Iterable[Lake]) -> Iterator[Count]:
 
 def build(
     settings: Settings, *, clock: Clock | None = None, store: ObjectStore | None = None
-) -> tuple[App, OpenCatalog]:
+) -> tuple[App, RunningCatalog]:
     """The application of one process, and the catalog it serves, not yet started."""
     acting = clock or SystemClock()
-    catalog = OpenCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
+    catalog = RunningCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
     dialect = IcebergRest(catalog.lakes, settings)
     app = App(
         dialects=[*unity_dialects(catalog.lakes, settings), dialect],

@@ -1,4 +1,4 @@
-"""What Prometheus is told; the numbers of several workers add up when they share a folder."""
+"""Prometheus metrics; the values of several workers add up when they share a folder."""
 
 import bisect
 import os

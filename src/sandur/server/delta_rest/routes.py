@@ -1,14 +1,15 @@
-"""Every route of the Delta API, in a table: what is mounted, what is told in `config`, and who answers."""
+"""The routes of the Delta REST API."""
 
 from typing import Final
 
 import msgspec
 
 from sandur.operations.catalogs import load_catalog
-from sandur.server.messages import Answer, json_answer
+from sandur.server.delta_rest import tables
+from sandur.server.delta_rest import tables as credentials
+from sandur.server.delta_rest.bodies import ConfigBody
+from sandur.server.http import Answer, json_answer
 from sandur.server.unity_rest.call import Call
-from sandur.server.unity_rest.delta_v1 import credentials, tables
-from sandur.server.unity_rest.delta_v1.bodies import ConfigBody
 from sandur.server.unity_rest.routing import Route
 
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"

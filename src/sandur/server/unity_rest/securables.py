@@ -1,4 +1,4 @@
-"""Registered models and their versions over HTTP."""
+"""Handlers for volumes, functions, registered models and model versions."""
 
 from typing import Final
 
@@ -11,14 +11,112 @@ from sandur.catalog.identifiers import (
     namespace_from_parts,
     parse_full_name,
 )
-from sandur.catalog.securables import securable_info, version_info
+from sandur.catalog.securables import FunctionDefinition, VolumeType, securable_info, version_info
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import ListAsked, list_everywhere, list_in_schema
-from sandur.server.messages import Answer, json_answer
-from sandur.server.unity_rest.bodies import DONE, list_answer, list_body, shown
-from sandur.server.unity_rest.call import Call, Comment
+from sandur.server.http import Answer, json_answer
+from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, list_body, shown
+
+
+class CreateVolume(msgspec.Struct, frozen=True):
+    catalog_name: str
+    schema_name: str
+    name: str
+    volume_type: VolumeType
+    comment: Comment | None = None
+    storage_location: str | None = None
+
+
+class UpdateVolume(msgspec.Struct, frozen=True):
+    comment: Comment | None = None
+    new_name: str | None = None
+
+
+async def create_volume(call: Call) -> Answer:
+    body = call.body(CreateVolume, "create volume request")
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
+    made = await operations.create_volume(
+        call.lake,
+        identifier,
+        volume_type=body.volume_type,
+        location=body.storage_location or None,
+        comment=body.comment or None,
+        request=call.request(),
+    )
+    return shown(securable_info(identifier, made))
+
+
+async def list_volumes(call: Call) -> Answer:
+    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
+    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListAsked(*call.page))
+    return list_answer(call, "volumes", listed)
+
+
+async def load_volume(call: Call) -> Answer:
+    identifier = call.identifier("name")
+    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "volume")))
+
+
+async def update_volume(call: Call) -> Answer:
+    body = call.body(UpdateVolume, "update volume request")
+    changed = await operations.update_securable(
+        call.lake,
+        call.identifier("name"),
+        "volume",
+        comment=body.comment or None,
+        new_name=checked_new_name("volume", body.new_name) if body.new_name else None,
+        request=call.request(),
+    )
+    return shown(securable_info(*changed))
+
+
+async def delete_volume(call: Call) -> Answer:
+    await operations.drop_securable(call.lake, call.identifier("name"), "volume", call.request())
+    return DONE
+
+
+class CreateFunction(FunctionDefinition, frozen=True, kw_only=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    comment: Comment | None = None
+
+    @property
+    def definition(self) -> FunctionDefinition:
+        fields = msgspec.structs.fields(FunctionDefinition)
+        return FunctionDefinition(**{field.name: getattr(self, field.name) for field in fields})
+
+
+class CreateFunctionRequest(msgspec.Struct, frozen=True):
+    function_info: CreateFunction
+
+
+async def create_function(call: Call) -> Answer:
+    body = call.body(CreateFunctionRequest, "create function request").function_info
+    identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
+    made = await operations.create_function(
+        call.lake, identifier, body.definition, comment=body.comment, request=call.request()
+    )
+    return shown(securable_info(identifier, made))
+
+
+async def list_functions(call: Call) -> Answer:
+    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
+    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListAsked(*call.page))
+    return list_answer(call, "functions", listed)
+
+
+async def load_function(call: Call) -> Answer:
+    identifier = call.identifier("name")
+    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "function")))
+
+
+async def delete_function(call: Call) -> Answer:
+    await operations.drop_securable(call.lake, call.identifier("name"), "function", call.request())
+    return DONE
+
 
 _KEY: Final = "registered_models"
 _VERSION_MAX: Final = 2**63 - 1
@@ -54,14 +152,14 @@ class FinalizeVersion(msgspec.Struct, frozen=True):
     version: int
 
 
-async def create(call: Call) -> Answer:
+async def create_model(call: Call) -> Answer:
     body = call.body(CreateModel, "create model request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
     made = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
     return shown(securable_info(identifier, made))
 
 
-async def list_all(call: Call) -> Answer:
+async def list_models(call: Call) -> Answer:
     """The models of a schema, of a catalog, or all."""
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
     asked = ListAsked(*call.page)
@@ -73,12 +171,12 @@ async def list_all(call: Call) -> Answer:
     return list_answer(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, asked))
 
 
-async def load(call: Call) -> Answer:
+async def load_model(call: Call) -> Answer:
     identifier = call.identifier("full_name")
     return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "model")))
 
 
-async def update(call: Call) -> Answer:
+async def update_model(call: Call) -> Answer:
     body = call.body(UpdateModel, "update model request")
     changed = await operations.update_securable(
         call.lake,
@@ -91,7 +189,7 @@ async def update(call: Call) -> Answer:
     return shown(securable_info(*changed))
 
 
-async def delete(call: Call) -> Answer:
+async def delete_model(call: Call) -> Answer:
     force = call.is_set("force")
     request = call.request(f"force={force}")
     await versions.drop_model(call.lake, call.identifier("full_name"), force=force, request=request)

@@ -1,4 +1,4 @@
-"""Bodies of the Delta API's answers; what is kept as JSON is spliced in as it is."""
+"""Response bodies of the Delta REST API; stored JSON is spliced in unchanged."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Every error in the words of the Delta API: its status, and the type that clients look for."""
+"""The error map of the Delta REST API."""
 
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
+from sandur.server.http import JSON, Answer, Headers, Refused, retry_after
 
 UPDATE: Final = "updateTable"
 

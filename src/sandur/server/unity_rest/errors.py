@@ -1,4 +1,4 @@
-"""Every error in the words of Unity Catalog's classic API: its status, and the code that clients look for."""
+"""The error map of the Unity Catalog API."""
 
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
+from sandur.server.http import JSON, Answer, Headers, Refused, retry_after
 
 
 class Problem(NamedTuple):

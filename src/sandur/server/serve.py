@@ -1,4 +1,4 @@
-"""Running the server: in this process, or in several that share the address and the store."""
+"""Runs the server in this process, or in several that share the address and the store."""
 
 import asyncio
 import functools
@@ -14,9 +14,9 @@ from typing import Final
 import uvicorn
 
 from sandur.errors import BadRequest, SandurError
-from sandur.server.building import build_app
-from sandur.server.listening import BACKLOG, bound_socket, check_exposure, port_of
-from sandur.server.logs import configure_logs
+from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of
+from sandur.server.logs import configure_logging
+from sandur.server.process import build_app
 from sandur.server.protocol import PlainHttpProtocol
 from sandur.server.workers import Workers
 from sandur.settings import Settings, seconds_of
@@ -33,23 +33,23 @@ def serve(settings: Settings, announce: Announce) -> int:
         if settings.store == "memory:":
             raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
         return _serve_with_workers(settings, announce)
-    bound = bound_socket(settings.host, settings.port, is_shared=False)
+    bound = bind_socket(settings.host, settings.port, is_shared=False)
     return _serve_here(settings, bound, lambda: announce(port_of(bound)))
 
 
 def _serve_with_workers(settings: Settings, announce: Announce) -> int:
     # First alone: a shared address could be joined to that of another server without anybody noticing.
-    with bound_socket(settings.host, settings.port, is_shared=False) as alone:
+    with bind_socket(settings.host, settings.port, is_shared=False) as alone:
         port = port_of(alone)
     # Bound, never listened on: it keeps the port for the workers, also while one is replaced.
-    with bound_socket(settings.host, port, is_shared=True):
+    with bind_socket(settings.host, port, is_shared=True):
         work = functools.partial(_work, settings, port)
         return Workers(work, count=settings.workers, announce=lambda: announce(port)).run()
 
 
 def _work(settings: Settings, port: int, tell_ready: Callable[[], None]) -> None:
     try:
-        bound = bound_socket(settings.host, port, is_shared=True)
+        bound = bind_socket(settings.host, port, is_shared=True)
         code = _serve_here(settings, bound, tell_ready)
     except SandurError as error:
         sys.stderr.write(f"sandur: {error}\n")
@@ -58,7 +58,7 @@ def _work(settings: Settings, port: int, tell_ready: Callable[[], None]) -> None
 
 
 def _serve_here(settings: Settings, bound: socket.socket, tell_ready: Callable[[], None]) -> int:
-    configure_logs(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level)
     server = _Server(_uvicorn_config(settings), tell_ready)
     for ending in (signal.SIGTERM, signal.SIGINT):
         # Before uvicorn listens to signals, one that comes is remembered. It raises them again when it is done; having

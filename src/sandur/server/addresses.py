@@ -1,4 +1,4 @@
-"""Where the server listens: sockets, and who may be let near them without a token."""
+"""Addresses and sockets of the server, and the check that an open address needs authentication."""
 
 import ipaddress
 import socket
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bound_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
+def bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
     """A socket at the address, not yet listening; port 0 takes a free one.
 
     A shared address may be bound by several processes at once: the kernel then spreads connections over those that

@@ -1,4 +1,4 @@
-"""A tree of routes, by the segments of their paths: walked before anything is decoded."""
+"""Routes: from a method and a raw path to the handler of an operation."""
 
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar

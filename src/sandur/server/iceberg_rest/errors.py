@@ -1,4 +1,4 @@
-"""Every error in the words of the Iceberg REST protocol: its status, and the type that clients look for."""
+"""The error map of the Iceberg REST API."""
 
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from sandur.errors import (
     Unprocessable,
     Unsupported,
 )
-from sandur.server.messages import JSON, Answer, Headers, Refused, retry_after
+from sandur.server.http import JSON, Answer, Headers, Refused, retry_after
 
 
 class Problem(NamedTuple):

@@ -1,0 +1,1 @@
+"""The Delta REST API: staging, creation and coordinated commits of managed Delta tables."""
