@@ -24,14 +24,14 @@ from bench.measuring import save, show
 from bench.processes import family_cpu_seconds, forget_largest, largest_mib
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
+from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, job_context
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.project import PROJECT
-from sandur.pipeline.metadata_rows import Rows
-from sandur.pipeline.receipt_rows import row_of
-from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources.metadata import rows_of_table
-from sandur.pipeline.waiting import OpenStore
+from sandur.pipeline.sources.metadata_rows import Rows
+from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.settings import Settings
 from sandur.storage.contract import get_many
 from sandur.storage.layout import Layout
@@ -89,7 +89,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path)
     told, _ = asked.parse_known_args()
     begin = time.perf_counter()
-    spark = pipeline_session(told.master, name="bench", options=OPTIONS)
+    spark = create_session(told.master, name="bench", options=OPTIONS)
     spark.range(1).count()
     start_seconds = time.perf_counter() - begin
     first = _first_run(spark)
@@ -182,7 +182,7 @@ def _run(spark: SparkSession, job: Job, root: Path) -> None:
 
 def compact_loop(root: Path, out: Path) -> int:
     """What compact does, by one process: every receipt is read, understood, put in order and written."""
-    with OpenStore(Settings(store=str(root), fsync="never"), Layout()) as open_store:
+    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as open_store:
         rows = open_store.wait(_all_receipts(open_store))
     rows.sort(key=lambda row: (row["table_uuid"], row["metadata_version"], row["commit_key"]))
     days = Counter((row["table_uuid"], row["date"]) for row in rows)
@@ -194,7 +194,7 @@ def compact_loop(root: Path, out: Path) -> int:
     return len(rows)
 
 
-async def _all_receipts(open_store: OpenStore) -> list[dict[str, Any]]:
+async def _all_receipts(open_store: BlockingLake) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
@@ -210,14 +210,14 @@ async def _all_receipts(open_store: OpenStore) -> list[dict[str, Any]]:
 
 def project_loop(root: Path, out: Path) -> int:
     """What project does, by one process: every name is looked up, its metadata file opened, and all of it written."""
-    with OpenStore(Settings(store=str(root), fsync="never"), Layout()) as open_store:
+    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as open_store:
         parts = open_store.wait(_all_tables(open_store))
     for part, rows in parts.items():
         _write(rows, out.with_name(f"{part}-{out.name}"))
     return len(parts.get("tables", ()))
 
 
-async def _all_tables(open_store: OpenStore) -> dict[str, list[dict[str, Any]]]:
+async def _all_tables(open_store: BlockingLake) -> dict[str, list[dict[str, Any]]]:
     parts: dict[str, list[dict[str, Any]]] = {}
     after: str | None = None
     while True:

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 import sandur.spark
 from sandur.errors import AlreadyExists, Invalid
+from sandur.spark.sessions import DELTA_PACKAGE
 from sandur.spark.statements import MODE
-from sandur.spark.versions import DELTA_PACKAGE
 
 
 def main(url: str, folder: str) -> None:

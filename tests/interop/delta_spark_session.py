@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import sandur.spark
 from sandur.spark import vacuuming
-from sandur.spark.versions import DELTA_PACKAGE
+from sandur.spark.sessions import DELTA_PACKAGE
 
 RACES = 4
 TRIES_MAX = 50

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandur.cli.banner import recipes
+from sandur.cli.serve import recipes
 from sandur.settings import Settings, load_settings
 from tests.interop.engines.installing import NotInstalled
 from tests.interop.engines.trino import trino_with

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
 from tests.pipeline.world import World
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Started once: it takes seconds."""
-    session = pipeline_session("local[2]", name="tests", options=OPTIONS)
+    session = create_session("local[2]", name="tests", options=OPTIONS)
     register_sources(session)
     yield session
     session.stop()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from sandur.clock import SystemClock
 from sandur.pipeline.job import job_context
 from sandur.pipeline.jobs import JOBS
-from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.runs import create_session
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.open import connect
@@ -48,7 +48,7 @@ def main() -> None:
     else:
         os.environ[KILLED_AT] = f"{when} {step}"  # Workers inherit it.
         options["spark.python.daemon.module"] = "tests.pipeline.killing_workers"
-    spark = pipeline_session("local[2]", name="killed", options=options)
+    spark = create_session("local[2]", name="killed", options=options)
     with job_context(spark, settings, run_id="killed", store=store) as context:
         JOBS[job].run(context)
 

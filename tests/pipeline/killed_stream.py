@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sandur.pipeline.session import pipeline_session
+from sandur.pipeline.blocking_lake import lake_options
+from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources import register_sources
-from sandur.pipeline.sources.options import source_options
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from tests.pipeline.conftest import OPTIONS
@@ -48,10 +48,10 @@ def _killing(process: int) -> Callable[[DataFrame], DataFrame]:
 
 def main() -> None:
     store, folder = sys.argv[1:]
-    spark = pipeline_session("local[2]", name="killed", options=OPTIONS)
+    spark = create_session("local[2]", name="killed", options=OPTIONS)
     register_sources(spark)
     process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # There is one.
-    told = source_options(Settings(store=store, fsync="never"), Layout())
+    told = lake_options(Settings(store=store, fsync="never"), Layout())
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
     with contextlib.suppress(Exception):  # Whatever it is that tells Python that its JVM is gone.
         follow(spark, told, Path(folder), _killing(process))

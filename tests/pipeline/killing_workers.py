@@ -4,7 +4,7 @@ import os
 from unittest.mock import patch
 
 from sandur.clock import Clock
-from sandur.pipeline import waiting, workers
+from sandur.pipeline import blocking_lake, workers
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.open import connect
@@ -17,7 +17,7 @@ def main() -> None:
     def connected(settings: Settings, clock: Clock) -> ObjectStore:
         return KillingStore(connect(settings, clock), step, after=when == "after")
 
-    with patch.object(waiting, "connect", connected):
+    with patch.object(blocking_lake, "connect", connected):
         workers.main()
 
 

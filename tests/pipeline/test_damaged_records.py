@@ -14,6 +14,7 @@ from sandur.catalog.index import names_scope
 from sandur.operations.catalogs import create_catalog
 from sandur.operations.metrics import report_metrics
 from sandur.operations.namespaces import create_namespace
+from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import STATE
 from sandur.pipeline.job import Job
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
@@ -22,11 +23,10 @@ from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.sources.homes import CatalogsReader, NamespacesReader
-from sandur.pipeline.sources.options import source_options
-from sandur.pipeline.sources.reading import RangeReader
+from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader
+from sandur.pipeline.sources.range_reader import RangeReader
 from sandur.pipeline.tables import NAMESPACES, with_problem
-from sandur.pipeline.transforms import changes as of_changes
+from sandur.pipeline.transforms import projection as of_changes
 from tests.pipeline.test_collect_garbage import _orphan, age, exists
 from tests.pipeline.test_rebuild_index import _lie, _listed
 from tests.pipeline.test_transforms import frame
@@ -137,7 +137,7 @@ def rows_read(reader: RangeReader) -> list[dict[str, Any]]:
 
 def test_a_catalog_or_namespace_that_cannot_be_read_has_its_name_and_a_problem(world: World) -> None:
     furnish(world)
-    options = source_options(world.settings, world.layout)
+    options = lake_options(world.settings, world.layout)
     world.damage(world.layout.catalog("other"))
     world.damage(world.layout.namespace(NAMESPACE))
 
@@ -161,8 +161,8 @@ def test_what_was_published_of_homes_that_cannot_be_read_is_kept_and_no_change(s
     unread = [{"catalog": "main", "namespace": name, "problem": "bad"} for name in ("b", "never seen", "d")]
     read = frame(spark, with_problem(NAMESPACES), [home("a"), home("moved"), *unread])
 
-    known = of_changes.homes_known(NAMESPACES, read, before)
-    compared = of_changes.homes_compared(NAMESPACES, known, before)
+    known = of_changes.with_unreadable(NAMESPACES, read, before)
+    compared = of_changes.compare_containers(NAMESPACES, known, before)
 
     assert {row["id"]: row["change"] for row in rows_of(compared.toArrow())} == {
         "id of a": "same",

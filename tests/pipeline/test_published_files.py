@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandur.pipeline.published_files import BYTES_PER_FILE_MAX, ROWS_PER_FILE_MAX, FileWriter, PublishedFile
+from sandur.pipeline.executor_tasks.write import BYTES_PER_FILE_MAX, ROWS_PER_FILE_MAX, FileWriter, PublishedFile
 from sandur.pipeline.publishing import FILES_MAX, Dataset
-from sandur.pipeline.sources.reading import batch_of
+from sandur.pipeline.sources.range_reader import batch_of
 from sandur.pipeline.tables import QUARANTINE
 from tests.pipeline.world import World
 

@@ -1,6 +1,6 @@
 """How objects are shared out among tasks: every object in one range, whatever there is below a folder."""
 
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges, hex_ranges, listed_in
+from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, hashed_ranges, hex_ranges, listed_in
 from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.memory import MemoryStore
 

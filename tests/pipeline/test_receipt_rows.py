@@ -10,7 +10,7 @@ from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
 from sandur.events import delta_receipts
 from sandur.events.receipts import receipt_key, receipt_of
-from sandur.pipeline.receipt_rows import receipt_of_row, row_of
+from sandur.pipeline.sources.receipt_rows import receipt_of_row, row_of
 from sandur.storage.layout import Layout
 
 LAYOUT = Layout()

@@ -13,7 +13,7 @@ from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
 from sandur.operations.register import register_table
 from sandur.operations.views import commit_view, create_view
-from sandur.pipeline.reconciling import Finding, delta_walked, walked
+from sandur.pipeline.executor_tasks.reconcile import Finding, walk_delta_table, walk_table
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.contract import list_all
 from tests.fakes.spy_store import SpyStore
@@ -66,7 +66,7 @@ async def take_away(lake: Lake, *keys: str) -> None:
 async def walk(lake: Lake, uuid: str, depth_max: int = 100) -> list[Finding]:
     """As another process does it, which remembers nothing."""
     fresh = make_lake(lake.store, lake.clock)
-    return [finding async for finding in walked(fresh, uuid, depth_max=depth_max)]
+    return [finding async for finding in walk_table(fresh, uuid, depth_max=depth_max)]
 
 
 async def the_pointer(lake: Lake) -> Pointer:
@@ -257,7 +257,7 @@ async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(la
     await lake.delta_table("d").create(table)
     await lake.delta_receipts.ensure(table, second)
 
-    found = [finding async for finding in delta_walked(lake, "d")]
+    found = [finding async for finding in walk_delta_table(lake, "d")]
 
     assert [(finding.status, finding.is_exact) for finding in found] == [("present", True), ("missing", True)]
     assert found[1].receipt == msgspec.json.encode(first)
@@ -271,7 +271,7 @@ async def test_a_walk_lists_nothing(lake: Lake) -> None:
     await take_away(lake, keys[0], keys[2])
     spy = SpyStore(lake.store)
 
-    found = [one async for one in walked(make_lake(spy, lake.clock), made.table_uuid, depth_max=100)]
+    found = [one async for one in walk_table(make_lake(spy, lake.clock), made.table_uuid, depth_max=100)]
 
     assert [finding.status for finding in found] == ["missing", "present", "missing", "present"]
     assert spy.calls

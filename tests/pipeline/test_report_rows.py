@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandur.pipeline.report_rows import report_row
+from sandur.pipeline.sources.reports import report_row
 from sandur.storage.layout import Layout
 
 LAYOUT = Layout()

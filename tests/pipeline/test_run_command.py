@@ -6,14 +6,14 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.cli.run_jobs import Asked, run_jobs
+from sandur.cli.run_jobs import RunOptions, run_jobs
 from tests.pipeline.world import World
 
 JOB = "rebuild-index"
 
 
 def _run(world: World, spark: SparkSession, *, dry_run: bool | None = None, as_json: bool = False) -> bool:
-    asked = Asked(store=world.settings.store, dry_run=dry_run, as_json=as_json)
+    asked = RunOptions(store=world.settings.store, dry_run=dry_run, as_json=as_json)
     return run_jobs(JOB, asked, opened=lambda _: contextlib.nullcontext(spark))
 
 

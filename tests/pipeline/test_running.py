@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from sandur.errors import BadRequest, Busy, Conflict, Unavailable
 from sandur.operations.janitors.lease import LEASE_MS, Lease
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.running import Runs
-from sandur.pipeline.turns import KIND, Turn
+from sandur.pipeline.runs import LEASE_KIND, PipelineLease, Runs
 from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.world import World
 
@@ -53,24 +52,24 @@ def _in_a_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job
 def _overtaken(world: World, clock: FixedClock) -> None:
     """Another run takes the turn of one that seems dead."""
     ahead = FixedClock(clock.now_ms() + LEASE_MS + 1, seed=5)
-    with Turn(world.settings, world.layout, clock=ahead):
+    with PipelineLease(world.settings, world.layout, clock=ahead):
         return
 
 
 def test_of_two_runs_the_second_is_told_that_it_is_not_its_turn(world: World) -> None:
-    with Turn(world.settings, world.layout) as first:
-        with pytest.raises(Busy), Turn(world.settings, world.layout):
+    with PipelineLease(world.settings, world.layout) as first:
+        with pytest.raises(Busy), PipelineLease(world.settings, world.layout):
             pytest.fail("two turns at once")
         first.check()
         fence = first.fence
 
-    with Turn(world.settings, world.layout) as second:
+    with PipelineLease(world.settings, world.layout) as second:
         assert second.fence == fence + 1
 
 
 def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) -> None:
     clock = FixedClock()
-    with Turn(world.settings, world.layout, clock=clock) as slow:
+    with PipelineLease(world.settings, world.layout, clock=clock) as slow:
         fence = slow.fence
         _overtaken(world, clock)
         with pytest.raises(Conflict):
@@ -78,24 +77,24 @@ def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) 
         with pytest.raises(Conflict):
             slow.check()
 
-    lease = Lease(world.lake, KIND)
+    lease = Lease(world.lake, LEASE_KIND)
     assert world.wait(lease.take(if_due=False))
     assert lease.fence == fence + 2
 
 
 def test_a_turn_is_not_due_before_its_time_except_for_whoever_insists(world: World) -> None:
     clock = FixedClock()
-    with Turn(world.settings, world.layout, clock=clock, pause_ms=60_000):
+    with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
         clock.advance(1)
 
-    with pytest.raises(Busy), Turn(world.settings, world.layout, clock=clock, if_due=True):
+    with pytest.raises(Busy), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
         pytest.fail("none is due")
-    with Turn(world.settings, world.layout, clock=clock, pause_ms=60_000):
+    with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
         clock.advance(59_999)
-    with pytest.raises(Busy), Turn(world.settings, world.layout, clock=clock, if_due=True):
+    with pytest.raises(Busy), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
         pytest.fail("an interval has not passed since the last one began")
     clock.advance(1)
-    with Turn(world.settings, world.layout, clock=clock, if_due=True) as due:
+    with PipelineLease(world.settings, world.layout, clock=clock, if_due=True) as due:
         assert due.fence == 3
 
 

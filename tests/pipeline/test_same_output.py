@@ -22,7 +22,8 @@ from sandur.operations.drop_table import drop_name
 from sandur.operations.load_table import current_document
 from sandur.operations.metrics import report_metrics
 from sandur.operations.rename import rename
-from sandur.pipeline import crawling, report_rows, tasks
+from sandur.pipeline import tasks
+from sandur.pipeline.executor_tasks import crawl
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import JobReport, Limits
 from sandur.pipeline.jobs import reconcile
@@ -32,7 +33,7 @@ from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.sources import events, ranges
+from sandur.pipeline.sources import events, range_reader, reports
 from sandur.settings import Settings
 from tests.operations.asking import append
 from tests.operations.delta_asking import create_managed
@@ -55,12 +56,12 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
 
     before = spark.conf.get(PARTITIONS) or ""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tasks, reconcile, crawling):
+        for module in (tasks, reconcile, crawl):
             patch.setattr(module, "one_task_each", backwards)
-        patch.setattr(ranges, "SMALL", 1)
+        patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)
-        patch.setattr(report_rows, "REPORTS_PER_TASK_PAGES", 1)
-        patch.setattr(report_rows, "LIST_LIMIT_MAX", 1)
+        patch.setattr(reports, "REPORTS_PER_TASK_PAGES", 1)
+        patch.setattr(reports, "LIST_LIMIT_MAX", 1)
         spark.conf.set(PARTITIONS, "5")
         try:
             yield

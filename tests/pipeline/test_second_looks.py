@@ -7,7 +7,7 @@ import pytest
 from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
 from sandur.operations.rename import rename
-from sandur.pipeline.second_looks import second_look
+from sandur.pipeline.executor_tasks.recheck import recheck_table
 from tests.operations.asking import NAMESPACE, called, create, furnish, request
 from tests.operations.making import make_lake
 
@@ -29,7 +29,7 @@ async def published(lake: Lake, name: str) -> dict[str, Any]:
 
 async def look_again(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
     """As another process does it, which remembers nothing."""
-    row = await second_look(make_lake(lake.store, lake.clock), was)
+    row = await recheck_table(make_lake(lake.store, lake.clock), was)
     return dict(row) if row else None
 
 

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from sandur.operations.drop_table import drop_name
+from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader
 from sandur.pipeline.sources.metadata import MetadataReader
-from sandur.pipeline.sources.options import source_options
 from tests.pipeline.killed_stream import follow
 from tests.pipeline.world import World, called
 
@@ -25,7 +25,7 @@ def test_sources_say_what_there_is(spark: SparkSession, world: World) -> None:
     dropped = world.make("forgotten")
     world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     world.settle()
-    told = source_options(world.settings, world.layout)
+    told = lake_options(world.settings, world.layout)
 
     def read(source: str, **options: str) -> list[dict[str, object]]:
         frame = spark.read.format(source).options(**told).options(**options).load()
@@ -57,7 +57,7 @@ def test_the_stream_ends_up_in_a_table_exactly_once_through_restarts(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    told = source_options(world.settings, world.layout)
+    told = lake_options(world.settings, world.layout)
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
@@ -90,7 +90,7 @@ def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    told = source_options(world.settings, world.layout)
+    told = lake_options(world.settings, world.layout)
     receipts = world.receipts()
     known, gone, bad, *_ = sorted(receipts)
     feed = Feed(world.lake)
@@ -128,7 +128,7 @@ def test_a_stream_that_is_killed_in_the_midst_of_a_batch_goes_on_where_it_was(
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
-    told = source_options(world.settings, world.layout)
+    told = lake_options(world.settings, world.layout)
     command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
 
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -147,10 +147,10 @@ def test_a_stream_that_is_killed_in_the_midst_of_a_batch_goes_on_where_it_was(
 
 def test_a_batch_of_the_stream_that_is_planned_again_is_the_same_batch(world: World) -> None:
     world.make("orders")
-    reader = FeedStreamReader(source_options(world.settings, world.layout))
+    reader = FeedStreamReader(lake_options(world.settings, world.layout))
     start, end = reader.initialOffset(), reader.latestOffset()
     world.commits("orders", 2)
-    later = FeedStreamReader(source_options(world.settings, world.layout))
+    later = FeedStreamReader(lake_options(world.settings, world.layout))
 
     def rows(of: FeedStreamReader) -> list[object]:
         batches = [batch for part in of.partitions(start, end) for batch in of.read(InputPartition(part.value))]
@@ -171,7 +171,7 @@ def test_a_table_whose_pointer_cannot_be_read_is_told_with_its_problem(
 ) -> None:
     world.make("orders")
     world.damage(world.layout.pointer(world.make("hidden").table_uuid))
-    reader = MetadataReader({**source_options(world.settings, world.layout), "part": part})
+    reader = MetadataReader({**lake_options(world.settings, world.layout), "part": part})
 
     batches = [batch for some in reader.partitions() for batch in reader.read(InputPartition(some.value))]
     rows = {row["name"]: row.get("problem") for batch in batches for row in batch.to_pylist()}
@@ -193,7 +193,7 @@ def test_a_table_whose_pointer_cannot_be_read_is_told_with_its_problem(
 def test_an_option_that_makes_no_sense_is_named(
     spark: SparkSession, world: World, source: str, options: dict[str, str], said: str
 ) -> None:
-    told = source_options(world.settings, world.layout)
+    told = lake_options(world.settings, world.layout)
 
     with pytest.raises(Exception, match=said):
         spark.read.format(source).options(**told).options(**options).load().collect()

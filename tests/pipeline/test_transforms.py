@@ -13,14 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Source
 from sandur.events.receipts import commit_key_of, receipt_key, receipt_of
-from sandur.pipeline.receipt_rows import row_of
-from sandur.pipeline.sources.reading import batch_of
+from sandur.pipeline.jobs.reconcile import receipts_to_restore, unpublished_receipts, with_published
+from sandur.pipeline.sources.range_reader import batch_of
+from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, TABLES, Shape
-from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import commits as of_commits
 from sandur.pipeline.transforms import projection
+from sandur.pipeline.transforms import projection as of_changes
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
-from sandur.pipeline.transforms.reconciliation import beside_history, receipts_not_told, receipts_to_restore
 from sandur.storage.layout import Layout
 from tests.pipeline.world import rows_of
 
@@ -160,9 +160,9 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
     ]
     current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NOBODY)
 
-    compared = projection.compared(current, frame(spark, TABLES, before))
+    compared = projection.compare_tables(current, frame(spark, TABLES, before))
     told = {row["uuid"]: row for row in rows_of(compared.toArrow())}
-    changes = of_changes.of_names(compared, seen_at_ms=5, feed_entry=7)
+    changes = of_changes.name_changes(compared, seen_at_ms=5, feed_entry=7)
 
     assert {uuid: row["change"] for uuid, row in told.items()} == {
         "a": "same",
@@ -197,7 +197,7 @@ def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> 
     rows = [{**owner(uuid, uuid), "uuid": uuid, "format": "iceberg", "metadata_location": "1"} for uuid in "abcde"]
     current = frame(spark, NAMES, [{**row, "is_shown": True} for row in rows])
     before = frame(spark, TABLES, [{**row, "problem": "bad"} for row in rows[:4]])
-    compared = projection.compared(projection.current_tables(current, NOBODY), before).persist()
+    compared = projection.compare_tables(projection.current_tables(current, NOBODY), before).persist()
 
     def tried(lot: str) -> set[str]:
         return {row.uuid for row in projection.tried_again(compared, lot=lot, tables_max=3).collect()}
@@ -218,7 +218,7 @@ def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark:
     names = frame(spark, NAMES, [named("a", "a", is_shown=True), hidden])
     again = frame(spark, NAMES, [named("b", "b", is_shown=True), named("c", "cc", is_shown=True)])
 
-    first = projection.compared(projection.current_tables(names, NOBODY), before)
+    first = projection.compare_tables(projection.current_tables(names, NOBODY), before)
     seem_gone = projection.as_published(first.where("change = 'dropped'"))
     told = projection.found_again(first, projection.current_tables(again, NOBODY), before)
 
@@ -330,7 +330,7 @@ def test_what_was_collected_is_neither_counted_nor_restored_whatever_its_format(
         "status string, commit_key string, key string, receipt string, is_exact boolean",
     )
 
-    found = beside_history(walk, commits, keep_from_ms=5 * DAY_MS)
+    found = with_published(walk, commits, keep_from_ms=5 * DAY_MS)
     missing = found.where("status = 'missing'")
     there = spark.createDataFrame([("e", "1970-01-10"), ("c", "1970-01-09")], "commit_key string, date string")
     restored = receipts_to_restore(missing, commits, there, keep_from_ms=5 * DAY_MS)
@@ -392,4 +392,4 @@ def test_receipts_that_are_not_told_are_those_of_others_that_the_history_lacks(s
         "status string, key string, is_published boolean, is_own boolean",
     )
 
-    assert {row["key"] for row in rows_of(receipts_not_told(found).toArrow())} == {"new", "lost"}
+    assert {row["key"] for row in rows_of(unpublished_receipts(found).toArrow())} == {"new", "lost"}

@@ -16,8 +16,8 @@ from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.results import LoadedTable
+from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport, job_context
-from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, Listed, ObjectStore, list_all
 from sandur.storage.layout import Layout
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.open_store = OpenStore(settings, Layout())
+        self.open_store = BlockingLake(settings, Layout())
         self._labels = itertools.count()
 
     def __enter__(self) -> Self:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sandur.cli.banner import recipes, show_banner
+from sandur.cli.serve import recipes, show_banner
 from sandur.settings import Settings, load_settings
 
 S3_ENVIRONMENT = {

@@ -7,7 +7,7 @@ from sandur.cli.main import app
 from sandur.cli.run_jobs import interval_seconds
 from sandur.errors import BadRequest
 from sandur.pipeline.jobs import JOBS
-from sandur.pipeline.running import jobs_named
+from sandur.pipeline.runs import select_jobs
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ def test_what_is_no_interval_is_refused(every: str) -> None:
 
 
 def test_every_job_can_be_asked_for_by_name() -> None:
-    assert [jobs_named(name) for name in JOBS] == [[job] for job in JOBS.values()]
+    assert [select_jobs(name) for name in JOBS] == [[job] for job in JOBS.values()]
 
 
 def test_all_jobs_are_those_that_need_no_telling() -> None:
-    assert "import" not in [job.name for job in jobs_named("all")]
+    assert "import" not in [job.name for job in select_jobs("all")]
 
 
 def test_jobs_that_delete_are_dry_by_themselves() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sandur.catalog.identifiers import checked_new_name, parse_full_name
 from sandur.catalog.sources import Request, Source
-from sandur.cli.catalogs import on_store
+from sandur.cli.store_admin import run_on_store
 from sandur.delta.create_plan import PartitionTransform, TableDefinition
 from sandur.delta.ddl import parse_columns
 from sandur.errors import BadRequest
@@ -21,7 +21,7 @@ from sandur.operations.lake import Lake
 _PATH: Final = "delta."
 
 
-class DeltaAsked(NamedTuple):
+class DeltaTableOptions(NamedTuple):
     """The flags of `sandur delta create`."""
 
     name: str
@@ -34,7 +34,7 @@ class DeltaAsked(NamedTuple):
     if_not_exists: bool = False
 
 
-def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | None, as_json: bool) -> None:
+def create_delta_table(asked: DeltaTableOptions, *, store: str | None, config: Path | None, as_json: bool) -> None:
     """Make the table and say where it lies."""
     table = TableDefinition(
         fields=parse_columns(asked.columns),
@@ -47,7 +47,7 @@ def create_delta_table(asked: DeltaAsked, *, store: str | None, config: Path | N
     async def make(lake: Lake) -> Created:
         return await _made(lake, asked, table)
 
-    made = on_store(make, store=store, config=config)
+    made = run_on_store(make, store=store, config=config)
     if as_json:
         print(json.dumps(_row(asked.name, made)))  # noqa: T201 - output for machines
         return
@@ -63,7 +63,7 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     async def rename(lake: Lake) -> None:
         await rename_table(lake, source, new_name, request=_request(lake))
 
-    on_store(rename, store=store, config=config)
+    run_on_store(rename, store=store, config=config)
     now = ".".join((source.catalog, *source.levels, new_name))
     if as_json:
         print(json.dumps({"name": now}))  # noqa: T201 - output for machines
@@ -75,7 +75,7 @@ def _request(lake: Lake) -> Request:
     return Request(hash=lake.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
 
 
-async def _made(lake: Lake, asked: DeltaAsked, table: TableDefinition) -> Created:
+async def _made(lake: Lake, asked: DeltaTableOptions, table: TableDefinition) -> Created:
     request = _request(lake)
     if path := path_in(asked.name):
         if asked.if_not_exists and await create.has_first_commit(lake, path):

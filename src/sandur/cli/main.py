@@ -52,7 +52,7 @@ def version() -> None:
 @app.command()
 def settings(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show every setting, its value, and where it can be set. Secrets are hidden."""
-    from sandur.cli.show_settings import show_settings  # noqa: PLC0415 - starts fast
+    from sandur.cli.configuration import show_settings  # noqa: PLC0415 - starts fast
 
     show_settings(store=store, config=config, as_json=as_json)
 
@@ -60,7 +60,7 @@ def settings(*, store: StoreOption = None, config: ConfigOption = None, as_json:
 @app.command()
 def probe(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Prove that a store keeps the guarantees Sandur rests on; exit code 1 names the one that fails."""
-    from sandur.cli.probe_store import probe_store  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import probe_store  # noqa: PLC0415 - starts fast
 
     probe_store(store=store, config=config, as_json=as_json)
 
@@ -105,7 +105,7 @@ def create_catalog(
     as_json: JsonOption = False,
 ) -> None:
     """Make a catalog. Without --root its tables lie in the store itself."""
-    from sandur.cli.catalogs import make_catalog  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import make_catalog  # noqa: PLC0415 - starts fast
 
     make_catalog(name, root=root, store=store, config=config, as_json=as_json)
 
@@ -113,7 +113,7 @@ def create_catalog(
 @catalogs.command("list")
 def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the catalogs."""
-    from sandur.cli.catalogs import show_catalogs  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import show_catalogs  # noqa: PLC0415 - starts fast
 
     show_catalogs(store=store, config=config, as_json=as_json)
 
@@ -134,10 +134,10 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
     as_json: JsonOption = False,
 ) -> None:
     """Create a Delta table: managed by the catalog, at a location, or at a path that no catalog knows."""
-    from sandur.cli.delta import DeltaAsked  # noqa: PLC0415 - starts fast
+    from sandur.cli.delta import DeltaTableOptions  # noqa: PLC0415 - starts fast
     from sandur.cli.delta import create_delta_table as make  # noqa: PLC0415 - starts fast
 
-    asked = DeltaAsked(
+    asked = DeltaTableOptions(
         name=name,
         columns=columns,
         location=location,
@@ -174,7 +174,7 @@ def rebuild_index(
     as_json: JsonOption = False,
 ) -> None:
     """Make the indexes that lists are served from anew, from what they list. Servers may go on meanwhile."""
-    from sandur.cli.rebuild_index import rebuild_indexes  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import rebuild_indexes  # noqa: PLC0415 - starts fast
 
     rebuild_indexes(catalog, store=store, config=config, as_json=as_json)
 
@@ -209,7 +209,7 @@ def token(
     config: ConfigOption = None,
 ) -> None:
     """Print a token for somebody, signed with the server's secret (setting token)."""
-    from sandur.cli.make_token import make_token  # noqa: PLC0415 - starts fast
+    from sandur.cli.configuration import make_token  # noqa: PLC0415 - starts fast
 
     typer.echo(make_token(principal, tenant=tenant, workspace=workspace, lifetime=lifetime, config=config))
 
@@ -233,11 +233,11 @@ def spark_config(  # noqa: PLR0913 - one parameter per flag
     config: ConfigOption = None,
 ) -> None:
     """Print the options that make Spark know a catalog: in a table, as flags, as a file or as JSON."""
-    from sandur.cli.spark_config import Asked, form_of, show_spark_config  # noqa: PLC0415 - starts fast
+    from sandur.cli.configuration import SparkConfigOptions, form_of, show_spark_config  # noqa: PLC0415 - starts fast
     from sandur.spark import Versions  # noqa: PLC0415 - starts fast
 
     form = form_of(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
-    asked = Asked(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
+    asked = SparkConfigOptions(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
     show_spark_config(asked, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)
 
 
@@ -268,11 +268,11 @@ def run_job(  # noqa: PLR0913 - one parameter per flag
     as_json: JsonOption = False,
 ) -> None:
     """Run a job of the pipeline with Spark, on this machine or on a cluster."""
-    from sandur.cli.run_jobs import Asked, run_jobs  # noqa: PLC0415 - starts fast
+    from sandur.cli.run_jobs import RunOptions, run_jobs  # noqa: PLC0415 - starts fast
 
     told = {"location": location, "catalog": catalog, "namespace": namespace}
     arguments = {name: value for name, value in told.items() if value is not None}
-    asked = Asked(store, config, master, dry_run, objects_max, arguments, as_json)
+    asked = RunOptions(store, config, master, dry_run, objects_max, arguments, as_json)
     if not run_jobs(job, asked):
         raise typer.Exit(1)
 
@@ -288,6 +288,6 @@ def run_pipeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run all jobs every now and then. Several may run on one store: one of them works, the others wait."""
-    from sandur.cli.run_jobs import Asked, run_pipeline  # noqa: PLC0415 - starts fast
+    from sandur.cli.run_jobs import RunOptions, run_pipeline  # noqa: PLC0415 - starts fast
 
-    run_pipeline(every, Asked(store, config, master, dry_run, as_json=as_json))
+    run_pipeline(every, RunOptions(store, config, master, dry_run, as_json=as_json))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandur.catalog.identifiers import Identifier
-from sandur.cli.catalogs import on_store
+from sandur.cli.store_admin import run_on_store
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.text import filter_of_text
 from sandur.iceberg.scan.requests import ScanRequest
@@ -35,7 +35,7 @@ def show_plan(
     async def work(lake: Lake) -> Summary:
         return await scan_summary(lake, identifier_of(table, lake.settings.default_catalog), request)
 
-    found = on_store(work, store=store, config=config)
+    found = run_on_store(work, store=store, config=config)
     if as_json:
         print(json.dumps(msgspec.to_builtins(found)))  # noqa: T201 - output for machines
         return

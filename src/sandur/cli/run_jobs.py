@@ -23,13 +23,13 @@ if find_spec("pyspark") is None:
     raise Unfit("the pipeline needs PySpark: pip install 'sandur[spark]'")
 
 from sandur.pipeline.job import JobReport, Limits, Progress
-from sandur.pipeline.running import OnReport, OpenSession, Runs, jobs_named, session
+from sandur.pipeline.runs import OnReport, OpenSession, Runs, open_session, select_jobs
 
 _EVERY: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class Asked(NamedTuple):
+class RunOptions(NamedTuple):
     """What the command line asks for; `dry_run` None means: as each job does by itself."""
 
     store: str | None = None
@@ -41,10 +41,10 @@ class Asked(NamedTuple):
     as_json: bool = False
 
 
-def run_jobs(name: str, asked: Asked, *, opened: OpenSession = session) -> bool:
+def run_jobs(name: str, asked: RunOptions, *, opened: OpenSession = open_session) -> bool:
     """Run a job, or all; whether every one came to its end. `opened` gives the session for what `--master` says."""
     settings = _settings(asked)
-    jobs_named(name)  # Before Spark starts, which takes a while.
+    select_jobs(name)  # Before Spark starts, which takes a while.
     with _telling(asked) as (progress, tell), opened(asked.master) as spark:
         runs = Runs(
             spark,
@@ -57,11 +57,11 @@ def run_jobs(name: str, asked: Asked, *, opened: OpenSession = session) -> bool:
         return runs.run(name, on_report=tell)
 
 
-def run_pipeline(every: str, asked: Asked) -> None:
+def run_pipeline(every: str, asked: RunOptions) -> None:
     """Run all jobs again and again, until somebody ends it."""
     seconds = interval_seconds(every)
     settings = _settings(asked)
-    with _telling(asked) as (progress, tell), session(asked.master) as spark:
+    with _telling(asked) as (progress, tell), open_session(asked.master) as spark:
         Runs(spark, settings, dry_run=asked.dry_run, progress=progress).run_every(seconds, on_report=tell)
 
 
@@ -74,7 +74,7 @@ def interval_seconds(every: str) -> int:
     return seconds
 
 
-def _settings(asked: Asked) -> Settings:
+def _settings(asked: RunOptions) -> Settings:
     settings = load_settings(file=asked.config, environment=os.environ, flags={"store": asked.store})
     if settings.store == "memory:":
         raise BadRequest("store memory:: the pipeline works in several processes and needs a folder or a bucket")
@@ -82,7 +82,7 @@ def _settings(asked: Asked) -> Settings:
 
 
 @contextmanager
-def _telling(asked: Asked) -> Iterator[tuple[Progress, OnReport]]:
+def _telling(asked: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
     """Who hears of progress and of reports: people on the terminal, or a machine, a line of JSON for each report."""
     if asked.as_json:
         yield _nothing, _print_json

@@ -1,15 +1,138 @@
-"""`sandur serve`: the server, and how to reach it."""
+"""`sandur serve`: run the server and print how to connect each engine."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
+from rich.text import Text
 
-from sandur.cli.banner import show_banner
+from sandur import __version__
 from sandur.server.addresses import address_of
 from sandur.server.serve import serve
-from sandur.settings import Settings, load_settings
+from sandur.settings import S3Settings, Settings, load_settings
+from sandur.spark import Connection, S3Store, Versions, session_options
+from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
+
+
+def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
+    """Print it; `activation` is the script that puts the commands of these lines on the PATH, None where they are."""
+    console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
+    for name, value in _facts(settings, url).items():
+        console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
+    for engine, lines in recipes(url, settings).items():
+        console.print(Text(f"\n{engine}", style="bold cyan"))
+        for line in lines:
+            # Not wrapped: a broken line cannot be pasted.
+            console.print(Text(f"  {line}"), soft_wrap=True)
+    if activation:
+        console.print(Text("\nin another terminal, before all else", style="bold cyan"))
+        console.print(Text(f"  source {shlex.quote(str(activation))}"), soft_wrap=True)
+    console.print()
+
+
+def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
+    """How each engine connects, line by line.
+
+    A token, and the keys of a bucket, are told by their place, never by their value: in the environment, or `…`.
+    """
+    catalog, needs_token = settings.default_catalog, settings.authentication == "token"
+    s3 = settings.s3 if settings.store.startswith("s3://") else None
+    found = {
+        "PyIceberg": _pyiceberg(url, catalog, s3, needs_token=needs_token),
+        "Spark": _spark(url, catalog, s3, needs_token=needs_token),
+        "DuckDB": _duckdb(url, catalog, s3, needs_token=needs_token),
+        "curl": _curl(url, catalog, needs_token=needs_token),
+    }
+    if s3:  # Trino reads no folders.
+        found["Trino (etc/catalog/sandur.properties)"] = _trino(url, catalog, s3, needs_token=needs_token)
+    return found
+
+
+def _facts(settings: Settings, url: str) -> dict[str, str]:
+    access = "a bearer token" if settings.authentication == "token" else "nobody is asked who they are"
+    told = {
+        "store": settings.store,
+        "Iceberg REST": f"{url}/iceberg (and {url})",
+        "catalog": settings.default_catalog,
+        "workers": str(settings.workers),
+        "authentication": f"{settings.authentication}: {access}",
+        "health": f"{url}/healthz  {url}/readyz  {url}/metrics",
+    }
+    if settings.store.startswith("s3://"):
+        told["bucket"] = (
+            "engines read and write it themselves; their keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return told
+
+
+def _spark(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
+    token = "$SANDUR_TOKEN" if needs_token else None
+    store = S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style) if s3 else None
+    connection = Connection(uri=url, warehouse=catalog, token=token, s3=store)
+    options = session_options(connection, versions=Versions(spark=DEFAULT_SPARK))
+    packages = options.pop(PACKAGES)
+    return [
+        f"spark-sql --packages {packages} {' '.join(f'--conf {key}={value}' for key, value in options.items())}",
+        f"sandur spark-config --uri {url} --catalog sandur={catalog}    # these options as flags, as a file or as JSON",
+    ]
+
+
+def _curl(url: str, catalog: str, *, needs_token: bool) -> list[str]:
+    token = ' -H "Authorization: Bearer $SANDUR_TOKEN"' if needs_token else ""
+    return [f"curl '{url}/v1/config?warehouse={catalog}'{token}", f"curl '{url}/v1/{catalog}/namespaces'{token}"]
+
+
+def _pyiceberg(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
+    token = ", token=os.environ['SANDUR_TOKEN']" if needs_token else ""
+    told = {"s3.endpoint": s3.endpoint, "s3.region": s3.region} if s3 else {}
+    given = {key: value for key, value in told.items() if value}
+    store = f", **{given}" if given else ""
+    return [
+        f"{'import os; ' if needs_token else ''}from pyiceberg.catalog import load_catalog",
+        f"catalog = load_catalog('sandur', type='rest', uri='{url}', warehouse='{catalog}'{token}{store})",
+    ]
+
+
+def _duckdb(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
+    access = "TOKEN '…'" if needs_token else "AUTHORIZATION_TYPE 'none'"
+    return [
+        "INSTALL iceberg; LOAD iceberg;",
+        *([_duckdb_secret(s3)] if s3 else []),
+        f"ATTACH '{catalog}' AS sandur (TYPE iceberg, ENDPOINT '{url}', {access});",
+    ]
+
+
+def _duckdb_secret(s3: S3Settings) -> str:
+    told = ["TYPE s3", "KEY_ID '…'", "SECRET '…'", f"REGION '{s3.region or DEFAULT_REGION}'"]
+    if s3.endpoint:
+        address = urlsplit(s3.endpoint)
+        told += [f"ENDPOINT '{address.netloc}'", f"USE_SSL {'true' if address.scheme == 'https' else 'false'}"]
+    if s3.path_style:
+        told += ["URL_STYLE 'path'"]
+    return f"CREATE SECRET ({', '.join(told)});"
+
+
+def _trino(url: str, catalog: str, s3: S3Settings, *, needs_token: bool) -> list[str]:
+    lines = [
+        "connector.name=iceberg",
+        "iceberg.catalog.type=rest",
+        f"iceberg.rest-catalog.uri={url}",
+        f"iceberg.rest-catalog.warehouse={catalog}",
+        "fs.native-s3.enabled=true",
+        f"s3.region={s3.region or DEFAULT_REGION}",
+        "s3.aws-access-key=${ENV:AWS_ACCESS_KEY_ID}",
+        "s3.aws-secret-key=${ENV:AWS_SECRET_ACCESS_KEY}",
+    ]
+    if s3.endpoint:
+        lines += [f"s3.endpoint={s3.endpoint}"]
+    if s3.path_style:
+        lines += ["s3.path-style-access=true"]
+    if needs_token:
+        lines += ["iceberg.rest-catalog.security=OAUTH2", "iceberg.rest-catalog.oauth2.token=${ENV:SANDUR_TOKEN}"]
+    return lines
 
 
 def run_server(*, config: Path | None, flags: dict[str, object]) -> None:

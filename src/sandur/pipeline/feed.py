@@ -73,7 +73,7 @@ def date_of(receipt: str) -> str:
     return receipt.partition("/")[0]
 
 
-def noted(state: FeedState, entry: Entry) -> FeedState:
+def add_entry(state: FeedState, entry: Entry) -> FeedState:
     """The state with one more entry in it."""
     days = dict(state.days)
     for date, receipts in _by_date(entry.receipts).items():
@@ -139,7 +139,7 @@ class Feed:
         before = (await self.caught_up()).sequence
         self._taken.clear()
         found: list[str] = []
-        async for date, receipts in dates_listed(self._store, self._layout):
+        async for date, receipts in list_dates(self._store, self._layout):
             found += await self._new_of(date, receipts)
             if len(found) >= ENTRY_RECEIPTS_MAX:
                 found = await self._append(found, keep_rest=True)
@@ -210,7 +210,7 @@ class Feed:
         for date, receipts in _by_date(entry.receipts).items():
             if date in self._known:
                 self._known[date].update(receipts)
-        return noted(state, entry)
+        return add_entry(state, entry)
 
     async def _known_of(self, date: str, day: Day) -> set[str]:
         """The receipts of a date that have a position."""
@@ -270,7 +270,7 @@ def _decoded(key: str, data: bytes) -> Entry:
         raise Unavailable(f"feed: {key} is damaged: {error}") from error
 
 
-async def dates_listed(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:
+async def list_dates(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:
     """Every date below the folder of events, with its receipts in order; pending ones are nobody's business."""
     folder = layout.events_folder()
     date, receipts = "", list[str]()

@@ -10,9 +10,8 @@ from pyspark.sql import SparkSession
 
 from sandur.clock import Clock
 from sandur.operations.lake import Lake
+from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.sources import register_sources
-from sandur.pipeline.sources.options import source_options
-from sandur.pipeline.waiting import OpenStore
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
@@ -54,7 +53,7 @@ class JobContext:
     """
 
     spark: SparkSession
-    open_store: OpenStore
+    open_store: BlockingLake
     run_id: str
     progress: Progress = no_progress
     dry_run: bool = False
@@ -82,7 +81,7 @@ class JobContext:
     @property
     def source_options(self) -> Mapping[str, str]:
         """What the data sources are told, so that executors open the same store."""
-        return source_options(self.settings, self.layout)
+        return lake_options(self.settings, self.layout)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self.open_store.wait(work)
@@ -130,7 +129,7 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
     """The context of a run on the store of the settings, closed when the run ends."""
     register_sources(spark)
     layout = Layout(settings.tenant or "default", settings.workspace or "default")
-    with OpenStore(settings, layout, clock=clock, store=store) as open_store:
+    with BlockingLake(settings, layout, clock=clock, store=store) as open_store:
         yield JobContext(
             spark=spark,
             open_store=open_store,

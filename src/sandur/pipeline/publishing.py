@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, Row
 
 from sandur.catalog.records import Record
 from sandur.errors import Busy, Conflict, SwapLost, Unavailable
-from sandur.pipeline.job import JobContext
-from sandur.pipeline.published_files import (
+from sandur.pipeline.executor_tasks.write import (
     ROWS_PER_FILE_MAX,
     SMALL_BYTES_MAX,
     WRITTEN,
@@ -25,6 +24,7 @@ from sandur.pipeline.published_files import (
     file_writer,
     problems_of,
 )
+from sandur.pipeline.job import JobContext
 from sandur.pipeline.sources.datasets import DatasetReader
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import frame_of, one_task_each, without_rows
@@ -218,7 +218,7 @@ def _changed(sequence: int, name: str, before: Dataset | None, change: Change) -
     )
 
 
-async def named_files(context: JobContext, *, followed_after_ms: int) -> Sequence[str]:
+async def referenced_files(context: JobContext, *, followed_after_ms: int) -> Sequence[str]:
     """The keys of all that counts, and of all that counted until another followed it after that time.
 
     Who has begun to read a manifest goes on to read the files it names. One key that is none when nothing is published.

@@ -29,6 +29,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.together import together
+from sandur.pipeline.blocking_lake import open_lake
+from sandur.pipeline.executor_tasks.write import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
@@ -39,9 +41,7 @@ from sandur.pipeline.iceberg_manifests import (
     read_manifest_list,
 )
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.published_files import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.publishing import CoreManifest, Dataset
-from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.system_history import forget
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import one_task_each
@@ -165,7 +165,7 @@ def _copy(context: JobContext, copies: Sequence[Copy]) -> None:
     options = dict(context.source_options)
 
     def copied(copy: Copy) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             open_store.wait(_copied(open_store.lake, copy))
         yield pa.RecordBatch.from_arrays([pa.array([copy.size_bytes])], names=["copied"])
 

@@ -10,11 +10,8 @@ spark.sql("SELECT * FROM sandur.sales.orders").show()
 
 from typing import TYPE_CHECKING
 
-from sandur.spark.connection import Connection, S3Store
-from sandur.spark.options import session_options
-from sandur.spark.sessions import session
+from sandur.spark.sessions import Connection, S3Store, Versions, session, session_options
 from sandur.spark.vacuuming import vacuum
-from sandur.spark.versions import Versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from sandur.delta.columns import schema_string
 from sandur.delta.create_plan import CreatePlan, TableDefinition, plan_table
 from sandur.delta.protocol import FEATURE, REQUIRED_WRITER_FEATURES, SUPPORTED, TABLE_ID
 from sandur.errors import AlreadyExists, Unfit
-from sandur.spark.versions import DELTA_PACKAGE
+from sandur.spark.sessions import DELTA_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandur.cli.spark_config import rendered
+from sandur.cli.configuration import render
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 
@@ -66,7 +66,7 @@ def test_versions_are_chosen_by_flags() -> None:
 def test_flags_are_read_by_a_shell_as_they_were_meant() -> None:
     options = {"spark.jars.packages": "a:b:1", "k": 'it\'s $HOME \\ "x"'}
 
-    assert shlex.split(rendered(options, "submit")) == [
+    assert shlex.split(render(options, "submit")) == [
         "--packages",
         "a:b:1",
         "--conf",
@@ -75,7 +75,7 @@ def test_flags_are_read_by_a_shell_as_they_were_meant() -> None:
 
 
 def test_lines_of_a_file_keep_backslashes_as_java_reads_them() -> None:
-    assert rendered({"a": "b", "c": "d\\e f"}, "properties").splitlines() == ["a b", "c d\\\\e f"]
+    assert render({"a": "b", "c": "d\\e f"}, "properties").splitlines() == ["a b", "c d\\\\e f"]
 
 
 def test_every_form_tells_the_same_options() -> None:

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from sandur.pipeline import system_tables
+from sandur.pipeline.executor_tasks.write import PublishedFile
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.published_files import PublishedFile
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
+from sandur.pipeline.sources.catalog import NamesReader, PointersReader
 from sandur.pipeline.sources.events import FeedReader
-from sandur.pipeline.sources.names import NamesReader, PointersReader
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, QUARANTINE, TIMELINE
 from sandur.pipeline.tasks import frame_of, without_rows
 from sandur.pipeline.transforms import commits as of_commits

@@ -21,12 +21,12 @@ from sandur.operations.names import look
 from sandur.operations.namespaces import create_namespace
 from sandur.operations.placing import allowed_roots
 from sandur.operations.register import register_table
-from sandur.pipeline.crawling import done_in_tasks, inspected, newest_files, place_of
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.executor_tasks.crawl import inspect_tables, map_rows, newest_files, table_location
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.sources.names import PointersReader
+from sandur.pipeline.sources.catalog import PointersReader
 from sandur.pipeline.tables import POINTERS
 from sandur.pipeline.tasks import frame_of, parts_of
-from sandur.pipeline.waiting import OpenStore
 from sandur.storage.contract import get_many, list_all
 from sandur.storage.locations import address_of
 
@@ -44,7 +44,7 @@ _DONE: Final = "name string, outcome string, problem string"
 _SEPARATOR: Final = "\x1f"
 
 
-class Candidate(NamedTuple):
+class FoundTable(NamedTuple):
     """A table that was found, and what it would be called."""
 
     identifier: Identifier
@@ -84,7 +84,7 @@ class _Import:
         told = context.arguments.get("location", "")
         self._location = address_of(told) if told else ""  # As the catalog spells addresses: a folder has a scheme.
         self._catalog = context.arguments.get("catalog") or context.settings.default_catalog
-        self._wanted: list[Candidate] = []
+        self._wanted: list[FoundTable] = []
         self.counts: Counter[str] = Counter(dict.fromkeys((*_FOUND, *_COUNTED), 0))
         self.warnings: list[str] = []
         if not self._location:
@@ -97,7 +97,7 @@ class _Import:
         """Every table below the location that the catalog does not know, as many as a run may take up."""
         self._context.progress(f"look for tables below {self._location}")
         newest = newest_files(self._context.spark, self._options, self._location)
-        found = inspected(newest, self._options, self._location).persist()
+        found = inspect_tables(newest, self._options, self._location).persist()
         try:
             self._count(found)
             fresh = self._unknown(found.where("problem is null")).persist()
@@ -120,7 +120,7 @@ class _Import:
             self.counts[f"found_{row.format}"] += row.tables
             self.counts["unreadable"] += row.unread
         told = found.where("problem is not null").orderBy("folder", "format").limit(WARNINGS_MAX).collect()
-        self.warnings += [f"{place_of(self._location, row.folder)}: {row.problem}" for row in told]
+        self.warnings += [f"{table_location(self._location, row.folder)}: {row.problem}" for row in told]
 
     def _unknown(self, found: DataFrame) -> DataFrame:
         """Those of which the catalog knows neither the uuid, of an Iceberg table that lives, nor the place, of a Delta
@@ -137,7 +137,7 @@ class _Import:
     def _take_up(self, rows: Sequence[Row]) -> None:
         places: dict[str, str] = {}
         for row in rows:
-            place = place_of(self._location, row.folder)
+            place = table_location(self._location, row.folder)
             first = places.setdefault(row.uuid.lower(), place) if row.format == "iceberg" and row.uuid else place
             if first != place:  # Another run would find that the catalog knows it.
                 self._warn("conflicts", f"{place}: its uuid {row.uuid} is that of {first}")
@@ -147,7 +147,7 @@ class _Import:
             except Invalid as error:
                 self._warn("unreadable", f"{place}: {error}")
                 continue
-            self._wanted.append(Candidate(identifier, row.format, place, row.file, row.columns or ""))
+            self._wanted.append(FoundTable(identifier, row.format, place, row.file, row.columns or ""))
 
     def compare(self) -> None:
         """Two tables for one name, or a name that is taken, are conflicts."""
@@ -186,10 +186,10 @@ class _Import:
         frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(min(len(rows), tasks))
         run_id = self._context.run_id
 
-        def one(open_store: OpenStore, row: Mapping[str, Any]) -> tuple[object, ...]:
-            return registered(open_store, row, run_id)
+        def one(open_store: BlockingLake, row: Mapping[str, Any]) -> tuple[object, ...]:
+            return register_row(open_store, row, run_id)
 
-        for row in done_in_tasks(frame, self._options, one, _DONE).collect():
+        for row in map_rows(frame, self._options, one, _DONE).collect():
             if row.outcome == "registered":
                 self.counts["registered"] += 1
             else:
@@ -197,7 +197,7 @@ class _Import:
 
     def _called(self, folder: str) -> Identifier:
         """What a table in a folder would be called."""
-        whole = [part for part in normalize_location(place_of(self._location, folder)).split("/") if part]
+        whole = [part for part in normalize_location(table_location(self._location, folder)).split("/") if part]
         given = self._context.arguments.get("namespace")
         above = [part for part in folder.split("/") if part][:-1]
         levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
@@ -235,7 +235,7 @@ class _Import:
         self.warnings.append(warning)
 
 
-def registered(open_store: OpenStore, row: Mapping[str, Any], run_id: str) -> tuple[object, ...]:
+def register_row(open_store: BlockingLake, row: Mapping[str, Any], run_id: str) -> tuple[object, ...]:
     """What each task does with a table: its name, `registered`, `conflicts` or `unreadable`, and why."""
     identifier = Identifier(row["catalog"], tuple(row["namespace"].split(_SEPARATOR)), row["name"])
     request = _request(f"import {identifier} {row['place']}", run_id)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
-from sandur.pipeline.report_rows import REPORTS, ReportsReader
+from sandur.pipeline.sources.reports import REPORTS, ReportsReader
 from sandur.pipeline.tables import TABLE_METRICS
 from sandur.pipeline.tasks import frame_of
 from sandur.pipeline.transforms import reports as of_reports

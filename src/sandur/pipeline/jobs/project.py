@@ -8,18 +8,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.pipeline import system_tables
+from sandur.pipeline.executor_tasks.metadata import PROBLEM, metadata_reader, readability_check
+from sandur.pipeline.executor_tasks.recheck import recheck_task
+from sandur.pipeline.executor_tasks.write import WRITTEN, PublishedFile
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.opening import PROBLEM, file_opener, file_tester
-from sandur.pipeline.published_files import WRITTEN, PublishedFile
 from sandur.pipeline.publishing import Change, CoreManifest, Publication
-from sandur.pipeline.second_looks import second_looker
-from sandur.pipeline.sources.homes import CatalogsReader, NamespacesReader
-from sandur.pipeline.sources.names import NamesReader
+from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader, NamesReader
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
 from sandur.pipeline.tasks import frame_of, tasks_for
-from sandur.pipeline.transforms import changes as of_changes
 from sandur.pipeline.transforms import projection
+from sandur.pipeline.transforms import projection as of_changes
 from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
 
 NAME: Final = "project"
@@ -98,20 +97,20 @@ class _Projection:
         compared: dict[str, DataFrame] = {}
         for shape, told in read:
             known = self._publication.read(shape)
-            now = of_changes.homes_known(shape, told, known) if has_unread else told.select(*shape.column_names)
+            now = of_changes.with_unreadable(shape, told, known) if has_unread else told.select(*shape.column_names)
             rows[shape.name] = now
-            compared[shape.name] = self._keep(of_changes.homes_compared(shape, now, known))
+            compared[shape.name] = self._keep(of_changes.compare_containers(shape, now, known))
         changed = self._count_homes(compared)
         found: dict[str, Change] = {}
         for shape in (CATALOGS, NAMESPACES):
             if shape.name in changed:
-                self._changes.append(of_changes.of_homes(shape, compared[shape.name], **self._seen))
+                self._changes.append(of_changes.container_changes(shape, compared[shape.name], **self._seen))
                 found[shape.name] = self._change(self._write(rows[shape.name].coalesce(1), shape))
         return found
 
     def _count_unread(self, read: Sequence[tuple[Shape, DataFrame]]) -> bool:
         """Whether some catalogs or namespaces cannot be read: how many, and some of them by name."""
-        first, second = (of_changes.homes_unread(shape, rows) for shape, rows in read)
+        first, second = (of_changes.unreadable_containers(shape, rows) for shape, rows in read)
         unread = first.unionByName(second)
         self.counts |= {f"{shape.name}_unreadable": 0 for shape, _ in read}
         self.counts |= {
@@ -138,7 +137,7 @@ class _Projection:
         self._context.progress("read names")
         names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
         before = self._keep(self._publication.read(TABLES))
-        compared = self._keep(projection.compared(projection.current_tables(names, self._own), before))
+        compared = self._keep(projection.compare_tables(projection.current_tables(names, self._own), before))
         counts = self._count(compared)
         if counts.keys() & {DROPPED, UNREADABLE}:
             compared = self._looked_again(compared, before)
@@ -146,7 +145,7 @@ class _Projection:
         is_healed = self._healed(compared)
         tables = projection.read_now(compared, is_healed)
         if counts.keys() & {CREATED, DROPPED, RENAMED}:
-            self._changes.append(of_changes.of_names(tables, **self._seen))
+            self._changes.append(of_changes.name_changes(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
         appends = counts.keys() <= {CREATED, SAME} and is_healed is None and not self._is_scattered()
@@ -165,7 +164,7 @@ class _Projection:
         self._context.progress("look again at what seems to be dropped")
         tables = compared.where(F.col("change") != UNREADABLE)
         gone = projection.as_published(tables.where(F.col("change") == DROPPED))
-        again = self._keep(gone.mapInArrow(second_looker(dict(self._context.source_options)), NAMES.spark_schema))
+        again = self._keep(gone.mapInArrow(recheck_task(dict(self._context.source_options)), NAMES.spark_schema))
         found, in_doubt = again.agg(F.count("*"), F.count("problem")).collect()[0]
         self.counts["tables_in_doubt"] = in_doubt
         self._tell(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
@@ -223,7 +222,7 @@ class _Projection:
             return None
         tried_max = self._context.limits.files_retried_max
         tried = projection.tried_again(compared, lot=self._context.run_id, tables_max=tried_max)
-        tester = file_tester(dict(self._context.source_options))
+        tester = readability_check(dict(self._context.source_options))
         readable = sorted(row.uuid for row in tried.mapInArrow(tester, "uuid string").collect())
         is_healed = F.col("uuid").isin(readable)
         if len(readable) == tried_max:
@@ -244,7 +243,7 @@ class _Projection:
         self._context.progress("read metadata files", 0, count)
         tasks = tasks_for(self._context.spark, count, at_least=FILES_PER_TASK, at_most=FILES_PER_TASK_MAX)
         fresh = projection.fresh(tables).repartition(tasks, "uuid").sortWithinPartitions(*projection.NAMES)
-        opener = file_opener(dict(self._context.source_options), self._publication.attempt)
+        opener = metadata_reader(dict(self._context.source_options), self._publication.attempt)
         rows = fresh.mapInArrow(opener, WRITTEN).collect()
         wrong = [row for row in rows if row.dataset == PROBLEM]
         self.counts["tables_with_problems"] += sum(row.rows for row in wrong)

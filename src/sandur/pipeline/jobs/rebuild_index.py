@@ -13,8 +13,8 @@ from sandur.errors import BadRequest, NotFound, SandurError, Unavailable
 from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_merging import remake
 from sandur.operations.rehearsing import rehearsal
+from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.sources.options import open_store_of
 from sandur.pipeline.tasks import parts_of
 from sandur.storage.contract import list_all
 
@@ -96,14 +96,14 @@ def _remade(context: JobContext, scopes: Sequence[Scope]) -> DataFrame:
     rows = [(scope.collection, scope.catalog, _SEPARATOR.join(scope.levels)) for scope in scopes]
     tasks = min(len(rows), parts_of(context.spark)) or 1
     frame = context.spark.createDataFrame(rows, _SCOPES).repartition(tasks)
-    return frame.mapInArrow(remaker(dict(context.source_options), rehearses=context.dry_run), _REMADE)
+    return frame.mapInArrow(rebuild_task(dict(context.source_options), rehearses=context.dry_run), _REMADE)
 
 
-def remaker(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches], Iterator[Any]]:
+def rebuild_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches], Iterator[Any]]:
     """What each task does with its scopes."""
 
     def remake_all(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 for row in batch.to_pylist():
                     levels = tuple(row["levels"].split(_SEPARATOR)) if row["levels"] else ()

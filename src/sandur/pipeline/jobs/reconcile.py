@@ -1,4 +1,4 @@
-"""`reconcile`: every table's metadata log is walked, and the receipts that are missing are written again."""
+"""`reconcile`: walk every table's metadata log and write the receipts that are missing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -11,21 +11,64 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.together import together
 from sandur.pipeline import system_tables
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.pipeline.executor_tasks.reconcile import Finding, walk_delta_table, walk_table
 from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
-from sandur.pipeline.receipt_rows import key_of, receipt_of_row
-from sandur.pipeline.reconciling import Finding, delta_walked, walked
-from sandur.pipeline.sources.files import FILES, FilesReader
-from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.ranges import KeyRange, hashed_ranges, listed_in
-from sandur.pipeline.sources.reading import each, portions
+from sandur.pipeline.sources.range_reader import FILES, FilesReader, KeyRange, each, hashed_ranges, listed_in, portions
+from sandur.pipeline.sources.receipt_rows import key_of, receipt_of_row
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import frame_of, one_task_each
-from sandur.pipeline.transforms.reconciliation import beside_history, receipts_not_told, receipts_to_restore
-from sandur.pipeline.waiting import OpenStore
 from sandur.settings import seconds_of
 from sandur.storage.contract import ABSENT
+
+_AS_PUBLISHED: Final = "published"
+_TOLD: Final = {"key": "string", "receipt": "string", "is_exact": "boolean"}
+
+
+def with_published(found: DataFrame, commits: DataFrame, *, keep_from_ms: int) -> DataFrame:
+    """What walks found, with `is_published`: whether `commits` has it.
+
+    What is missing, was published and is older than `keep_from_ms` was collected, as it should be: it is left out.
+    """
+    history = commits.select("commit_key", F.col("committed_at_ms").alias("published_ms"))
+    is_missing = F.col("status").isin("missing", "unreadable")
+    is_collected = is_missing & F.col("published_ms").isNotNull() & (F.col("published_ms") < F.lit(keep_from_ms))
+    known = found.join(history, on="commit_key", how="left").where(~is_collected)
+    return known.withColumn("is_published", F.col("published_ms").isNotNull()).select(*found.columns, "is_published")
+
+
+def unpublished_receipts(found: DataFrame) -> DataFrame:
+    """The keys of receipts of others than ourselves that `commits` does not have: new ones, and those passed by."""
+    is_told = F.col("is_published") | F.col("is_own")
+    return found.where(F.col("status").isin("present", "missing") & ~is_told).select("key").distinct()
+
+
+def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame, *, keep_from_ms: int) -> DataFrame:
+    """What is missing, each receipt once, with the row of `commits` that it was published as, if it was.
+
+    `missing` is what walks found, without what was collected; `keys` are the commit keys of all receipts there are,
+    each with the `date` it lies under: a copy under another date is none.
+    What was published and is not among them was taken away, unless it is older than `keep_from_ms`. `published` is null
+    for what was never published.
+    """
+    is_kept = F.col("committed_at_ms") >= F.lit(keep_from_ms)
+    exact = commits.where(
+        is_kept & (F.col("format") == "iceberg")
+    )  # Rows of other formats say less than their receipts.
+    date = F.date_format(F.timestamp_millis("committed_at_ms"), "yyyy-MM-dd").alias("date")
+    known = exact.select("commit_key", date, F.struct(*COMMITS.column_names).alias(_AS_PUBLISHED))
+    taken = known.join(keys, on=["commit_key", "date"], how="left_anti")
+    # Two walks may come to one receipt: what a head says of it counts before what files tell.
+    best = F.max_by(F.struct(*_TOLD), F.struct("is_exact", "receipt", "key")).alias("best")
+    found = missing.groupBy("commit_key").agg(best).select("commit_key", "best.*")
+    walked_only = found.join(taken.select("commit_key"), on="commit_key", how="left_anti")
+    told = walked_only.join(known, on="commit_key", how="left")
+    untold = taken.withColumns({name: F.lit(None).cast(kind) for name, kind in _TOLD.items()})
+    columns = ("commit_key", *_TOLD, _AS_PUBLISHED)
+    return told.select(*columns).unionByName(untold.select(*columns))
+
 
 NAME: Final = "reconcile"
 TABLES_AT_ONCE: Final = 16
@@ -47,7 +90,7 @@ def run(context: JobContext) -> JobReport:
     commits = publication.read(COMMITS)
     own, problems = context.wait(system_tables.own_tables(context))
     walks = _found(context).where(~_is_own_and_collected(context, None if problems else own))
-    found = beside_history(walks, commits, keep_from_ms=_keep_from_ms(context)).persist()
+    found = with_published(walks, commits, keep_from_ms=_keep_from_ms(context)).persist()
     feed = Feed(context.lake)
     try:
         counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
@@ -109,7 +152,7 @@ def _told_again(context: JobContext, feed: Feed, found: DataFrame, upto: int) ->
     """
     if not upto:
         return 0
-    keys = [row.key for row in receipts_not_told(found).limit(TOLD_AGAIN_MAX).collect()]
+    keys = [row.key for row in unpublished_receipts(found).limit(TOLD_AGAIN_MAX).collect()]
     passed = context.wait(feed.passed([receipt_of_key(context.layout, key) for key in keys], upto))
     if passed and not context.dry_run:
         context.check_fence()
@@ -142,7 +185,7 @@ def _restored(context: JobContext, to_restore: DataFrame) -> Mapping[str, int]:
 
 def _walker(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], Iterator[Any]]:
     def walk(keys: KeyRange) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for page in each(open_store, listed_in(open_store.store, keys)):
                 for some in portions([listed.key for listed in page], TABLES_AT_ONCE):
                     yield _batch(open_store.wait(_walked_all(open_store, some, depth_max)))
@@ -150,18 +193,18 @@ def _walker(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], 
     return walk
 
 
-async def _walked_all(open_store: OpenStore, keys: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
+async def _walked_all(open_store: BlockingLake, keys: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
     found = await together(_walked(open_store, key, depth_max) for key in keys)
     return [row for rows in found for row in rows]
 
 
-async def _walked(open_store: OpenStore, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
+async def _walked(open_store: BlockingLake, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
     """What there is to say about the table of a pointer, or of a Delta table's record."""
     layout, lake = open_store.layout, open_store.lake
     rows: list[tuple[Any, ...]] = []
     is_delta = key.startswith(layout.delta_tables_folder())
     uuid = layout.parse_delta_table(key) if is_delta else layout.parse_pointer(key)
-    findings = delta_walked(lake, uuid) if is_delta else walked(lake, uuid, depth_max=depth_max)
+    findings = walk_delta_table(lake, uuid) if is_delta else walk_table(lake, uuid, depth_max=depth_max)
     try:
         rows.extend([_row(uuid, finding) async for finding in findings])
     except SandurError as error:
@@ -185,7 +228,7 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 def _restorer(options: Mapping[str, str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def restore(batches: Iterable[Any]) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 outcomes = [open_store.wait(_restore(open_store, row)) for row in batch.to_pylist()]
                 yield pa.RecordBatch.from_arrays([pa.array(outcomes, type=pa.string())], names=["outcome"])
@@ -193,7 +236,7 @@ def _restorer(options: Mapping[str, str]) -> Callable[[Iterable[Any]], Iterator[
     return restore
 
 
-async def _restore(open_store: OpenStore, row: Mapping[str, Any]) -> str:
+async def _restore(open_store: BlockingLake, row: Mapping[str, Any]) -> str:
     """Write a receipt where none is: as its head or `commits` has it, otherwise as files tell it."""
     if row["published"] is None or row["is_exact"]:
         key, data = row["key"], row["receipt"].encode()

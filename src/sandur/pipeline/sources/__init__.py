@@ -5,12 +5,11 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
+from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNames, SandurNamespaces, SandurPointers
 from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.events import SandurEvents
-from sandur.pipeline.sources.files import SandurFiles
-from sandur.pipeline.sources.homes import SandurCatalogs, SandurNamespaces
 from sandur.pipeline.sources.metadata import SandurMetadata
-from sandur.pipeline.sources.names import SandurNames, SandurPointers
+from sandur.pipeline.sources.range_reader import SandurFiles
 
 SOURCES: Final = (
     SandurCatalogs,

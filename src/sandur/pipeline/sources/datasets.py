@@ -11,9 +11,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sandur.errors import BadRequest, Unavailable
-from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.waiting import OpenStore
 
 ROWS_PER_BATCH: Final = 20_000
 
@@ -58,7 +57,7 @@ class DatasetReader(DataSourceReader):
         self.options = dict(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        with open_store_of(self.options) as open_store:
+        with open_lake(self.options) as open_store:
             manifest = self.options.get("manifest")
             if manifest is None:
                 manifest = open_store.wait(_current(open_store))
@@ -72,7 +71,7 @@ class DatasetReader(DataSourceReader):
         if partition is None:  # There are no files.
             return
         shape = _shape(self.options)
-        with open_store_of(self.options) as open_store:
+        with open_lake(self.options) as open_store:
             data = open_store.wait(_bytes(open_store, str(partition.value)))
             for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_PER_BATCH):
                 yield _shaped(batch, shape)
@@ -95,12 +94,12 @@ def _shape(options: Mapping[str, str]) -> Shape:
     return SHAPES[name]
 
 
-async def _current(open_store: OpenStore) -> str:
+async def _current(open_store: BlockingLake) -> str:
     found = await open_store.store.get(open_store.layout.core_manifest())
     return msgspec.json.decode(found.data, type=_Pointer).manifest if found else ""
 
 
-async def _bytes(open_store: OpenStore, key: str) -> bytes:
+async def _bytes(open_store: BlockingLake, key: str) -> bytes:
     found = await open_store.store.get(key)
     if found is None:
         raise Unavailable(f"object {key}: is not there")

@@ -7,13 +7,20 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from sandur.errors import BadRequest
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.feed import Feed, key_of_receipt
-from sandur.pipeline.receipt_rows import row_of
-from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
-from sandur.pipeline.sources.reading import OBJECTS_AT_ONCE, RangeReader, Row, ShapedSource, batch_of, portions
+from sandur.pipeline.sources.range_reader import (
+    OBJECTS_AT_ONCE,
+    KeyRange,
+    RangeReader,
+    Row,
+    ShapedSource,
+    batch_of,
+    folder_ranges,
+    portions,
+)
+from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import EVENTS
-from sandur.pipeline.waiting import OpenStore
 from sandur.storage.contract import Listed, get_many
 
 RECEIPTS_PER_TASK: Final = 5_000
@@ -52,10 +59,10 @@ class EventsReader(RangeReader):
 
     shape = EVENTS
 
-    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
         return await folder_ranges(open_store.store, open_store.layout.events_folder())
 
-    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
         return await _rows(open_store, [one.key for one in listed if _PENDING not in one.key], None)
 
 
@@ -75,7 +82,7 @@ class FeedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         after, upto = (_number(self.options, name) for name in ("after", "upto"))
-        with open_store_of(self.options) as open_store:
+        with open_lake(self.options) as open_store:
             return slices(open_store, after, upto)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
@@ -87,7 +94,7 @@ class FeedStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        self._open_store: OpenStore | None = None
+        self._open_store: BlockingLake | None = None
         self._feed: Feed | None = None
         if self.options.get("start", "earliest") not in {"earliest", "latest"}:
             raise BadRequest(f"option start: earliest or latest is expected, found {self.options['start']!r}")
@@ -114,12 +121,12 @@ class FeedStreamReader(DataSourceStreamReader):
         if self._open_store:
             self._open_store.close()
 
-    def _opened(self) -> OpenStore:
-        self._open_store = self._open_store or open_store_of(self.options)
+    def _opened(self) -> BlockingLake:
+        self._open_store = self._open_store or open_lake(self.options)
         return self._open_store
 
 
-def slices(open_store: OpenStore, after: int, upto: int) -> Sequence[InputPartition]:
+def slices(open_store: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:
     """The tasks that read the entries behind `after`, up to `upto`."""
     feed = Feed(open_store.lake)
     found: list[InputPartition] = []
@@ -132,7 +139,7 @@ def slices(open_store: OpenStore, after: int, upto: int) -> Sequence[InputPartit
 
 def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
     """The rows of a part of an entry; a receipt that was collected since has none."""
-    with open_store_of(options) as open_store:
+    with open_lake(options) as open_store:
         entry = open_store.wait(Feed(open_store.lake).receipts_of(some.sequence))
         keys = [key_of_receipt(open_store.layout, receipt) for receipt in entry.receipts[some.start : some.stop]]
         position = entry.first_position + some.start
@@ -141,7 +148,7 @@ def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
             position += len(portion)
 
 
-async def _rows(open_store: OpenStore, keys: Sequence[str], first_position: int | None) -> Sequence[Row]:
+async def _rows(open_store: BlockingLake, keys: Sequence[str], first_position: int | None) -> Sequence[Row]:
     found = await get_many(open_store.store, keys)
     return [
         {

@@ -13,13 +13,12 @@ from sandur.operations.documents import TABLES as TABLE_FILES
 from sandur.operations.documents import VIEWS as VIEW_FILES
 from sandur.operations.documents import load_document
 from sandur.operations.lake import Lake
-from sandur.pipeline.metadata_rows import Rows, delta_rows, table_rows, view_rows
-from sandur.pipeline.sources.names import at_once, name_row
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges
-from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.sources.catalog import gather_bounded, name_row
+from sandur.pipeline.sources.metadata_rows import Rows, delta_rows, table_rows, view_rows
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges
 from sandur.pipeline.tables import OF_METADATA, Shape
 from sandur.pipeline.tables import TABLES as TABLES_SHAPE
-from sandur.pipeline.waiting import OpenStore
 from sandur.storage.contract import Listed
 
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
@@ -52,16 +51,16 @@ class MetadataReader(RangeReader):
         super().__init__(options)
         self.shape = part_of(options)
 
-    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
         if "table" in self.options:
             key = open_store.layout.name(self._wanted())
             return [KeyRange(key.rpartition("/")[0] + "/", key[:-1], key)]
         return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
 
-    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
         wanted = open_store.layout.name(self._wanted()) if "table" in self.options else None
         keys = [one for one in listed if wanted in {None, one.key}]
-        found = await at_once(keys, lambda one: self._rows_of(open_store.lake, one.key))
+        found = await gather_bounded(keys, lambda one: self._rows_of(open_store.lake, one.key))
         return [row for rows in found for row in rows]
 
     async def _rows_of(self, lake: Lake, key: str) -> Sequence[Row]:

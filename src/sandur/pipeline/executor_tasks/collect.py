@@ -1,4 +1,4 @@
-"""What executors do with objects that may be garbage: each is visited by its janitor, in earnest or in a rehearsal."""
+"""Executor task: let a janitor decide about each garbage candidate, for real or as a dry run."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from sandur.operations.janitors.sweeping import VISITS_AT_ONCE, Janitor
 from sandur.operations.lake import Lake
 from sandur.operations.rehearsing import rehearsal
 from sandur.operations.together import together
-from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.blocking_lake import open_lake
 from sandur.storage.contract import Listed, Version
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
@@ -26,15 +26,15 @@ VISITED: Final = f"{CANDIDATES}, outcome string, objects long, freed_bytes long,
 
 FOLDERS: Final = "metadata_files"
 KILLED: Final = "killed_creates"
-NOBODYS: Final = "died_creates"
+ABANDONED: Final = "died_creates"
 PUBLISHED: Final = "published_files"
 
-SWEPT: Final[Mapping[str, Janitor]] = {
+JANITORS_BY_NAME: Final[Mapping[str, Janitor]] = {
     janitor.name: janitor for janitor in (*JANITORS, PENDING_RECEIPTS, COMMITTED_RECEIPTS)
 }
 """The janitors that look at one object at a time."""
 
-KINDS: Final = (KILLED, *SWEPT, PUBLISHED, FOLDERS, NOBODYS)
+KINDS: Final = (KILLED, *JANITORS_BY_NAME, PUBLISHED, FOLDERS, ABANDONED)
 """In the order in which they are acted on: the file of a killed create goes before its pointer does."""
 
 _UNCHANGED: Final = ("kept", "changed")
@@ -80,7 +80,7 @@ async def visit(lake: Lake, candidate: Candidate) -> Visited:
 
 async def _by_janitor(lake: Lake, candidate: Candidate) -> Visited:
     listed = Listed(candidate.key, Version(candidate.version), candidate.size_bytes, candidate.modified_ms)
-    outcome = await SWEPT[candidate.kind].visit(lake, listed)
+    outcome = await JANITORS_BY_NAME[candidate.kind].visit(lake, listed)
     return _visited(candidate, outcome, freed_bytes=candidate.size_bytes if outcome == "removed" else 0)
 
 
@@ -127,11 +127,11 @@ def _visited(
 
 
 _VISITORS: Final[Mapping[str, Callable[[Lake, Candidate], Awaitable[Visited]]]] = {
-    **dict.fromkeys(SWEPT, _by_janitor),
+    **dict.fromkeys(JANITORS_BY_NAME, _by_janitor),
     PUBLISHED: _published_file,
     FOLDERS: _folder,
     KILLED: _killed,
-    NOBODYS: _nobodys,
+    ABANDONED: _nobodys,
 }
 
 
@@ -139,14 +139,14 @@ Batches = Iterable[Any]
 """Record batches, as Spark passes them to a function in an executor."""
 
 
-def visitor(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches], Iterator[Any]]:
+def collect_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches], Iterator[Any]]:
     """What each task does with its candidates; a row for each that was changed, would be, or could not be looked at.
 
     Those that are kept are only counted, a row for all of a batch.
     """
 
     def visit_all(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             held = open_store.lake
             for batch in batches:
                 rows = msgspec.convert(batch.to_pylist(), list[Candidate])

@@ -1,4 +1,4 @@
-"""What a metadata file says about a table or view, as rows of the tables that the pipeline publishes."""
+"""Convert the metadata of a table or view to rows of the published tables."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What executors do with tables that seem to be gone: look again, for a table is gone only where something says so.
+"""Executor task: check again whether a table that is missing from the listing was really dropped.
 
 That nothing was found has other reasons as well: the store did not answer, an object is damaged, or the table was
 renamed between the moments at which its old and its new name were read.
@@ -11,10 +11,10 @@ from sandur.catalog.identifiers import Identifier
 from sandur.errors import Busy, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.names import is_alive, look
-from sandur.pipeline.published_files import Batches
-from sandur.pipeline.sources.names import at_once, shown_row
-from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.reading import OBJECTS_AT_ONCE, Row, batch_of, portions
+from sandur.pipeline.blocking_lake import open_lake
+from sandur.pipeline.executor_tasks.write import Batches
+from sandur.pipeline.sources.catalog import gather_bounded, visible_row
+from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, Row, batch_of, portions
 from sandur.pipeline.tables import NAMES
 
 MOVES_MAX: Final = 16
@@ -22,20 +22,20 @@ MOVES_MAX: Final = 16
 Table = Mapping[str, Any]
 
 
-def second_looker(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
+def recheck_task(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
     """What each task does with tables as they were published: rows of names for those that are not gone."""
 
     def looked(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 for some in portions(batch.to_pylist(), OBJECTS_AT_ONCE):
-                    rows = open_store.wait(at_once(some, lambda was: second_look(open_store.lake, was)))
+                    rows = open_store.wait(gather_bounded(some, lambda was: recheck_table(open_store.lake, was)))
                     yield batch_of(NAMES, [row for row in rows if row])
 
     return looked
 
 
-async def second_look(lake: Lake, was: Table) -> Row | None:
+async def recheck_table(lake: Lake, was: Table) -> Row | None:
     """What a table is now that `was` published; None when it is gone: its pointer or its name says so.
 
     With a `problem` it is told as it was, since nobody can tell what became of it.
@@ -53,7 +53,7 @@ async def _followed(lake: Lake, was: Table) -> Row | None:
     for _ in range(MOVES_MAX):
         found = await look(lake, at)
         if found and found.uuid == was["uuid"]:
-            return await shown_row(lake, found)
+            return await visible_row(lake, found)
         name = await lake.name(at).read()
         if name is None or name.value.uuid != was["uuid"]:
             break

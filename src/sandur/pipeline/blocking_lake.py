@@ -1,15 +1,18 @@
-"""A place for asynchronous work inside code that is not: the driver of a job, and each task of an executor."""
+"""Run asynchronous operations on a lake from synchronous code: the Spark driver and each executor task."""
 
 import asyncio
-from collections.abc import Coroutine
+import os
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
-from sandur.settings import Settings
+from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.open import connect
@@ -17,7 +20,7 @@ from sandur.storage.open import connect
 T = TypeVar("T")
 
 
-class OpenStore:
+class BlockingLake:
     """A store, opened in an event loop of its own, for as long as the `with` lasts.
 
     `wait` runs one piece of work to its end; between two of them nothing runs. `memory:` is refused: what an executor
@@ -60,3 +63,36 @@ class OpenStore:
             self.wait(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+
+_DEFAULTS: Final = Settings()
+
+
+def lake_options(settings: Settings, layout: Layout) -> dict[str, str]:
+    """The settings that differ from the defaults, as options: named as the settings are, so that secrets are redacted
+    by Spark like everybody's.
+    """
+    told = {key: value for key in setting_keys() if (value := _of(settings, key)) != _of(_DEFAULTS, key)}
+    told |= {"store": settings.store, "tenant": layout.tenant, "workspace": layout.workspace}
+    return {key: value if isinstance(value, str) else _text(value) for key, value in told.items()}
+
+
+def open_lake(options: Mapping[str, str]) -> BlockingLake:
+    """The store that the options name; what they leave out comes from the environment. BadRequest without `store`."""
+    known = setting_keys()
+    flags = {key: value for key, value in options.items() if key in known}
+    settings = load_settings(environment=os.environ, flags=flags)
+    if "store" not in flags and "SANDUR_STORE" not in os.environ:
+        raise BadRequest("option store: a folder, file://, s3://, gs:// or az:// is expected, none was given")
+    return BlockingLake(settings, Layout(settings.tenant or "default", settings.workspace or "default"))
+
+
+def _of(settings: Settings, key: str) -> object:
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(settings, section) if section else settings, name)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""From an object below `events/` to a row, and back to the very bytes: what is wrong with it is said, not raised."""
+"""Convert receipts to rows of `events` and back; a damaged receipt becomes a row with a `problem`."""
 
 import functools
 import re

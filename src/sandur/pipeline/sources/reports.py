@@ -1,4 +1,4 @@
-"""Reports of engines as rows: what each says about one scan or one commit, in one set of columns."""
+"""Metrics reports of engines as rows: one row per scan or commit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -6,10 +6,9 @@ from typing import Final
 import msgspec
 
 from sandur.operations.metrics import Report
-from sandur.pipeline.sources.ranges import KeyRange
-from sandur.pipeline.sources.reading import RangeReader, Row
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row
 from sandur.pipeline.tables import shape
-from sandur.pipeline.waiting import OpenStore
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 from sandur.storage.layout import Layout
 
@@ -79,7 +78,7 @@ class ReportsReader(RangeReader):
 
     shape = REPORTS
 
-    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
         """The folder in parts of some pages each: reports lie in it in the order in which they came."""
         folder = open_store.layout.operational_folder(_KIND)
         bounds: list[str] = []
@@ -92,7 +91,7 @@ class ReportsReader(RangeReader):
             bounds.append(after)
         return [KeyRange(folder, start, end) for start, end in zip([None, *bounds], [*bounds, None], strict=True)]
 
-    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
         keys = [one.key for one in listed]
         found = await get_many(open_store.store, keys)
         layout = open_store.layout

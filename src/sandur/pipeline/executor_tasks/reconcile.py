@@ -1,4 +1,4 @@
-"""Is there a receipt for every file that ever was current? One table's metadata log, walked from its head back.
+"""Executor task: walk a table's metadata log from its head and find receipts that are missing.
 
 No listing is needed: the head names the receipt before it, and the log says when each file was written, which is where
 its receipt lies.
@@ -22,7 +22,7 @@ from sandur.operations import transactions_met
 from sandur.operations.documents import TABLES, load_document, version_in
 from sandur.operations.lake import Lake
 from sandur.operations.names import look
-from sandur.pipeline.receipt_rows import key_of, row_of
+from sandur.pipeline.sources.receipt_rows import key_of, row_of
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
 _FILES_REMEMBERED_MAX: Final = 4
@@ -54,7 +54,7 @@ class _Step(NamedTuple):
     location: str
 
 
-async def walked(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
+async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
     """What there is to say about the receipts of a pointer, newest first."""
     held = await lake.pointer(uuid).read()
     if held is None or not await _counts(lake, held.value):
@@ -75,7 +75,7 @@ async def walked(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Find
         yield Finding("depth_limited", pointer.table_uuid, detail=f"more than {depth_max} receipts")
 
 
-async def delta_walked(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
+async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
     """What there is to say about the receipts of a Delta table: of its first version and those its record holds.
 
     The record keeps all that their receipts say, so that each is told to the last bit.

@@ -1,4 +1,4 @@
-"""What executors do with metadata files that are new: open them up, and write what they say aside, to be published.
+"""Executor task: read changed metadata files and write their rows into files to publish.
 
 What a file says goes straight from the task that reads it into the files of the datasets: rows of six shapes need not
 take the way through Spark, which has nothing to add to them.
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from sandur.errors import SandurError
 from sandur.operations.lake import Lake
-from sandur.pipeline.published_files import Batches, FileWriter, told
+from sandur.pipeline.blocking_lake import open_lake
+from sandur.pipeline.executor_tasks.write import Batches, FileWriter, file_row
 from sandur.pipeline.sources.metadata import rows_of_table
-from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.reading import batch_of, portions
+from sandur.pipeline.sources.range_reader import batch_of, portions
 from sandur.pipeline.tables import OF_METADATA, TABLES
 
 FILES_AT_ONCE: Final = 64
@@ -27,11 +27,11 @@ Table = Mapping[str, Any]
 Row = Mapping[str, object]
 
 
-def file_opener(options: Mapping[str, str], attempt: str) -> Callable[[Batches], Iterator[Any]]:
+def metadata_reader(options: Mapping[str, str], attempt: str) -> Callable[[Batches], Iterator[Any]]:
     """What each task does with tables: what their files say is written, and which files that made is yielded."""
 
     def opened(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             writers = {shape.name: FileWriter(open_store, attempt, shape) for shape in OF_METADATA}
             problems: list[str] = []
             for batch in batches:
@@ -44,16 +44,16 @@ def file_opener(options: Mapping[str, str], attempt: str) -> Callable[[Batches],
             for writer in writers.values():
                 yield from writer.rest()
             for number, text in enumerate(problems[:PROBLEMS_TOLD_MAX]):
-                yield told(PROBLEM, text, rows=0 if number else len(problems))
+                yield file_row(PROBLEM, text, rows=0 if number else len(problems))
 
     return opened
 
 
-def file_tester(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
+def readability_check(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
     """What each task does with tables whose files could not be read: the `uuid` of those that can be read now."""
 
     def tested(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 for some in portions(batch.to_pylist(), FILES_AT_ONCE):
                     found = open_store.wait(_opened(open_store.lake, some))

@@ -1,22 +1,54 @@
-"""`sandur spark-config`: the options that make Spark know the catalogs of a server, in the form needed."""
+"""`sandur settings`, `sandur token` and `sandur spark-config`: print what a client needs."""
 
 import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
 
+from sandur.clock import SystemClock
 from sandur.errors import BadRequest
 from sandur.server.addresses import address_of
-from sandur.settings import Settings, load_settings
+from sandur.server.identity import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
+from sandur.settings import ENVIRONMENT_PREFIX, Settings, load_settings, seconds_of, setting_keys
 from sandur.spark import Connection, S3Store, Versions, session_options
-from sandur.spark.connection import DEFAULT_NAME, SECRET_KEYS
-from sandur.spark.options import PACKAGES
+from sandur.spark.sessions import DEFAULT_NAME, PACKAGES, SECRET_KEYS
+
+_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "token")
+
+
+def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:
+    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    values = {key: _shown(key, attrgetter(key)(settings)) for key in setting_keys()}
+    if as_json:
+        print(json.dumps(values, indent=2))  # noqa: T201 - output for machines
+        return
+    table = Table("setting", "value", "environment", title="Settings")
+    for key, value in values.items():
+        table.add_row(key, str(value), ENVIRONMENT_PREFIX + key.replace(".", "_").upper())
+    Console().print(table)
+
+
+def _shown(key: str, value: object) -> object:
+    return "(hidden)" if value and key.endswith(_SECRETS) else value
+
+
+def make_token(principal: str, *, tenant: str | None, workspace: str | None, lifetime: str, config: Path | None) -> str:
+    settings = load_settings(file=config, environment=os.environ)
+    if len(settings.token.encode()) < SECRET_BYTES_MIN:
+        raise BadRequest(f"setting token: a secret that signs tokens has at least {SECRET_BYTES_MIN} bytes")
+    for what, name in (("tenant", tenant), ("workspace", workspace)):
+        if name is not None:
+            validate_scope_name(what, name)
+    expires_at = SystemClock().now_ms() // 1_000 + seconds_of(lifetime)
+    return signed_token(Bearer(principal, tenant, workspace), secret=settings.token, expires_at_seconds=expires_at)
+
 
 Form = Literal["table", "json", "submit", "properties"]
 
@@ -24,7 +56,7 @@ _HIDDEN: Final = "(hidden)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SparkConfigOptions:
     """What the flags ask for: catalogs as `NAME` or `SPARK_NAME=NAME`, None for what was not said."""
 
     catalogs: Sequence[str] = ()
@@ -42,7 +74,7 @@ def form_of(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
     return asked[0] if asked else "table"
 
 
-def connections(settings: Settings, asked: Asked) -> list[Connection]:
+def connections(settings: Settings, asked: SparkConfigOptions) -> list[Connection]:
     """How Spark reaches the catalogs; where none was asked for it is the server's default, as `sandur`."""
     uri = asked.uri or address_of(settings.host, settings.port)
     s3 = _s3_store(settings, with_keys=asked.with_keys) if settings.store.startswith("s3://") else None
@@ -51,7 +83,7 @@ def connections(settings: Settings, asked: Asked) -> list[Connection]:
     return [Connection(name=name, uri=uri, warehouse=catalog, token=asked.token, s3=s3) for name, catalog in named]
 
 
-def rendered(options: Mapping[str, str], form: Literal["json", "submit", "properties"]) -> str:
+def render(options: Mapping[str, str], form: Literal["json", "submit", "properties"]) -> str:
     """The options as JSON, as flags of spark-submit, spark-sql and pyspark, or as lines of spark-defaults.conf."""
     match form:
         case "json":
@@ -66,7 +98,7 @@ def rendered(options: Mapping[str, str], form: Literal["json", "submit", "proper
 
 
 def show_spark_config(
-    asked: Asked, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
+    asked: SparkConfigOptions, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
 ) -> None:
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
     found = connections(settings, asked)
@@ -74,7 +106,7 @@ def show_spark_config(
     if form == "table":
         _show_table(options, found, needs_token=settings.authentication == "token" and not asked.token)
         return
-    print(rendered(options, form))  # noqa: T201 - output for machines
+    print(render(options, form))  # noqa: T201 - output for machines
 
 
 def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, needs_token: bool) -> None:

@@ -1,4 +1,4 @@
-"""Finding tables below a location: every folder with Iceberg metadata or a Delta log, and what its newest file says."""
+"""Executor tasks: find Iceberg and Delta tables below a location and read their newest metadata."""
 
 import io
 import re
@@ -16,11 +16,9 @@ from sandur.delta.columns import column_from_field, encode_columns, with_partiti
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.validation import decode_foreign_table_metadata
 from sandur.operations.documents import version_in
-from sandur.pipeline.sources.options import open_store_of
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, listed_in
-from sandur.pipeline.sources.reading import each
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.pipeline.sources.range_reader import KeyRange, each, folder_ranges, listed_in
 from sandur.pipeline.tasks import one_task_each
-from sandur.pipeline.waiting import OpenStore
 
 FILE_BYTES_MAX: Final = 512 << 20
 LOG_FILES_MAX: Final = 10_000
@@ -45,12 +43,12 @@ class _Fields(msgspec.Struct, frozen=True):
 
 def newest_files(spark: SparkSession, options: Mapping[str, str], location: str) -> DataFrame:
     """For every folder below the location that looks like a table: its format, and its newest file of metadata."""
-    with open_store_of(options) as open_store:
+    with open_lake(options) as open_store:
         store, prefix = _at(open_store, location)
         ranges = open_store.wait(folder_ranges(store, prefix))
 
     def seen(keys: KeyRange) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             store, prefix = _at(open_store, location)
             for page in each(open_store, listed_in(store, keys)):
                 rows = [
@@ -65,7 +63,7 @@ def newest_files(spark: SparkSession, options: Mapping[str, str], location: str)
     return everything.groupBy("format", "folder").agg(newest)
 
 
-def _at(open_store: OpenStore, location: str) -> tuple[Any, str]:
+def _at(open_store: BlockingLake, location: str) -> tuple[Any, str]:
     store, key = open_store.lake.locations.holder(f"{location.rstrip('/')}/x")
     return store, key.removesuffix("x")
 
@@ -79,22 +77,22 @@ def _recognised(path: str, modified_ms: int) -> tuple[object, ...] | None:
     return None
 
 
-def inspected(newest: DataFrame, options: Mapping[str, str], location: str) -> DataFrame:
+def inspect_tables(newest: DataFrame, options: Mapping[str, str], location: str) -> DataFrame:
     """What each table's newest file says: its uuid, or its columns; `problem` when it cannot be read.
 
     `place` is its address in the one spelling in which addresses are compared.
     """
 
     def inspect(batches: Any) -> Iterator[Any]:  # noqa: ANN401 - Arrow has no types
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 yield _batch(_FOUND, [_inspected(open_store, location, row) for row in batch.to_pylist()])
 
     return newest.mapInArrow(inspect, _FOUND)
 
 
-def _inspected(open_store: OpenStore, location: str, row: Mapping[str, str]) -> tuple[object, ...]:
-    place = place_of(location, row["folder"])
+def _inspected(open_store: BlockingLake, location: str, row: Mapping[str, str]) -> tuple[object, ...]:
+    place = table_location(location, row["folder"])
     told = row["format"], row["folder"], row["file"], normalize_location(place)
     look = _inspect_iceberg if row["format"] == "iceberg" else _inspect_delta
     try:
@@ -103,12 +101,12 @@ def _inspected(open_store: OpenStore, location: str, row: Mapping[str, str]) -> 
         return (*told, None, None, str(error))
 
 
-def place_of(location: str, folder: str) -> str:
+def table_location(location: str, folder: str) -> str:
     """The address of a table that lies in a folder below a location."""
     return f"{location.rstrip('/')}/{folder}".rstrip("/")
 
 
-def _inspect_iceberg(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
+def _inspect_iceberg(open_store: BlockingLake, place: str, file: str) -> tuple[str | None, str | None]:
     location = f"{place}/metadata/{file}"
     data = _read(open_store, location)
     if data is None:
@@ -116,7 +114,7 @@ def _inspect_iceberg(open_store: OpenStore, place: str, file: str) -> tuple[str 
     return decode_foreign_table_metadata(data, metadata_location=location).table_uuid, None
 
 
-def _inspect_delta(open_store: OpenStore, place: str, file: str) -> tuple[str | None, str | None]:
+def _inspect_delta(open_store: BlockingLake, place: str, file: str) -> tuple[str | None, str | None]:
     """The columns that the newest description of the table in its log tells."""
     for number in range(int(file[:20]), max(-1, int(file[:20]) - LOG_FILES_MAX), -1):
         described = _described(open_store, f"{place}/_delta_log/{number:020d}")
@@ -125,7 +123,7 @@ def _inspect_delta(open_store: OpenStore, place: str, file: str) -> tuple[str | 
     raise Invalid(f"table {place}: its log does not say what columns it has")
 
 
-def _described(open_store: OpenStore, stem: str) -> _Described | None:
+def _described(open_store: BlockingLake, stem: str) -> _Described | None:
     """The `metaData` of one version, from its checkpoint or its commit; None when neither says anything."""
     checkpoint = _read(open_store, f"{stem}.checkpoint.parquet")
     if checkpoint is not None:
@@ -164,7 +162,7 @@ def _columns(described: _Described) -> str:
         raise Invalid(f"metaData of a Delta table: it has no schema that can be read: {error}") from error
 
 
-def _read(open_store: OpenStore, location: str) -> bytes | None:
+def _read(open_store: BlockingLake, location: str) -> bytes | None:
     """A file; None when there is none."""
     data = open_store.wait(open_store.lake.locations.read(location))
     if data is not None and len(data) > FILE_BYTES_MAX:
@@ -179,14 +177,14 @@ def _batch(fields: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
 
 
-Work = Callable[[OpenStore, Mapping[str, Any]], tuple[object, ...]]
+Work = Callable[[BlockingLake, Mapping[str, Any]], tuple[object, ...]]
 
 
-def done_in_tasks(rows: DataFrame, options: Mapping[str, str], work: Work, fields: str) -> DataFrame:
+def map_rows(rows: DataFrame, options: Mapping[str, str], work: Work, fields: str) -> DataFrame:
     """A row for every row, made by the work in an executor."""
 
     def run(batches: Any) -> Iterator[Any]:  # noqa: ANN401 - Arrow has no types
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             for batch in batches:
                 yield _batch(fields, [work(open_store, row) for row in batch.to_pylist()])
 

@@ -1,9 +1,10 @@
-"""`sandur_names` and `sandur_pointers`: what has a name, and what names stand for, as every reader sees it."""
+"""`sandur_catalogs`, `sandur_namespaces`, `sandur_names` and `sandur_pointers`: the catalog's records as rows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
@@ -12,13 +13,14 @@ from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer
 from sandur.errors import SandurError
 from sandur.events.receipts import commit_key_of
 from sandur.operations import transactions_met
+from sandur.operations.homes import exists, look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.names import Found, look
-from sandur.pipeline.receipt_rows import delta_file
-from sandur.pipeline.sources.ranges import KeyRange, folder_ranges, hashed_ranges
-from sandur.pipeline.sources.reading import RangeReader, Row, ShapedSource
-from sandur.pipeline.tables import NAMES, POINTERS
-from sandur.pipeline.waiting import OpenStore
+from sandur.operations.together import together
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, hashed_ranges
+from sandur.pipeline.sources.receipt_rows import delta_file
+from sandur.pipeline.tables import CATALOGS, NAMES, NAMESPACES, POINTERS, with_problem
 from sandur.storage.contract import Listed
 
 S = TypeVar("S")
@@ -48,11 +50,11 @@ class SandurNames(ShapedSource):
 class NamesReader(RangeReader):
     shape = NAMES
 
-    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
         return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
 
-    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await at_once(listed, lambda one: name_row(open_store.lake, one.key)) if row]
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
+        return [row for row in await gather_bounded(listed, lambda one: name_row(open_store.lake, one.key)) if row]
 
 
 class SandurPointers(ShapedSource):
@@ -72,14 +74,14 @@ class SandurPointers(ShapedSource):
 class PointersReader(RangeReader):
     shape = POINTERS
 
-    async def ranges(self, open_store: OpenStore) -> Sequence[KeyRange]:
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
         return await hashed_ranges(open_store.store, open_store.layout.pointers_folder())
 
-    async def rows(self, open_store: OpenStore, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await at_once(listed, lambda one: _pointer_row(open_store.lake, one.key)) if row]
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
+        return [row for row in await gather_bounded(listed, lambda one: _pointer_row(open_store.lake, one.key)) if row]
 
 
-async def at_once(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> Sequence[T]:
+async def gather_bounded(things: Sequence[S], look_at: Callable[[S], Awaitable[T]]) -> Sequence[T]:
     places = asyncio.Semaphore(LOOKS_AT_ONCE)
 
     async def one(thing: S) -> T:
@@ -95,14 +97,14 @@ async def name_row(lake: Lake, key: str) -> Row | None:
     spelled = _spelled(identifier)
     try:
         if found := await look(lake, identifier):
-            return await shown_row(lake, found)
+            return await visible_row(lake, found)
         record = await lake.name(identifier).read()
     except SandurError as error:
         return {**spelled, **await _known(lake, identifier), "is_shown": False, "problem": str(error)}
     return {**spelled, **_of_record(record.value), "is_shown": False} if record else None
 
 
-async def shown_row(lake: Lake, found: Found) -> Row:
+async def visible_row(lake: Lake, found: Found) -> Row:
     """The row of a name under which a reader finds something."""
     told = {**_spelled(found.identifier), **_of_record(found.name.value), "is_shown": True}
     return {**told, **await _of_found(lake, found)}
@@ -181,3 +183,112 @@ def _head(head: Head) -> Row:
 
 def _spelled(identifier: Identifier) -> Row:
     return {"catalog": identifier.catalog, "namespace": str(identifier.namespace), "name": identifier.name}
+
+
+_CATALOGS: Final = with_problem(CATALOGS)
+_NAMESPACES: Final = with_problem(NAMESPACES)
+
+
+class SandurCatalogs(ShapedSource):
+    """One row for every catalog that exists. One that cannot be read has its name and a `problem`."""
+
+    shape = _CATALOGS
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_catalogs"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # It is declared.
+        return CatalogsReader(self.options)
+
+
+class CatalogsReader(RangeReader):
+    """Catalogs are few: one task reads them."""
+
+    shape = _CATALOGS
+
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
+        return [KeyRange(open_store.layout.catalogs_folder())]
+
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
+        rows = await together(_catalog_row(open_store.lake, one.key) for one in listed)
+        return [row for row in rows if row]
+
+
+class SandurNamespaces(ShapedSource):
+    """One row for every namespace that exists. One that cannot be read has its name and a `problem`."""
+
+    shape = _NAMESPACES
+
+    @classmethod
+    def name(cls) -> str:
+        return "sandur_namespaces"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema
+        return NamespacesReader(self.options)
+
+
+class NamespacesReader(RangeReader):
+    """A task for each catalog."""
+
+    shape = _NAMESPACES
+
+    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
+        return await folder_ranges(open_store.store, open_store.layout.all_namespaces_folder())
+
+    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
+        rows = await together(_namespace_row(open_store.lake, one.key) for one in listed)
+        return [row for row in rows if row]
+
+
+async def _catalog_row(lake: Lake, key: str) -> Row | None:
+    name = lake.layout.parse_catalog(key)
+    try:
+        found = await lake.catalog(name).read()
+    except SandurError as error:
+        return {"name": name, "problem": str(error)}
+    if found is None or not exists(found.value):
+        return None
+    catalog = found.value
+    return {
+        "name": catalog.name,
+        "id": catalog.id,
+        "root": catalog.root,
+        "comment": catalog.comment,
+        "owner": catalog.owner,
+        "properties_json": _json(catalog.properties),
+        "created_at": catalog.created_ms,
+        "updated_at": catalog.updated_ms,
+        "created_by": catalog.created_by or None,
+        "updated_by": catalog.updated_by or None,
+    }
+
+
+async def _namespace_row(lake: Lake, key: str) -> Row | None:
+    namespace = lake.layout.parse_namespace(key)
+    spelled = {"catalog": namespace.catalog, "namespace": str(namespace)}
+    try:
+        found = await look_up_namespace(lake, namespace)
+    except SandurError as error:
+        return {**spelled, "problem": str(error)}
+    if found is None:
+        return None
+    record = found.value
+    return {
+        **spelled,
+        "id": record.id,
+        "depth": len(namespace.levels),
+        "comment": record.comment,
+        "owner": record.owner,
+        "properties_json": _json(record.properties),
+        "created_at": record.created_ms,
+        "updated_at": record.updated_ms,
+        "created_by": record.created_by or None,
+        "updated_by": record.updated_by or None,
+    }
+
+
+def _json(properties: dict[str, str]) -> str:
+    return msgspec.json.encode(properties, order="sorted").decode()

@@ -1,4 +1,4 @@
-"""The files of what is published: Parquet that executors write aside, and check before it counts."""
+"""Executor tasks: write the Parquet files to publish, and verify them before they are published."""
 
 import hashlib
 import io
@@ -9,9 +9,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sandur.pipeline.sources.options import open_store_of
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.waiting import OpenStore
 from sandur.storage.contract import ABSENT, ObjectStore, get_many
 
 ROWS_PER_FILE_MAX: Final = 200_000
@@ -44,7 +43,7 @@ class FileWriter:
     Files have names that no other attempt has, so that a task that is run again is in nobody's way.
     """
 
-    def __init__(self, open_store: OpenStore, attempt: str, shape: Shape) -> None:
+    def __init__(self, open_store: BlockingLake, attempt: str, shape: Shape) -> None:
         self._open_store = open_store
         self._attempt = attempt
         self._shape = shape
@@ -71,10 +70,10 @@ class FileWriter:
         nonce = self._open_store.clock.new_uuid()
         key = self._open_store.layout.core_snapshot(self._attempt, f"{self._shape.name}-{nonce}.parquet")
         self._open_store.wait(self._open_store.store.put(key, data, expected=ABSENT))
-        yield told(self._shape.name, key, table.num_rows, len(data), hashlib.sha256(data).hexdigest())
+        yield file_row(self._shape.name, key, table.num_rows, len(data), hashlib.sha256(data).hexdigest())
 
 
-def told(dataset: str, key: str, rows: int = 0, size_bytes: int = 0, sha256: str = "") -> pa.RecordBatch:
+def file_row(dataset: str, key: str, rows: int = 0, size_bytes: int = 0, sha256: str = "") -> pa.RecordBatch:
     """What a task says to the driver about one file."""
     values = (dataset, key, rows, size_bytes, sha256)
     return pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names=_NAMES)
@@ -84,7 +83,7 @@ def file_writer(options: Mapping[str, str], attempt: str, dataset: str) -> Calla
     """What each task does with its rows."""
 
     def write(batches: Batches) -> Iterator[Any]:
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             writer = FileWriter(open_store, attempt, SHAPES[dataset])
             for batch in batches:
                 yield from writer.add(batch)
@@ -104,7 +103,7 @@ def file_checker(options: Mapping[str, str]) -> Callable[[tuple[str, PublishedFi
 
     def check(written: tuple[str, PublishedFile]) -> Iterator[Any]:
         dataset, file = written
-        with open_store_of(options) as open_store:
+        with open_lake(options) as open_store:
             found = open_store.wait(open_store.store.get(file.key))
         if problem := problem_of(dataset, file, found.data if found else None):
             yield pa.RecordBatch.from_arrays([pa.array([problem])], names=["problem"])

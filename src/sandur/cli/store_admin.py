@@ -1,0 +1,118 @@
+"""`sandur catalog`, `sandur index` and `sandur probe`: commands that work directly on the store."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from sandur.catalog.records import Catalog
+from sandur.catalog.sources import Request, Source
+from sandur.clock import SystemClock
+from sandur.errors import Unavailable
+from sandur.operations.catalogs import create_catalog, list_catalogs
+from sandur.operations.lake import Lake
+from sandur.operations.lakes import Lakes
+from sandur.operations.rebuild_all import rebuild_all
+from sandur.settings import load_settings
+from sandur.storage.contract import ObjectStore
+from sandur.storage.open import connect, open_store
+from sandur.storage.probe import verify_store
+
+T = TypeVar("T")
+
+
+def make_catalog(name: str, *, root: str | None, store: str | None, config: Path | None, as_json: bool) -> None:
+    request = Request(hash="", source=Source(kind="admin", client="sandur"))
+
+    async def make(lake: Lake) -> Catalog:
+        return await create_catalog(lake, name, root=root, properties={}, request=request)
+
+    made = run_on_store(make, store=store, config=config)
+    if as_json:
+        print(json.dumps(_row(made)))  # noqa: T201 - output for machines
+        return
+    Console().print(f"Catalog [bold]{made.name}[/] keeps its tables below {made.root}")
+
+
+def show_catalogs(*, store: str | None, config: Path | None, as_json: bool) -> None:
+    catalogs = run_on_store(list_catalogs, store=store, config=config)
+    if as_json:
+        print(json.dumps([_row(catalog) for catalog in catalogs]))  # noqa: T201 - output for machines
+        return
+    table = Table("catalog", "tables lie below", title="Catalogs")
+    for catalog in catalogs:
+        table.add_row(catalog.name, catalog.root)
+    Console().print(table)
+
+
+def _row(catalog: Catalog) -> dict[str, str]:
+    return {"name": catalog.name, "root": catalog.root, "id": catalog.id}
+
+
+def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
+    """What the work makes of the workspace that the settings name, on the store itself and without a server."""
+    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+
+    async def run() -> T:
+        clock = SystemClock()
+        lakes = Lakes(settings, clock, connect(settings, clock))
+        try:
+            await lakes.start()
+            return await work(lakes.lake(settings.tenant or "default", settings.workspace or "default"))
+        finally:
+            await lakes.close()
+
+    return asyncio.run(run())
+
+
+def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Print how many there are; raise Unavailable when some could not be made anew."""
+    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+
+    async def run() -> tuple[int, list[str]]:
+        clock = SystemClock()
+        lakes = Lakes(settings, clock, connect(settings, clock))
+        made, failed = 0, []
+        try:
+            await lakes.start()
+            lake = lakes.lake(settings.tenant or "default", settings.workspace or "default")
+            async for scope, error in rebuild_all(lake, catalog):
+                if error is None:
+                    made += 1
+                else:
+                    failed.append(f"{lake.layout.list_index(scope)}: {error}")
+        finally:
+            await lakes.close()
+        return made, failed
+
+    made, failed = asyncio.run(run())
+    if as_json:
+        print(json.dumps({"rebuilt": made, "failed": failed}))  # noqa: T201 - output for machines
+    else:
+        Console().print(f"{made} indexes made anew")
+    if failed:
+        raise Unavailable(f"{len(failed)} indexes could not be made anew, the first of them {failed[0]}")
+
+
+def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> None:
+    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    asyncio.run(_probe(settings.store, open_store(settings.store, settings), as_json=as_json))
+
+
+async def _probe(url: str, store: ObjectStore, *, as_json: bool) -> None:
+    try:
+        proven = await verify_store(store, SystemClock())
+    finally:
+        await store.close()
+    if as_json:
+        print(json.dumps({"store": url, "proven": proven}))  # noqa: T201 - output for machines
+        return
+    console = Console()
+    for guarantee in proven:
+        console.print(f"[green]✓[/] {guarantee}")
+    console.print(f"[bold]{url}[/] keeps every guarantee.")

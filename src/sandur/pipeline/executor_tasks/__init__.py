@@ -1,0 +1,1 @@
+"""Work that Spark executors do on the store, one module per task."""
