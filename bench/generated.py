@@ -11,7 +11,7 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Catalog, Head, NameRecord, NamespaceRecord, Pointer
 from sandur.catalog.sources import Source
-from sandur.events.receipts import commit_key_of, receipt_key, receipt_of, tried_of
+from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of, tried_of
 from sandur.storage.layout import Layout
 from sandur.storage.locations import address_of
 

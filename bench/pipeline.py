@@ -23,7 +23,7 @@ from bench.generated import Made
 from bench.measuring import save, show
 from bench.processes import family_cpu_seconds, forget_largest, largest_mib
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, job_context
 from sandur.pipeline.jobs.compact import COMPACT
@@ -233,7 +233,7 @@ async def _all_tables(open_store: BlockingLake) -> dict[str, list[dict[str, Any]
 
 
 async def _table(lake: Lake, key: str) -> Rows:
-    found = await look(lake, lake.layout.parse_name(key))
+    found = await resolve_name(lake, lake.layout.parse_name(key))
     if found is None or found.pointer.value.head is None:
         return {}
     told = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}

@@ -9,13 +9,13 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Mark, names_scope
 from sandur.catalog.records import Pointer
-from sandur.events.receipts import Receipt
-from sandur.operations import transactions_met
-from sandur.operations.documents import request_hash_of
+from sandur.operations.concurrency import gather_all
 from sandur.operations.index_truth import keys_below, truth_about, written_names
 from sandur.operations.indexing import put_right
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
+from sandur.operations.receipts import Receipt
+from sandur.operations.tables.documents import request_hash_of
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Held
 from tests.chaos.asking import PAIR
 from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
@@ -98,7 +98,7 @@ async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
     found: dict[str, dict[str, Receipt]] = {}
     keys = [key async for key in keys_below(lake, lake.layout.events_folder())]
     for some in _batches(keys):
-        for stored in await together(map(lake.store.get, some)):
+        for stored in await gather_all(map(lake.store.get, some)):
             assert stored is not None
             receipt = msgspec.json.decode(stored.data, type=Receipt)
             of_table = found.setdefault(receipt.table_uuid, {})
@@ -112,7 +112,7 @@ async def _pointers(lake: Lake) -> AsyncIterator[Held[Pointer]]:
     for key in keys:
         pointer = await lake.pointer(lake.layout.parse_pointer(key)).read()
         assert pointer is not None
-        yield await transactions_met.effective(lake, pointer)
+        yield await resolution.effective_pointer(lake, pointer)
 
 
 async def _history(lake: Lake, pointer: Pointer, receipts: dict[str, Receipt], wrong: list[str]) -> History:
@@ -147,7 +147,7 @@ async def _steps(lake: Lake, locations: Sequence[str], wrong: list[str]) -> tupl
     before = _Metadata(table_uuid="")
     made_by = ""
     for some in _batches(locations):
-        for location, data in zip(some, await together(map(lake.locations.read, some)), strict=True):
+        for location, data in zip(some, await gather_all(map(lake.locations.read, some)), strict=True):
             if data is None:
                 wrong.append(f"{location} was the head, and the file is gone")
                 continue

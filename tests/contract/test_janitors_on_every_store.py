@@ -1,9 +1,9 @@
 """Janitors on every store: what a listing says of an object is what a read says of it, and every workspace is found."""
 
 from sandur.clock import SystemClock
-from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import lakes, run_janitors
 from sandur.operations.lake import Lake
+from sandur.operations.tables.drop import drop_name
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout

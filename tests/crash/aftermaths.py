@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
-from sandur.operations.names import look
-from sandur.operations.rename import rename
-from sandur.operations.views import commit_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import commit_view
 from tests.crash.mutations import NEIGHBOUR, NEW, SHORT_LOG, TABLE, TARGET, VIEW, Mutation, World
 from tests.operations.asking import NAMESPACE, called, commit, request, set_property, table, view_replaced
 
@@ -33,7 +33,7 @@ async def _commit_to_all(world: World, times: int) -> None:
         world.clock.advance(60_000)
         server = world.server()
         for identifier in _SUBJECTS:
-            found = await look(server, identifier)
+            found = await resolve_name(server, identifier)
             sent = request(f"foreign {number} {identifier} {world.clock.now_ms()}")
             if found is None:
                 continue
@@ -57,7 +57,7 @@ async def dropped(world: World) -> None:
     world.clock.advance(60_000)
     server = world.server()
     for identifier in _SUBJECTS:
-        if found := await look(server, identifier):
+        if found := await resolve_name(server, identifier):
             kind = found.name.value.kind
             await drop_name(server, identifier, kind=kind, request=request(f"foreign drop {identifier}"))
     await server.background.drain()
@@ -67,7 +67,7 @@ async def renamed(world: World) -> None:
     world.clock.advance(60_000)
     server = world.server()
     for identifier in _SUBJECTS:
-        if found := await look(server, identifier):
+        if found := await resolve_name(server, identifier):
             away = called(f"{identifier.name}-away")
             kind = found.name.value.kind
             await rename(server, identifier, away, kind=kind, request=request(f"foreign rename {identifier}"))
@@ -89,7 +89,7 @@ async def names_taken(world: World) -> None:
     world.clock.advance(60_000)
     server = world.server()
     for identifier in (TABLE, NEW, TARGET):
-        if await look(server, identifier) is None:
+        if await resolve_name(server, identifier) is None:
             await create_table(server, NAMESPACE, table(identifier.name), request(f"foreign create {identifier}"))
     await server.background.drain()
 

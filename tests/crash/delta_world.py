@@ -7,7 +7,7 @@ from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
 from sandur.operations.delta.tables import stage_table
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -36,7 +36,7 @@ class DeltaWorld:
         return DeltaWorld(*copied(self.store, self.clock), self.uuids, self.staged_at)
 
     async def table(self, identifier: Identifier = D) -> DeltaTable | None:
-        found = await look(self.server(), identifier)
+        found = await resolve_name(self.server(), identifier)
         return found.pointer.value if found and isinstance(found.pointer.value, DeltaTable) else None
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandur.catalog.sources import Request
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.register import register_table
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
-from sandur.operations.views import commit_view, create_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import commit_view, create_view
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from sandur.catalog.identifiers import Identifier
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
 from tests.operations.asking import (

@@ -7,12 +7,12 @@ from typing import Final
 import pytest
 
 from sandur.errors import SandurError
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import load_table, table_exists
 from sandur.operations.namespaces import drop_namespace
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.load import load_table, table_exists
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retry import RetryingStore
 from tests.crash.aftermaths import OK, answer

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.crash.aftermaths import OK, answer
 from tests.crash.gated_store import GatedStore, writes_to

@@ -10,10 +10,9 @@ from sandur.catalog.records import Catalog, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_table, decode_table_commit
 from sandur.iceberg.view_commit import CreateView, ViewCommit, decode_create_view, decode_view_commit
-from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import load_table
-from sandur.operations.results import LoadedTable
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.load import LoadedTable, load_table
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 

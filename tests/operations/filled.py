@@ -8,8 +8,8 @@ from typing import Any, Final
 import fastavro
 
 from sandur.catalog.identifiers import Identifier
-from sandur.operations.commit_table import commit_table
 from sandur.operations.lake import Lake
+from sandur.operations.tables.commit_table import commit_table
 from tests.operations.asking import (
     NAMESPACE,
     at_snapshot,

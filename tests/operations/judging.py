@@ -8,11 +8,11 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, Pointer
-from sandur.events.receipts import Receipt, receipt_of
-from sandur.operations import transactions_met
-from sandur.operations.documents import HASH_LENGTH, request_hash_of
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.receipts import Receipt, receipt_of
+from sandur.operations.tables.documents import HASH_LENGTH, request_hash_of
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Held
 
 
@@ -33,7 +33,7 @@ async def all_pointers(lake: Lake) -> Mapping[str, Held[Pointer]]:
         uuid = lake.layout.parse_pointer(listed.key)
         pointer = await lake.pointer(uuid).read()
         assert pointer is not None
-        found[uuid] = await transactions_met.effective(lake, pointer)
+        found[uuid] = await resolution.effective_pointer(lake, pointer)
     return found
 
 
@@ -53,7 +53,7 @@ async def all_shown(lake: Lake) -> Mapping[Identifier, str]:
     shown = {}
     for listed in await lake.store.list(f"{lake.layout.root}names/"):
         identifier = lake.layout.parse_name(listed.key)
-        if found := await look(lake, identifier):
+        if found := await resolve_name(lake, identifier):
             shown[identifier] = found.uuid
     return shown
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from sandur.errors import Conflict, Invalid, KeyReused, NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.rename import rename
-from sandur.operations.results import LoadedTable
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import LoadedTable
+from sandur.operations.tables.rename import rename
 from tests.operations.asking import (
     append,
     at_snapshot,

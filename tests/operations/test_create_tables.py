@@ -5,13 +5,13 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Claim
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, NotFound, Unsupported
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.rename import rename
-from sandur.operations.views import create_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import create_view
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (

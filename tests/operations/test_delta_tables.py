@@ -17,11 +17,11 @@ from sandur.operations.delta.tables import (
     rename_table,
     stage_table,
 )
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import load_table
-from sandur.operations.names import look
-from sandur.operations.rename import rename
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import load_table
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.rename import rename
 from tests.operations.asking import called, create, furnish, request
 from tests.operations.delta_asking import D, create_managed, names_in, wanted
 from tests.operations.making import make_lake
@@ -39,7 +39,7 @@ async def lake() -> Lake:
 async def test_a_staged_place_is_no_table(lake: Lake) -> None:
     stage = await stage_table(lake, D, principal="ann")
 
-    assert await look(lake, D) is None
+    assert await resolve_name(lake, D) is None
     assert stage.location.endswith(f"/__unitystorage/tables/{stage.uuid}")
     assert (await load_stage(lake, stage.uuid)).created_by == "ann"
     assert (await load_stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
@@ -75,7 +75,7 @@ async def test_a_place_that_became_a_table_becomes_no_other(lake: Lake) -> None:
 
     with pytest.raises(Invalid, match="was made a table before"):
         await create_from_staging(lake, wanted(stage.location, stage.uuid, called("e")), request=request("another"))
-    assert await look(lake, called("e")) is None
+    assert await resolve_name(lake, called("e")) is None
 
 
 async def test_another_request_waits_while_a_place_is_being_made_a_table(lake: Lake) -> None:

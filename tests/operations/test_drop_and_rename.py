@@ -4,13 +4,13 @@ import pytest
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import AlreadyExists, KeyReused, NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name, unregister_table
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.register import register_table
-from sandur.operations.rename import rename
-from sandur.operations.views import create_view, load_view, view_exists
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name, unregister_table
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.register import register_table
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import create_view, load_view, view_exists
 from tests.operations.asking import (
     ELSEWHERE,
     NAMESPACE,

@@ -14,11 +14,11 @@ import pytest
 
 from sandur.catalog.sources import Request
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.commit_table import commit_table
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import (

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from sandur.catalog.index import Entry
 from sandur.errors import NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.grounds import standing_location
 from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.local import LocalStore
 from tests.operations.asking import NAMESPACE, append, called, content, create, furnish, load, request, table
 from tests.operations.making import make_lake

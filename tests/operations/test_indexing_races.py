@@ -9,7 +9,7 @@ from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX
 from sandur.errors import Busy
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -43,7 +43,7 @@ class Arena:
     async def true_names(self) -> list[str]:
         listed = await self.inner.list(self.quiet().layout.names_folder(SCOPE.namespace))
         names = [self.quiet().layout.parse_name(found.key) for found in listed]
-        return sorted([name.name for name in names if await look(self.quiet(), name)])
+        return sorted([name.name for name in names if await resolve_name(self.quiet(), name)])
 
 
 async def create_and_drop(lake: Lake, name: str) -> None:

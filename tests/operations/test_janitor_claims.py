@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import AlreadyExists
-from sandur.events.receipts import tried_of
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
+from sandur.operations.receipts import tried_of
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
 from tests.operations.asking import (
     NAMESPACE,
     called,

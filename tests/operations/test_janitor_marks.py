@@ -1,9 +1,9 @@
 """Marks are worked off, so that what died before it was listed is listed."""
 
 from sandur.operations import indexing
-from sandur.operations.create_table import create_table
 from sandur.operations.listing import list_names
-from sandur.operations.load_table import table_exists
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.load import table_exists
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     NAMESPACE,

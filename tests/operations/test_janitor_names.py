@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
 from sandur.operations.namespaces import create_namespace, drop_namespace
-from sandur.operations.rename import rename
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
 from tests.operations.asking import (
     ELSEWHERE,
     NAMESPACE,

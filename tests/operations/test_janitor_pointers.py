@@ -9,16 +9,15 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy
-from sandur.events.receipts import tried_of
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name, unregister_table
 from sandur.operations.janitors.pointers import POINTERS
 from sandur.operations.janitors.sweeping import sweep
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.names import look
-from sandur.operations.register import register_table
-from sandur.operations.results import LoadedTable
+from sandur.operations.receipts import tried_of
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name, unregister_table
+from sandur.operations.tables.load import LoadedTable, table_exists
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.register import register_table
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import (
     ELSEWHERE,
@@ -157,7 +156,7 @@ async def test_a_dropped_pointer_stays_while_its_name_says_dropped() -> None:
     await register_table(shore.server(), ELSEWHERE, "again", location, request=request("register"))
     await create(shore.server(), "t")
 
-    found = await look(shore.server(), called("again", ELSEWHERE))
+    found = await resolve_name(shore.server(), called("again", ELSEWHERE))
     assert found
     assert (await load(shore.server(), called("again", ELSEWHERE))).table_uuid == made.table_uuid
 
@@ -172,7 +171,7 @@ async def test_a_table_can_be_registered_under_its_old_uuid_when_all_is_swept() 
     location = gone.metadata_location or ""
     await register_table(shore.server(), ELSEWHERE, "again", location, request=request("register"))
 
-    found = await look(shore.server(), called("again", ELSEWHERE))
+    found = await resolve_name(shore.server(), called("again", ELSEWHERE))
     assert found
     assert found.uuid == made.table_uuid
 

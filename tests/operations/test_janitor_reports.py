@@ -2,7 +2,7 @@
 
 from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.sweeping import DAY_MS, sweep
-from sandur.operations.metrics import report_metrics
+from sandur.operations.tables.metrics import report_metrics
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import called, create, request
 from tests.operations.janitoring import Shore

@@ -1,8 +1,8 @@
 """Stages that were never committed go when they expire, and nothing goes with them."""
 
 from sandur.catalog.records import Stage
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
 from tests.operations.asking import (
     NAMESPACE,
     called,

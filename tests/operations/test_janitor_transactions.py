@@ -4,8 +4,8 @@ import pytest
 
 from sandur.catalog.records import Transaction
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables.load import table_exists
+from sandur.operations.transactions.coordinator import commit_transaction
 from tests.operations.asking import (
     called,
     commit,

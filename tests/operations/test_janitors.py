@@ -1,9 +1,9 @@
 """Janitors take away what nobody needs any more, when it is old enough, and nothing else."""
 
 from sandur.catalog.identifiers import Identifier
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     append,

@@ -5,14 +5,14 @@ import pytest
 from sandur.catalog.records import Catalog
 from sandur.errors import Invalid
 from sandur.iceberg.view_commit import ViewCommit, checked_view_updates
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.register import register_table
-from sandur.operations.transaction import commit_transaction
-from sandur.operations.views import commit_view, create_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.register import register_table
+from sandur.operations.tables.views import commit_view, create_view
+from sandur.operations.transactions.coordinator import commit_transaction
 from tests.operations.asking import (
     NAMESPACE,
     called,

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from sandur.catalog.records import PurgeOrder
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
-from sandur.operations.purging import queue_purge
-from sandur.operations.rename import rename
-from sandur.operations.views import commit_view, create_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name, queue_purge
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import commit_view, create_view
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     NAMESPACE,
@@ -337,7 +336,7 @@ async def test_an_order_counts_only_for_the_drop_it_was_made_for() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
-    found = await look(server, table.identifier)
+    found = await resolve_name(server, table.identifier)
     assert found
     await queue_purge(server, found, drop="one that loses")
     before = await files_below(server, table)
@@ -357,7 +356,7 @@ async def test_an_order_of_a_drop_that_never_happened_is_void_after_a_day() -> N
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
-    found = await look(server, table.identifier)
+    found = await resolve_name(server, table.identifier)
     assert found
     await queue_purge(server, found, drop="one that never came")
     shore.clock.advance(24 * HOUR_MS)
@@ -374,7 +373,7 @@ async def test_a_drop_that_dies_right_after_it_happened_is_purged_all_the_same(w
     sent = keyed("drop") if with_key else request("drop")
 
     async def is_dropped(server: Lake) -> bool:
-        return await look(server, table.identifier) is None
+        return await resolve_name(server, table.identifier) is None
 
     await shore.dies_when(
         lambda server: drop_name(server, table.identifier, kind="table", purge=True, request=sent), is_dropped

@@ -4,7 +4,7 @@ import pytest
 
 from sandur.errors import Busy, NotFound
 from sandur.operations.delta.tables import NewTable, create_external, drop_table
-from sandur.operations.register import register_table
+from sandur.operations.tables.register import register_table
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import (
     NAMESPACE,

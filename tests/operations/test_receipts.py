@@ -7,11 +7,11 @@ import pytest
 
 from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Request, Source
-from sandur.events.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.layout import Layout
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import NAMESPACE, append, called, commit, furnish, load, request, set_property, table

@@ -5,13 +5,12 @@ import gzip
 import pytest
 
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.register import register_table, register_view
-from sandur.operations.results import LoadedTable
-from sandur.operations.views import create_view, load_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import LoadedTable, table_exists
+from sandur.operations.tables.register import register_table, register_view
+from sandur.operations.tables.views import create_view, load_view
 from tests.operations.asking import (
     NAMESPACE,
     append,

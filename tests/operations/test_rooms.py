@@ -7,12 +7,12 @@ import pytest
 
 from sandur.catalog.records import Stage
 from sandur.errors import BadRequest, SandurError
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.views import create_view
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.views import create_view
 from sandur.server.measured_store import MeasuredStore
 from sandur.storage.local import LocalStore
 from sandur.storage.retry import RetryingStore

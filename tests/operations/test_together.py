@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandur.operations.together import BEGUN_AT_ONCE_MAX, all_three, both, together
+from sandur.operations.concurrency import BEGUN_AT_ONCE_MAX, all_three, both, gather_all
 
 
 class Calls:
@@ -27,14 +27,14 @@ class Calls:
 async def test_results_come_in_the_order_of_the_calls() -> None:
     calls = Calls()
 
-    found = await together([calls.call("a", yields=3), calls.call("b"), calls.call("c", yields=1)])
+    found = await gather_all([calls.call("a", yields=3), calls.call("b"), calls.call("c", yields=1)])
 
     assert found == ["a", "b", "c"]
     assert calls.ended == ["b", "c", "a"]
 
 
 async def test_no_calls_have_no_results() -> None:
-    assert await together([]) == []
+    assert await gather_all([]) == []
 
 
 @pytest.mark.parametrize("failing", ["a", "b"])
@@ -42,7 +42,7 @@ async def test_a_failure_is_raised_after_every_call_has_ended(failing: str) -> N
     calls = Calls()
 
     with pytest.raises(ValueError, match=failing):
-        await together([calls.call(name, yields=3 * (name != failing), fails=name == failing) for name in "abc"])
+        await gather_all([calls.call(name, yields=3 * (name != failing), fails=name == failing) for name in "abc"])
 
     assert sorted(calls.ended) == ["a", "b", "c"]
 
@@ -51,12 +51,12 @@ async def test_of_several_failures_the_first_call_s_is_raised() -> None:
     calls = Calls()
 
     with pytest.raises(ValueError, match="a"):
-        await together([calls.call("a", yields=3, fails=True), calls.call("b", fails=True)])
+        await gather_all([calls.call("a", yields=3, fails=True), calls.call("b", fails=True)])
 
 
 async def test_who_is_cancelled_leaves_no_call_running() -> None:
     calls = Calls()
-    waiting = asyncio.create_task(together([calls.call(name, yields=1_000) for name in "abc"]))
+    waiting = asyncio.create_task(gather_all([calls.call(name, yields=1_000) for name in "abc"]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -92,7 +92,7 @@ async def test_calls_that_never_wait_need_no_task() -> None:
     async def counted() -> int:
         return len(asyncio.all_tasks())
 
-    assert await together([counted(), counted()]) == [before, before]
+    assert await gather_all([counted(), counted()]) == [before, before]
     assert await both(counted(), counted()) == (before, before)
     assert await all_three(calls.call("a"), calls.call("b", yields=1), calls.call("c")) == ("a", "b", "c")
 
@@ -104,7 +104,7 @@ async def test_many_calls_let_others_have_their_turn() -> None:
         order.append("call")
 
     other = asyncio.create_task(_noted(order))
-    await together([call() for _ in range(BEGUN_AT_ONCE_MAX + 1)])
+    await gather_all([call() for _ in range(BEGUN_AT_ONCE_MAX + 1)])
     await other
 
     assert order[0] == "other"
@@ -131,7 +131,7 @@ async def test_what_a_call_waits_for_reaches_it_value_or_failure() -> None:
     async def got() -> str:
         return str(await good)
 
-    assert await together([caught(), got()]) == ["bad", "good"]
+    assert await gather_all([caught(), got()]) == ["bad", "good"]
 
 
 async def test_a_call_that_was_not_begun_when_the_first_failed_is_given_up() -> None:
@@ -150,7 +150,7 @@ async def test_a_call_that_was_begun_is_ended_when_another_is_cancelled_at_once(
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await together([calls.call("a", yields=5), cancelled(), calls.call("b", yields=5)])
+        await gather_all([calls.call("a", yields=5), cancelled(), calls.call("b", yields=5)])
 
     assert calls.ended == ["a"]
 

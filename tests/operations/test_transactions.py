@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, BadRequest, Busy, Conflict, KeyReused, NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.rename import rename
-from sandur.operations.transaction import commit_transaction
-from sandur.operations.views import create_view, load_view
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import create_view, load_view
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock

@@ -2,18 +2,18 @@
 
 import asyncio
 
-from sandur.operations.turns import IN_A_ROW_MAX, IN_A_ROW_MAX_BESIDE_OTHERS, Turn
+from sandur.operations.concurrency import IN_A_ROW_MAX, IN_A_ROW_MAX_BESIDE_OTHERS, CommitQueue
 from tests.fakes.fixed_clock import FixedClock
 
 
-async def taken(turn: Turn, times: int) -> None:
+async def taken(turn: CommitQueue, times: int) -> None:
     for _ in range(times):
         async with turn.taken():
             pass
 
 
 async def test_a_turn_is_held_by_one_at_a_time() -> None:
-    turn, inside, most = Turn(FixedClock()), 0, 0
+    turn, inside, most = CommitQueue(FixedClock()), 0, 0
 
     async def hold() -> None:
         nonlocal inside, most
@@ -30,7 +30,7 @@ async def test_a_turn_is_held_by_one_at_a_time() -> None:
 
 async def test_who_is_alone_rests_seldom() -> None:
     clock = FixedClock()
-    turn = Turn(clock)
+    turn = CommitQueue(clock)
 
     await taken(turn, IN_A_ROW_MAX)
     before = len(clock.slept_seconds)
@@ -41,9 +41,9 @@ async def test_who_is_alone_rests_seldom() -> None:
 
 async def test_who_met_another_server_leaves_room_for_it_sooner() -> None:
     clock = FixedClock()
-    turn = Turn(clock)
+    turn = CommitQueue(clock)
     async with turn.taken() as held:
-        held.met_others()
+        held.note_contention()
 
     await taken(turn, IN_A_ROW_MAX_BESIDE_OTHERS)
     before = len(clock.slept_seconds)

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from sandur.errors import AlreadyExists, Conflict, Invalid, KeyReused, NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import table_exists
-from sandur.operations.rename import rename
-from sandur.operations.views import commit_view, create_view, load_view, view_exists
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
+from sandur.operations.tables.views import commit_view, create_view, load_view, view_exists
 from tests.operations.asking import (
     NAMESPACE,
     append,

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from sandur.catalog.records import Head, Pointer, PurgeOrder
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Unavailable
-from sandur.operations.drop_table import drop_name
 from sandur.operations.janitors.purge import ORDERS_MAX
-from sandur.operations.load_table import current_document
-from sandur.operations.metrics import report_metrics
 from sandur.operations.namespaces import create_namespace
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.metrics import report_metrics
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT

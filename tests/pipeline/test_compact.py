@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Conflict
-from sandur.events.receipts import Receipt
-from sandur.operations.load_table import current_document
-from sandur.operations.rename import rename
+from sandur.operations.receipts import Receipt
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.rename import rename
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.storage.contract import ABSENT
 from sandur.storage.open import connect

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import BadRequest, Invalid, Unavailable
 from sandur.operations.delta.tables import load_delta_table
-from sandur.operations.load_table import current_document
-from sandur.operations.names import look
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.import_tables import IMPORT
 from sandur.settings import Settings
@@ -90,7 +90,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
     arguments = {"location": str(lake)}
 
     dry = ours.run(spark, IMPORT, dry_run=True, arguments=arguments)
-    nothing = ours.wait(look(ours.lake, Identifier("main", ("finance",), "sums")))
+    nothing = ours.wait(resolve_name(ours.lake, Identifier("main", ("finance",), "sums")))
     done = ours.run(spark, IMPORT, arguments=arguments)
     again = ours.run(spark, IMPORT, arguments=arguments)
 
@@ -129,8 +129,8 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
         "2 tables would be called sales.t",
         "sales.kept exists",
     ]
-    assert ours.wait(look(ours.lake, called("t"))) is None
-    found = ours.wait(look(ours.lake, called("other")))
+    assert ours.wait(resolve_name(ours.lake, called("t"))) is None
+    found = ours.wait(resolve_name(ours.lake, called("other")))
     assert found is not None
     assert found.uuid == uuid
 

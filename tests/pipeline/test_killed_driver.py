@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.operations.load_table import current_document
-from sandur.operations.metrics import report_metrics
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.metrics import report_metrics
 from sandur.pipeline.jobs import JOBS
 from tests.pipeline.test_collect_garbage import age, exists, full_of_garbage
 from tests.pipeline.test_compact import system_table

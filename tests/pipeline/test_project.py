@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import SystemClock
 from sandur.delta.requests import DeltaChange
-from sandur.operations.commit_table import commit_table
 from sandur.operations.delta.commit import update_table
-from sandur.operations.drop_table import drop_name
-from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import update_namespace_properties
-from sandur.operations.rename import rename
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.rename import rename
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.project import PROJECT
 from tests.operations.asking import append, commit

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
-from sandur.events import delta_receipts
-from sandur.events.receipts import receipt_key, receipt_of
+from sandur.operations import receipts
+from sandur.operations.receipts import receipt_key, receipt_of
 from sandur.pipeline.sources.receipt_rows import receipt_of_row, row_of
 from sandur.storage.layout import Layout
 
@@ -88,17 +88,17 @@ SECOND = DeltaCommit(
     file_name="00000000000000000001.x.json",
     file_size=7,
     file_modified_ms=1,
-    previous_commit_key=delta_receipts.receipt_of(DELTA, delta_receipts.first_commit(DELTA)).commit_key,
+    previous_commit_key=receipts.delta_receipt_of(DELTA, receipts.first_delta_commit(DELTA)).commit_key,
     source=Source(kind="rest", principal="ada"),
 )
 
 
 def test_a_version_of_a_delta_table_is_a_commit_of_the_file_in_its_log() -> None:
-    first = delta_receipts.receipt_of(DELTA, delta_receipts.first_commit(DELTA))
-    second = delta_receipts.receipt_of(DELTA, SECOND)
+    first = receipts.delta_receipt_of(DELTA, receipts.first_delta_commit(DELTA))
+    second = receipts.delta_receipt_of(DELTA, SECOND)
 
     rows = [
-        row_of(LAYOUT, delta_receipts.receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt))
+        row_of(LAYOUT, receipts.delta_receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt))
         for receipt in (first, second)
     ]
 
@@ -112,8 +112,8 @@ def test_a_version_of_a_delta_table_is_a_commit_of_the_file_in_its_log() -> None
 
 
 def test_a_delta_receipt_elsewhere_or_about_another_file_is_misplaced() -> None:
-    receipt = delta_receipts.receipt_of(DELTA, SECOND)
-    key, data = delta_receipts.receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt)
+    receipt = receipts.delta_receipt_of(DELTA, SECOND)
+    key, data = receipts.delta_receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt)
 
     elsewhere = row_of(LAYOUT, key.replace("2026-01-01", "2026-01-02"), data)
     another = row_of(LAYOUT, key, data.replace(b'"version":1', b'"version":2'))

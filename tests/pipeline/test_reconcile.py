@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.events.receipts import Receipt
+from sandur.operations.receipts import Receipt
 from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Transaction
 from sandur.catalog.sources import Source
-from sandur.events import delta_receipts
-from sandur.events.receipts import commit_key_of, receipt_of
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
+from sandur.operations import receipts as delta_receipts
 from sandur.operations.lake import Lake
-from sandur.operations.register import register_table
-from sandur.operations.views import commit_view, create_view
+from sandur.operations.receipts import commit_key_of, receipt_of
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
+from sandur.operations.tables.views import commit_view, create_view
 from sandur.pipeline.executor_tasks.reconcile import Finding, walk_delta_table, walk_table
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.contract import list_all
@@ -243,7 +243,7 @@ async def _uuid_of(lake: Lake, name: str) -> str:
 
 async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(lake: Lake) -> None:
     table = DeltaTable(uuid="d", table_uuid="d", state="live", location="file:///d", created_ms=5, created_by="ada")
-    first = delta_receipts.receipt_of(table, delta_receipts.first_commit(table))
+    first = delta_receipts.delta_receipt_of(table, delta_receipts.first_delta_commit(table))
     second = DeltaCommit(
         version=1,
         timestamp_ms=9,
@@ -261,7 +261,7 @@ async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(la
 
     assert [(finding.status, finding.is_exact) for finding in found] == [("present", True), ("missing", True)]
     assert found[1].receipt == msgspec.json.encode(first)
-    assert found[1].key == delta_receipts.receipt_key(lake.layout, first)
+    assert found[1].key == delta_receipts.delta_receipt_key(lake.layout, first)
 
 
 async def test_a_walk_lists_nothing(lake: Lake) -> None:

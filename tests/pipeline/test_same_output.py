@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
-from sandur.events.receipts import Receipt
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
-from sandur.operations.load_table import current_document
-from sandur.operations.metrics import report_metrics
-from sandur.operations.rename import rename
+from sandur.operations.receipts import Receipt
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.rename import rename
 from sandur.pipeline import tasks
 from sandur.pipeline.executor_tasks import crawl
 from sandur.pipeline.feed import Feed

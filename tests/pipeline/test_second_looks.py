@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.rename import rename
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.rename import rename
 from sandur.pipeline.executor_tasks.recheck import recheck_table
 from tests.operations.asking import NAMESPACE, called, create, furnish, request
 from tests.operations.making import make_lake

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from sandur.operations.drop_table import drop_name
+from sandur.operations.tables.drop import drop_name
 from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader

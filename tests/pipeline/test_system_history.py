@@ -5,9 +5,9 @@ import pytest
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.updates import AddSnapshot, SetSnapshotRef
-from sandur.operations.commit_table import commit_table
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import current_document
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.load import current_document
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, listed_manifest, manifest_list_of, manifest_of
 from sandur.pipeline.system_history import forget
 from sandur.storage.contract import list_all

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
 from sandur.operations.lake import Lake
 from sandur.operations.namespaces import create_namespace
-from sandur.operations.results import LoadedTable
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.load import LoadedTable
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.settings import Settings

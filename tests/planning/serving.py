@@ -13,7 +13,7 @@ from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.lake import Lake
 from sandur.operations.planning import plans
 from sandur.operations.planning.plans import Completed, Result, Submitted
-from sandur.operations.register import register_table
+from sandur.operations.tables.register import register_table
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout

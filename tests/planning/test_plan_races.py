@@ -10,7 +10,7 @@ import pytest
 from sandur.errors import BadRequest, NotFound, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
-from sandur.operations.register import register_table
+from sandur.operations.tables.register import register_table
 from sandur.storage.contract import Expected, Version
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from sandur.errors import NotFound
-from sandur.operations.commit_table import commit_table
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import Completed
-from sandur.operations.register import register_table
-from sandur.operations.rename import rename
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
+from sandur.operations.tables.rename import rename
 from tests.operations.asking import NAMESPACE, called, commit, request
 from tests.planning.serving import (
     PLAIN,

@@ -11,7 +11,7 @@ from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.scan.manifest_list import ManifestFile
 from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
-from sandur.operations.register import register_table
+from sandur.operations.tables.register import register_table
 from sandur.storage.contract import Stored
 from sandur.storage.local import LocalStore
 from tests.fakes.spy_store import SpyStore

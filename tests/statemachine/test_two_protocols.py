@@ -14,15 +14,15 @@ from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, NotEmpty, NotFound, SandurError
 from sandur.operations.catalogs import create_catalog
-from sandur.operations.create_table import create_table
 from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.drop_catalog import drop_catalog
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
 from sandur.operations.listing import list_names
-from sandur.operations.load_table import table_exists
 from sandur.operations.namespaces import create_namespace, drop_namespace, list_namespaces, namespace_exists
-from sandur.operations.rename import rename
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.rename import rename
 from sandur.operations.unity import schemas, securables, tables
 from sandur.operations.unity.lists import ListAsked, list_catalogs, list_in_schema, list_schemas
 from sandur.storage.memory import MemoryStore

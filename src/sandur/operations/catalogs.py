@@ -11,12 +11,12 @@ from sandur.catalog.locations import check_property_keys, checked_location, fold
 from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists
-from sandur.operations.homes import exists
+from sandur.operations.concurrency import gather_all
 from sandur.operations.index_pages import entries_page
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing_catalog
 from sandur.operations.record_changes import RecordChange
-from sandur.operations.together import together
+from sandur.operations.tables.names import catalog_exists
 
 OPERATION: Final = "create-catalog"
 UPDATE: Final = "update-catalog"
@@ -25,7 +25,7 @@ UPDATE: Final = "update-catalog"
 async def load_catalog(lake: Lake, name: str) -> Catalog:
     """The catalog of that name; NotFound when there is none. The default catalog makes itself when first asked for."""
     found = await lake.catalog(name).read()
-    if found is not None and exists(found.value):
+    if found is not None and catalog_exists(found.value):
         return found.value
     if name == lake.settings.default_catalog:
         return await ensure_default_catalog(lake)
@@ -36,7 +36,7 @@ async def ensure_default_catalog(lake: Lake) -> Catalog:
     """The default catalog, which is made if it is not there."""
     name = lake.settings.default_catalog
     found = await lake.catalog(name).read()
-    if found is not None and exists(found.value):
+    if found is not None and catalog_exists(found.value):
         return found.value
     try:
         return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
@@ -47,8 +47,8 @@ async def ensure_default_catalog(lake: Lake) -> Catalog:
 async def list_catalogs(lake: Lake) -> Sequence[Catalog]:
     """All catalogs, sorted by name."""
     page = await entries_page(lake, CATALOGS, last=None, wanted=None)
-    found = await together(lake.catalog(entry.name).read() for entry in page.entries)
-    return [held.value for held in found if held and exists(held.value)]
+    found = await gather_all(lake.catalog(entry.name).read() for entry in page.entries)
+    return [held.value for held in found if held and catalog_exists(held.value)]
 
 
 async def create_catalog(
@@ -80,7 +80,7 @@ async def create_catalog(
     )
 
     def decide(found: Catalog | None) -> Catalog:
-        if found is not None and exists(found):
+        if found is not None and catalog_exists(found):
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
@@ -94,7 +94,7 @@ async def update_catalog(
     check_property_keys(properties or {})
 
     def decide(found: Catalog | None) -> Catalog:
-        if found is None or not exists(found):
+        if found is None or not catalog_exists(found):
             raise missing_catalog(name)
         changed = replace(
             found,

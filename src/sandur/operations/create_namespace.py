@@ -14,12 +14,11 @@ from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.claims import ClaimLost
-from sandur.operations.exactly_once import claim_of, exactly_once, hold
-from sandur.operations.homes import confirm_parent, is_shown, look_up_namespace
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, run_exactly_once
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, missing_parent, nothing
-from sandur.operations.together import together
+from sandur.operations.tables.names import confirm_parent, is_namespace_visible, resolve_namespace
 from sandur.storage.cell import Held
 from sandur.storage.contract import ABSENT
 
@@ -50,7 +49,7 @@ class NamespaceCreation:
         self._comment = comment
         self._principal = request.source.principal
         self._cell = lake.namespace(namespace)
-        self._claim = claim_of(lake, request, OPERATION)
+        self._claim = claim_for(lake, request, OPERATION)
         self._change = change_of(lake, request, OPERATION)
         self._id = lake.clock.new_uuid()
         self._is_marked = False
@@ -65,7 +64,7 @@ class NamespaceCreation:
     async def run(self) -> Catalog:
         """The catalog in which the namespace is now; AlreadyExists, or NotFound when there is no parent."""
         try:
-            return await exactly_once(self._claim, self._attempt, self._replay)
+            return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
                 await self._lake.background.run("index a namespace", self._finish_index())
@@ -100,7 +99,7 @@ class NamespaceCreation:
         """The id of the namespace above; None when it does not exist, and for a first level."""
         if self._namespace.parent is None:
             return None
-        found = await look_up_namespace(self._lake, self._namespace.parent)
+        found = await resolve_namespace(self._lake, self._namespace.parent)
         return found.value.id if found else None
 
     def _check_location(self, catalog: Catalog) -> None:
@@ -111,7 +110,7 @@ class NamespaceCreation:
             raise OutcomeUnknown(f"namespace {self._namespace}: it may have been created, and was changed since")
         if parent is None:
             raise missing_parent(self._namespace)
-        if found and await is_shown(self._lake, self._namespace, found.value):
+        if found and await is_namespace_visible(self._lake, self._namespace, found.value):
             raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
 
     async def _write_aside(self, found: Held[NamespaceRecord] | None) -> None:
@@ -119,9 +118,9 @@ class NamespaceCreation:
         before = found.value if found else None
         failed_by = missing_parent(self._namespace) if before and before.state == "new" else None
         self._is_marked = True
-        await together(
+        await gather_all(
             [
-                hold(self._claim, namespace_id=self._id),
+                hold_claim(self._claim, namespace_id=self._id),
                 indexing.mark(self._lake, self._namespace, self._id),
                 help_predecessor(self._lake, before, failed_by=failed_by),
             ]

@@ -11,9 +11,9 @@ from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound
 from sandur.operations.drop_home import drop_home, first_child_namespace
 from sandur.operations.emptying import empty_catalog
-from sandur.operations.homes import exists
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing_catalog
+from sandur.operations.tables.names import catalog_exists
 from sandur.storage.cell import Cell
 
 OPERATION: Final = "drop-catalog"
@@ -50,7 +50,7 @@ class _CatalogHome:
         return missing_catalog(self.name)
 
     async def is_there(self, record: Catalog) -> bool:
-        return exists(record)
+        return catalog_exists(record)
 
     async def is_emptied(self) -> bool:
         if self.force:

@@ -13,12 +13,11 @@ from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations import indexing
-from sandur.operations.claims import ClaimLost
-from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index_truth import child_namespaces
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, is_by
-from sandur.operations.together import together
 from sandur.storage.cell import Cell, Held
 
 T = TypeVar("T")
@@ -101,7 +100,7 @@ async def first_found(items: AsyncIterator[T], look: Callable[[T], Awaitable[str
 
 
 async def _first_of(group: list[T], look: Callable[[T], Awaitable[str | None]]) -> str | None:
-    return next((found for found in await together(look(item) for item in group) if found), None)
+    return next((found for found in await gather_all(look(item) for item in group) if found), None)
 
 
 @dataclass
@@ -121,10 +120,10 @@ class _HomeDrop(Generic[H]):
 
     async def run(self) -> None:
         self._mark = self.lake.clock.new_id()
-        self._claim = claim_of(self.lake, self.request, self.home.operation)
+        self._claim = claim_for(self.lake, self.request, self.home.operation)
         self._change = change_of(self.lake, self.request, self.home.operation)
         try:
-            await exactly_once(self._claim, self._attempt, self._replay)
+            await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
                 finishing = indexing.finish_place(self.lake, self.home.place, self._mark)
@@ -138,16 +137,16 @@ class _HomeDrop(Generic[H]):
         for _ in range(TRIES_MAX):
             found = await self.home.cell.read()
             if found and found.value.state == "dropped" and is_by(found.value, self._change):
-                must_hold(self._claim)
+                require_claim(self._claim)
                 return await self._done()
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"{self.home.text}: it may have been dropped, and was changed since")
             if found is None or not await self.home.is_there(found.value) or pinned not in {"", found.value.id}:
                 raise self.home.missing()
             self._is_marked = True
-            await together(
+            await gather_all(
                 [
-                    hold(self._claim, namespace_id=found.value.id),  # D2, C7
+                    hold_claim(self._claim, namespace_id=found.value.id),  # D2, C7
                     indexing.mark_place(self.lake, self.home.place, self._mark),  # I1
                 ]
             )
@@ -163,7 +162,7 @@ class _HomeDrop(Generic[H]):
         except SwapLost:
             return False
         try:
-            child, _ = await together([self.home.first_child(found.value.id), self._helped(found.value)])
+            child, _ = await gather_all([self.home.first_child(found.value.id), self._helped(found.value)])
         except SandurError:
             await self._call_off(marked)
             raise

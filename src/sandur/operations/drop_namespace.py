@@ -8,13 +8,12 @@ from sandur.catalog.index import Place, place_of
 from sandur.catalog.records import LastChange, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import NotFound
+from sandur.operations.concurrency import gather_all
 from sandur.operations.drop_home import drop_home, first_child_namespace, first_found
-from sandur.operations.homes import is_shown
 from sandur.operations.index_truth import keys_below
 from sandur.operations.lake import Lake
-from sandur.operations.names import settle
 from sandur.operations.namespace_changes import missing, nothing
-from sandur.operations.together import together
+from sandur.operations.tables.names import is_namespace_visible, settle_name
 from sandur.storage.cell import Cell
 
 OPERATION: Final = "drop-namespace"
@@ -47,14 +46,14 @@ class _NamespaceHome:
         return missing(self.namespace)
 
     async def is_there(self, record: NamespaceRecord) -> bool:
-        return await is_shown(self.lake, self.namespace, record)
+        return await is_namespace_visible(self.lake, self.namespace, record)
 
     async def is_emptied(self) -> bool:
         return False
 
     async def first_child(self, home_id: str) -> str | None:
         below = first_child_namespace(self.lake, self.namespace.catalog, self.namespace, home_id)
-        namespace, name = await together([below, self._first_name(home_id)])
+        namespace, name = await gather_all([below, self._first_name(home_id)])
         return namespace or name
 
     async def _first_name(self, home_id: str) -> str | None:
@@ -62,7 +61,7 @@ class _NamespaceHome:
 
         async def looked(key: str) -> str | None:
             identifier = layout.parse_name(key)
-            spot = await settle(self.lake, identifier, dropping=home_id)
+            spot = await settle_name(self.lake, identifier, dropping=home_id)
             return f"the {spot.live.name.value.kind} {identifier}" if spot.live else None
 
         return await first_found(keys_below(self.lake, layout.names_folder(self.namespace)), looked)

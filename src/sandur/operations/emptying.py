@@ -9,13 +9,13 @@ from typing import Final
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.sources import Request, Source
 from sandur.errors import NotEmpty, NotFound
+from sandur.operations.concurrency import gather_all
 from sandur.operations.delta.tables import drop_table
 from sandur.operations.drop_namespace import drop_namespace
-from sandur.operations.drop_table import drop_name
 from sandur.operations.index_truth import keys_below
 from sandur.operations.lake import Lake
-from sandur.operations.names import settle
-from sandur.operations.together import together
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.names import settle_name
 
 DROPS_AT_ONCE: Final = 16
 ROUNDS_MAX: Final = 3
@@ -61,12 +61,12 @@ async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
     layout = lake.layout
     keys = [key async for key in keys_below(lake, layout.names_folder(namespace))]
     for start in range(0, len(keys), DROPS_AT_ONCE):
-        await together(_drop_name(lake, key, source) for key in keys[start : start + DROPS_AT_ONCE])
+        await gather_all(_drop_name(lake, key, source) for key in keys[start : start + DROPS_AT_ONCE])
 
 
 async def _drop_name(lake: Lake, key: str, source: Source) -> None:
     identifier = lake.layout.parse_name(key)
-    live = (await settle(lake, identifier)).live
+    live = (await settle_name(lake, identifier)).live
     if live is None:
         return
     record, request = live.name.value, Request(hash="", source=source)

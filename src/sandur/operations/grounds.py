@@ -12,7 +12,7 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import Unavailable
 from sandur.operations.lake import Lake
-from sandur.operations.names import Found
+from sandur.operations.tables.names import ResolvedName
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import Looks, Version, looks_of
 
@@ -68,7 +68,7 @@ def standing_location(lake: Lake, identifier: Identifier) -> str | None:
     return None
 
 
-def note_standing(lake: Lake, found: Found, location: str) -> None:
+def note_standing(lake: Lake, found: ResolvedName, location: str) -> None:
     """Remember what a load found, if it rests on nothing that a look cannot confirm."""
     store, file_key = lake.locations.holder(location)
     looks, file_looks = looks_of(lake.store), looks_of(store)
@@ -88,7 +88,7 @@ def note_standing(lake: Lake, found: Found, location: str) -> None:
     lake.standing[found.identifier] = Standing(location, grounds)
 
 
-def _homes(lake: Lake, looks: Looks, found: Found) -> Sequence[Ground] | None:
+def _homes(lake: Lake, looks: Looks, found: ResolvedName) -> Sequence[Ground] | None:
     """The namespaces that the name rests on (N4); None when that is not certain.
 
     A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.

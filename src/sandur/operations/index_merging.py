@@ -17,6 +17,7 @@ from sandur.catalog.index import (
     split_key,
 )
 from sandur.errors import SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.index_objects import (
     finish_split,
     manifest_of,
@@ -28,7 +29,6 @@ from sandur.operations.index_objects import (
 )
 from sandur.operations.index_rebuild import rebuild
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.storage.cell import Held
 
 WORTH_IT: Final = 2
@@ -106,7 +106,7 @@ async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, in
 
 async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Held[Segment]] | None:
     """All segments; None when one of them is missing or damaged."""
-    found = await together(read_segment(lake, scope, ref.id) for ref in refs)
+    found = await gather_all(read_segment(lake, scope, ref.id) for ref in refs)
     held = [segment for segment in found if isinstance(segment, Held)]
     return held if len(held) == len(refs) else None
 

@@ -20,8 +20,8 @@ from sandur.catalog.index import (
     split_key,
 )
 from sandur.errors import SwapLost, Unavailable
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import ABSENT, Expected, Version
 
@@ -80,7 +80,7 @@ async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> 
     """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
     parts = pack_segments(entries)
     refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
-    await together(
+    await gather_all(
         lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
         for ref, (_, part) in zip(refs, parts, strict=True)
     )
@@ -89,7 +89,7 @@ async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> 
 
 async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
     """Take away segments that no manifest names."""
-    await together(_remove(lake, scope, ref.id) for ref in refs)
+    await gather_all(_remove(lake, scope, ref.id) for ref in refs)
 
 
 async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Held[Segment]) -> None:
@@ -102,7 +102,7 @@ async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Held[Se
     if split is None:
         return
     left, right = split_entries(sealed.value, split)
-    await together([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
+    await gather_all([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
     for _ in range(SWAPS_MAX):
         manifest = await read_manifest(lake, scope)
         if manifest is None or isinstance(manifest, Damaged):

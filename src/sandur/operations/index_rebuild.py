@@ -5,6 +5,7 @@ from typing import Final
 
 from sandur.catalog.index import Entry, Manifest, Scope, group_by_segment, is_full, needs_segments
 from sandur.errors import Busy, SandurError, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_REBUILDS
 from sandur.operations.index_objects import (
     expected_of,
@@ -18,7 +19,6 @@ from sandur.operations.index_objects import (
 )
 from sandur.operations.index_truth import truth_about, written_names
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.storage.cell import Held
 from sandur.storage.contract import Expected
 
@@ -86,7 +86,7 @@ async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Held[Manifest]) 
 async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positions: Sequence[int]) -> Sequence[int]:
     """Bring the segments at these positions in line with the truth; those where somebody was faster come back."""
     refs = manifest.segments
-    found = await together(read_segment(lake, scope, refs[position].id) for position in positions)
+    found = await gather_all(read_segment(lake, scope, refs[position].id) for position in positions)
     names = group_by_segment(await written_names(lake, scope), refs)
 
     async def is_replaced(position: int, expected: Expected) -> bool:

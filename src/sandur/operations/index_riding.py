@@ -20,11 +20,11 @@ from sandur.catalog.index import (
 )
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import SandurError
+from sandur.operations.concurrency import all_three
 from sandur.operations.index_objects import Damaged, manifest_of, read_manifest, read_segment, segment_of
 from sandur.operations.index_truth import entry_of
 from sandur.operations.indexing import mark_place
 from sandur.operations.lake import Lake
-from sandur.operations.together import all_three
 from sandur.storage.cell import Held
 
 

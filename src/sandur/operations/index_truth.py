@@ -9,11 +9,10 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
 from sandur.catalog.records import NameRecord, Pointer
-from sandur.operations.homes import exists, look_up_namespace
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
-from sandur.operations.together import together
-from sandur.operations.transactions_met import effective
+from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
+from sandur.operations.transactions.resolution import effective_pointer
 from sandur.operations.unity.infos import info_of
 from sandur.storage.contract import LIST_LIMIT_MAX
 
@@ -26,7 +25,7 @@ async def truth_about(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping
     truth: dict[str, Entry | None] = {}
     for start in range(0, len(wanted), LOOKS_AT_ONCE):
         some = wanted[start : start + LOOKS_AT_ONCE]
-        entries = await together(_entry(lake, scope, name) for name in some)
+        entries = await gather_all(_entry(lake, scope, name) for name in some)
         truth.update(zip(some, entries, strict=True))
     return truth
 
@@ -45,7 +44,7 @@ async def _entry(lake: Lake, scope: Scope, name: str) -> Entry | None:
 
 async def _catalog_entry(lake: Lake, name: str) -> Entry | None:
     found = await lake.catalog(name).read()
-    if found is None or not exists(found.value):
+    if found is None or not catalog_exists(found.value):
         return None
     record = found.value
     return Entry(
@@ -59,7 +58,7 @@ async def _catalog_entry(lake: Lake, name: str) -> Entry | None:
 
 
 async def _namespace_entry(lake: Lake, namespace: Namespace) -> Entry | None:
-    found = await look_up_namespace(lake, namespace)
+    found = await resolve_namespace(lake, namespace)
     if found is None:
         return None
     record = found.value
@@ -78,10 +77,10 @@ def _info(shown: msgspec.Struct) -> msgspec.Raw:
 
 
 async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     if found is None:
         return None
-    pointer = await effective(lake, found.pointer)
+    pointer = await effective_pointer(lake, found.pointer)
     return await entry_of(lake, identifier, found.name.value, pointer.value)
 
 

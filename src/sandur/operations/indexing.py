@@ -26,6 +26,7 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.errors import Busy, SandurError, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_UPDATES
 from sandur.operations.index_objects import (
     Damaged,
@@ -39,7 +40,6 @@ from sandur.operations.index_objects import (
 from sandur.operations.index_rebuild import rebuild, replace_all, write_index
 from sandur.operations.index_truth import truth_about
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.storage.cell import Held
 from sandur.storage.contract import ABSENT
 
@@ -174,7 +174,7 @@ def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
 
 async def _read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Parts:
     ordered = sorted(ids)
-    found = await together(read_segment(lake, scope, segment_id) for segment_id in ordered)
+    found = await gather_all(read_segment(lake, scope, segment_id) for segment_id in ordered)
     return dict(zip(ordered, found, strict=True))
 
 
@@ -184,7 +184,7 @@ async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: 
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Held)}
     if len(found) < len(names_by_id):
         return await _without_segment(lake, scope, manifest)
-    are_updated = await together(
+    are_updated = await gather_all(
         _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
     # An index that was lost and made anew meanwhile does not have these segments: then this was for nobody.

@@ -22,8 +22,6 @@ from sandur.catalog.records import (
 )
 from sandur.catalog.securables import Securable
 from sandur.clock import Clock
-from sandur.events.delta_receipts import DeltaReceipts
-from sandur.events.receipts import Receipts
 from sandur.operations.background import Background
 from sandur.operations.caches import (
     CELLS_MAX,
@@ -34,10 +32,11 @@ from sandur.operations.caches import (
     LruCache,
     WeighedLruCache,
 )
+from sandur.operations.concurrency import CommitQueue
 from sandur.operations.counters import Counters
 from sandur.operations.index_memory import IndexMemory
 from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory, UnderWay, size_of
-from sandur.operations.turns import Turn
+from sandur.operations.receipts import DeltaReceipts, Receipts
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import ObjectStore
@@ -87,13 +86,13 @@ class Lake:
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
         self.standing: MutableMapping[Identifier, Any] = LruCache(CELLS_MAX)
-        self._turns: MutableMapping[Identifier | str, Turn] = LruCache(CELLS_MAX)
+        self._turns: MutableMapping[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
 
-    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[Turn]:
+    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
         """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap."""
         turn = self._turns.get(identifier)
         if turn is None:
-            turn = self._turns[identifier] = Turn(self.clock)
+            turn = self._turns[identifier] = CommitQueue(self.clock)
         return turn.taken()
 
     @property

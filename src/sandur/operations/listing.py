@@ -7,11 +7,11 @@ from typing import NamedTuple
 from sandur.catalog.identifiers import Kind, Namespace
 from sandur.catalog.index import Entry, Scope, names_scope
 from sandur.catalog.paging import checked_page_size, decode_page_token, encode_page_token
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_pages import EntriesPage, entries_page, glance
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
-from sandur.operations.results import Page
+from sandur.operations.tables.load import Page
+from sandur.operations.tables.names import resolve_namespace
 
 
 class PageRequest(NamedTuple):
@@ -36,7 +36,7 @@ def _is_for_iceberg(entry: Entry) -> bool:
 
 
 async def must_exist(lake: Lake, namespace: Namespace) -> None:
-    if await look_up_namespace(lake, namespace) is None:
+    if await resolve_namespace(lake, namespace) is None:
         raise missing(namespace)
 
 

@@ -13,11 +13,11 @@ from sandur.errors import Unprocessable
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import drop_namespace
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.listing import Listing, PageRequest, must_exist
 from sandur.operations.namespace_changes import missing, shown_properties
-from sandur.operations.results import Page
+from sandur.operations.tables.load import Page
+from sandur.operations.tables.names import resolve_namespace
 from sandur.operations.update_namespace import NamespaceUpdate, PropertiesUpdate
 
 __all__ = [
@@ -50,14 +50,14 @@ async def create_namespace(
 
 
 async def load_namespace(lake: Lake, namespace: Namespace) -> NamespaceView:
-    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
+    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
     return _view(catalog, namespace, shown_properties(found.value))
 
 
 async def namespace_exists(lake: Lake, namespace: Namespace) -> bool:
-    return await look_up_namespace(lake, namespace) is not None
+    return await resolve_namespace(lake, namespace) is not None
 
 
 async def list_namespaces(

@@ -12,11 +12,10 @@ from sandur.catalog.records import Claim, LastChange
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
-from sandur.operations.claims import ClaimLost
-from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import Signed, change_of, help_predecessor, is_by
-from sandur.operations.together import together
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import ABSENT
 
@@ -56,7 +55,7 @@ class RecordChange(Generic[R]):
         self._decide = decide
         self._place = place
         self._look = look or cell.read
-        self._claim = claim_of(lake, request, operation)
+        self._claim = claim_for(lake, request, operation)
         self._change = change_of(lake, request, operation)
         self._mark = lake.clock.new_id()
         self._is_marked = False
@@ -66,7 +65,7 @@ class RecordChange(Generic[R]):
         """The record as this request made it."""
         try:
             async with self._lake.turn(self._cell.key):
-                return await exactly_once(self._claim, self._attempt, self._replay)
+                return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:
                 finishing = indexing.finish_place(self._lake, self._place, self._mark)
@@ -82,7 +81,7 @@ class RecordChange(Generic[R]):
                 await self._lake.clock.sleep(waits)
             found = await self._look()
             if found and is_by(_signed(found.value), self._change):
-                must_hold(self._claim)
+                require_claim(self._claim)
                 return await self._done(found.value)
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(
@@ -102,9 +101,9 @@ class RecordChange(Generic[R]):
         answer = _spelled(unsigned) if self._claim.is_keyed else ""
         signed = _with_change(unsigned, replace(self._change, answer=answer))
         self._is_marked = True
-        await together(
+        await gather_all(
             [
-                hold(self._claim),  # C7
+                hold_claim(self._claim),  # C7
                 self._marked(),  # I1
                 help_predecessor(self._lake, _signed(found.value) if found else None),  # G6
             ]

@@ -14,13 +14,12 @@ from sandur.catalog.sources import Request
 from sandur.errors import Busy, OutcomeUnknown, SwapLost
 from sandur.operations import indexing
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.claims import ClaimLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.create_namespace import check_namespace_location
-from sandur.operations.exactly_once import claim_of, exactly_once, hold, must_hold
-from sandur.operations.homes import look_up_namespace
+from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import change_of, help_predecessor, is_by, missing, shown_properties
-from sandur.operations.together import together
+from sandur.operations.tables.names import resolve_namespace
 from sandur.storage.cell import Held
 
 OPERATION: Final = "update-namespace"
@@ -57,7 +56,7 @@ class NamespaceUpdate:
         self._removals = tuple(dict.fromkeys(removals))
         self._updates = dict(updates)
         self._principal = request.source.principal
-        self._claim = claim_of(lake, request, OPERATION)
+        self._claim = claim_for(lake, request, OPERATION)
         self._change = change_of(lake, request, OPERATION)
         self._mark = lake.clock.new_id()
         self._is_marked = False
@@ -65,7 +64,7 @@ class NamespaceUpdate:
 
     async def run(self) -> PropertiesUpdate:
         try:
-            return await exactly_once(self._claim, self._attempt, self._replay)
+            return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
                 finishing = indexing.finish(self._lake, self._namespace, self._mark)
@@ -78,10 +77,10 @@ class NamespaceUpdate:
         for _tries in range(TRIES_MAX):
             catalog, found = await asyncio.gather(
                 load_catalog(self._lake, self._namespace.catalog),
-                look_up_namespace(self._lake, self._namespace),
+                resolve_namespace(self._lake, self._namespace),
             )
             if found and found.value.change and is_by(found.value, self._change):
-                must_hold(self._claim)
+                require_claim(self._claim)
                 return await self._done(found.value.change.answer)
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"namespace {self._namespace}: it may have been updated, and was changed since")
@@ -111,9 +110,9 @@ class NamespaceUpdate:
             updated_by=self._principal,
         )
         self._is_marked = True
-        await together(
+        await gather_all(
             [
-                hold(self._claim, namespace_id=found.value.id),  # C7
+                hold_claim(self._claim, namespace_id=found.value.id),  # C7
                 indexing.mark(self._lake, self._namespace, self._mark),  # I1
                 help_predecessor(self._lake, found.value),  # G6
             ]

@@ -11,8 +11,8 @@ from sandur.iceberg.requirements import AssertTableUuid
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import RemoveSnapshots
-from sandur.operations.commit_table import commit_table
 from sandur.operations.lake import Lake
+from sandur.operations.tables.commit_table import commit_table
 from sandur.pipeline.iceberg_manifests import read_manifest, read_manifest_list
 
 SNAPSHOTS_KEPT: Final = 20

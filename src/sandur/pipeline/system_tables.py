@@ -23,12 +23,12 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import NestedField
 from sandur.iceberg.updates import AddSchema, AddSnapshot, SetCurrentSchema, SetSnapshotRef, Update
 from sandur.operations.catalogs import ensure_default_catalog
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import current_document
 from sandur.operations.namespaces import create_namespace
-from sandur.operations.together import together
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.load import current_document
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.executor_tasks.write import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.iceberg_manifests import (
@@ -84,14 +84,14 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
         context.wait(_ensure_namespace(context))
     except Unavailable as error:  # The record of the catalog or the namespace is damaged: the next run tries again.
         return [f"system tables are left as they are: {error}"]
-    tables = context.wait(together(_ensured(context, shape) for shape in shapes))
+    tables = context.wait(gather_all(_ensured(context, shape) for shape in shapes))
     known = [(shape, found) for shape, found in zip(shapes, tables, strict=True) if not isinstance(found, str)]
     ours = [(shape, metadata) for shape, metadata in known if _is_ours(shape, metadata)]
-    found = context.wait(together(_growth(context, *one, manifest.datasets.get(one[0].name)) for one in ours))
+    found = context.wait(gather_all(_growth(context, *one, manifest.datasets.get(one[0].name)) for one in ours))
     growths = [growth for growth in found if growth]
     _copy(context, [copy for growth in growths for copy in growth.copies])
     context.check_fence()
-    told = context.wait(together(_grown(context, growth) for growth in growths))
+    told = context.wait(gather_all(_grown(context, growth) for growth in growths))
     theirs = [shape.name for shape, metadata in known if not _is_ours(shape, metadata)]
     return [
         *(problem for problem in tables if isinstance(problem, str)),
@@ -106,7 +106,7 @@ def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
 
 async def own_tables(context: JobContext) -> tuple[Sequence[str], Sequence[str]]:
     """The uuids of the pipeline's own tables, as far as they were made; and why some of them cannot be told."""
-    found = await together(_found(context, shape) for shape in SHAPES.values())
+    found = await gather_all(_found(context, shape) for shape in SHAPES.values())
     uuids: list[str] = []
     problems: list[str] = []
     for shape, metadata in zip(SHAPES.values(), found, strict=True):
@@ -160,7 +160,7 @@ def _copy(context: JobContext, copies: Sequence[Copy]) -> None:
     if sum(copy.size_bytes for copy in copies) <= SMALL_BYTES_MAX:
         for start in range(0, len(copies), FILES_AT_ONCE):
             some = copies[start : start + FILES_AT_ONCE]
-            context.wait(together(_copied(context.lake, copy) for copy in some))
+            context.wait(gather_all(_copied(context.lake, copy) for copy in some))
         return
     options = dict(context.source_options)
 

@@ -38,9 +38,8 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.events.delta_receipts import commit_key
 from sandur.operations import relisting
-from sandur.operations.after_commit import activate
+from sandur.operations.concurrency import both, gather_all
 from sandur.operations.delta.publishing import (
     known_published,
     published_location,
@@ -50,8 +49,9 @@ from sandur.operations.delta.publishing import (
 )
 from sandur.operations.delta.tables import DELTA, load_by_id, table_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.names import Found, look
-from sandur.operations.together import both, together
+from sandur.operations.receipts import delta_commit_key
+from sandur.operations.tables.commit import activate_name
+from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.storage.cell import Cell, Held
 
 COMPARED_BYTES_MAX: Final = 256 << 20
@@ -82,7 +82,7 @@ class _Base(NamedTuple):
     """What a change is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
 
     table: Held[DeltaTable]
-    found: Found | None
+    found: ResolvedName | None
     is_remembered: bool
 
 
@@ -156,7 +156,7 @@ class _Update:
         name = self.lake.name(self.identifier).last_seen
         if name is None or not _shows(name.value, self.change.asserted_uuid):
             return None
-        return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=True)
+        return _Base(table, ResolvedName(self.identifier, name, Held(table.value, table.version)), is_remembered=True)
 
     async def _read(self, attempt: int) -> _Base:
         """The table as it is now, in one round when its name is what it seems to be."""
@@ -167,8 +167,10 @@ class _Update:
             return _Base(self._seen(), None, is_remembered=False)
         name, table = await both(self.lake.name(self.identifier).read(), self._cell().read())
         if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
-            return _Base(table, Found(self.identifier, name, Held(table.value, table.version)), is_remembered=False)
-        found = await look(self.lake, self.identifier)
+            return _Base(
+                table, ResolvedName(self.identifier, name, Held(table.value, table.version)), is_remembered=False
+            )
+        found = await resolve_name(self.lake, self.identifier)
         if found is None or found.name.value.kind != "table":
             raise table_not_found(self.identifier)
         if not isinstance(found.pointer.value, DeltaTable):
@@ -255,7 +257,7 @@ class _Update:
             file_name=commit.file_name,
             file_size=commit.file_size,
             file_modified_ms=commit.file_modification_timestamp,
-            previous_commit_key=commit_key(table.uuid, table.last_version, last),
+            previous_commit_key=delta_commit_key(table.uuid, table.last_version, last),
             source=self.request.source,
         )
 
@@ -304,7 +306,7 @@ class _Update:
         if reported is not None:
             asked.append(verify_published(self.lake, base.table.value, reported))
         with contextlib.suppress(SandurError):
-            await together(asked)
+            await gather_all(asked)
 
     async def _finish(self, base: _Base, table: DeltaTable) -> None:
         """Behind the answer: the receipt, and the name of a table that is committed to for the first time."""
@@ -312,8 +314,8 @@ class _Update:
         if self.change.commit:
             work.append(self.lake.delta_receipts.ensure(table, table.commits[-1]))
         if base.found and base.found.name.value.state == "new":
-            work.append(activate(self.lake, base.found))
-        await together(work)
+            work.append(activate_name(self.lake, base.found))
+        await gather_all(work)
 
     async def _compare(self, table: DeltaTable) -> None:
         """L3: whether the commit is the one that was published under its version; VersionTaken when it is not.
@@ -341,7 +343,7 @@ class _Update:
 async def _have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
     """Whether two files are equal; None when one is not there, or they are too large to be compared."""
     stores = [lake.locations.holder(location) for location in (one, other)]
-    heads = await together(store.head(key) for store, key in stores)
+    heads = await gather_all(store.head(key) for store, key in stores)
     sizes = [head.size_bytes for head in heads if head]
     if len(sizes) < len(heads):
         return None
@@ -349,7 +351,7 @@ async def _have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
         return False
     if sizes[0] > COMPARED_BYTES_MAX:
         return None
-    found = await together(store.get(key) for store, key in stores)
+    found = await gather_all(store.get(key) for store, key in stores)
     if any(stored is None for stored in found):
         return None
     return len({stored.data for stored in found if stored}) == 1

@@ -17,7 +17,6 @@ from sandur.delta.properties import stored_properties
 from sandur.delta.protocol import check_contract
 from sandur.delta.requests import CreateTable
 from sandur.errors import AlreadyExists, Invalid, NotFound, SwapLost
-from sandur.operations.creation import taken
 from sandur.operations.delta.commit import uniform_record
 from sandur.operations.delta.load import check_parents_exist
 from sandur.operations.delta.publishing import LOG_FOLDER
@@ -30,7 +29,8 @@ from sandur.operations.delta.tables import (
     stage_table,
 )
 from sandur.operations.lake import Lake
-from sandur.operations.placing import allowed_roots
+from sandur.operations.tables.creation import name_taken
+from sandur.operations.tables.locations import allowed_roots
 
 
 async def create_table(
@@ -122,7 +122,7 @@ async def create_external_at(
     """A table at a place of the client's choice, registered once its first commit is there."""
     await check_parents_exist(lake, identifier)
     if found := await find_table(lake, identifier):
-        raise taken(identifier, found.name.value, "table")
+        raise name_taken(identifier, found.name.value, "table")
     plan, now_ms = await _planned_at(lake, location, asked, identifier.catalog)
     await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     wanted = _registration(identifier, plan, now_ms, "EXTERNAL")

@@ -13,9 +13,9 @@ from sandur.errors import NotFound, WrongFormat
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, table_not_found
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
+from sandur.operations.tables.names import resolve_namespace
 
 
 class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -79,7 +79,7 @@ async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
 async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
     """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
     await load_catalog(lake, identifier.catalog)
-    if await look_up_namespace(lake, identifier.namespace) is None:
+    if await resolve_namespace(lake, identifier.namespace) is None:
         raise missing(identifier.namespace)
 
 

@@ -3,8 +3,8 @@
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 
 LOG_FOLDER = "_delta_log"
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
@@ -37,7 +37,7 @@ async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
     """
     known = known_published(lake, table)
     rows = [row for row in table.commits if known < row.version <= reported]
-    are_there = await together(_is_published(lake, table, row) for row in rows)
+    are_there = await gather_all(_is_published(lake, table, row) for row in rows)
     highest = known
     for row, is_there in zip(rows, are_there, strict=True):
         if not is_there:
@@ -50,7 +50,7 @@ async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
 
 async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool:
     try:
-        is_there, _ = await together(
+        is_there, _ = await gather_all(
             [
                 lake.locations.exists(published_location(table, row.version)),
                 _receipted(lake, table, row),

@@ -12,17 +12,16 @@ from sandur.catalog.records import Claim, DeltaStage, DeltaTable, NameRecord, Po
 from sandur.catalog.sources import Request
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
-from sandur.events.delta_receipts import first_commit
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.creation import Creation, Made, taken
-from sandur.operations.drop_table import drop_name
-from sandur.operations.homes import look_up_namespace
+from sandur.operations.concurrency import all_three
 from sandur.operations.lake import Lake
-from sandur.operations.names import EVERY_FORMAT, Found, look
 from sandur.operations.namespace_changes import missing
-from sandur.operations.placing import allowed_roots
-from sandur.operations.rename import rename
-from sandur.operations.together import all_three
+from sandur.operations.receipts import first_delta_commit
+from sandur.operations.tables.creation import Creation, NewRecord, name_taken
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import EVERY_FORMAT, ResolvedName, resolve_name, resolve_namespace
+from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 
@@ -38,14 +37,14 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
     checked_identifier(identifier)
     roots, namespace, found = await all_three(
         allowed_roots(lake, identifier.catalog),
-        look_up_namespace(lake, identifier.namespace),
-        look(lake, identifier),
+        resolve_namespace(lake, identifier.namespace),
+        resolve_name(lake, identifier),
     )
     if namespace is None:
         await load_catalog(lake, identifier.catalog)  # Which part of the name it is.
         raise missing(identifier.namespace)
     if found:
-        raise taken(identifier, found.name.value, "table")
+        raise name_taken(identifier, found.name.value, "table")
     parent = namespace.value.properties.get("location") or roots[0]
     uuid = lake.clock.new_uuid()
     now_ms = lake.clock.now_ms()
@@ -144,9 +143,9 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
-async def find_table(lake: Lake, identifier: Identifier) -> Found | None:
+async def find_table(lake: Lake, identifier: Identifier) -> ResolvedName | None:
     """Whatever table or view has the name, of either format; None when there is none."""
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     return found if found and found.name.value.kind in {"table", "view"} else None
 
 
@@ -227,7 +226,7 @@ class _Draft:
     def is_named_by_uuid(self) -> bool:
         return self.uuid is not None
 
-    def made(self, uuid: str) -> Made[DeltaTable]:
+    def made(self, uuid: str) -> NewRecord[DeltaTable]:
         now_ms = self.lake.clock.now_ms()
         principal = self.request.source.principal
         table = DeltaTable(
@@ -252,9 +251,9 @@ class _Draft:
             last_commit_ms=self.wanted.last_commit_ms,
             uniform=self.wanted.uniform,
         )
-        return Made(table, table)
+        return NewRecord(table, table)
 
-    async def write(self, made: Made[DeltaTable]) -> None:
+    async def write(self, made: NewRecord[DeltaTable]) -> None:
         """There are no files of ours."""
 
     async def found(self, pointer: Held[Pointer]) -> DeltaTable | None:
@@ -265,10 +264,10 @@ class _Draft:
 
     async def finish(self, pointer: Pointer) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
-            await self.lake.delta_receipts.ensure(pointer, first_commit(pointer))
+            await self.lake.delta_receipts.ensure(pointer, first_delta_commit(pointer))
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        return taken(identifier, by, self.kind)
+        return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: Pointer) -> SandurError | None:
         """A place becomes one table, and a uuid that was given out stands for that one."""

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound
-from sandur.operations import transactions_met
-from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in
 from sandur.operations.janitors.sweeping import DAY_MS, Janitor, Outcome, is_older, key_age_ms
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations
+from sandur.operations.transactions import resolution
 from sandur.settings import Settings
 from sandur.storage.cell import Cell
 from sandur.storage.contract import Listed
@@ -57,7 +57,7 @@ async def _committed(lake: Lake, claim: Claim) -> AttemptedFile | None:
     registration = ""
     # N7: the head of a pointer that is not bound is that of a create that did not happen, or not yet.
     if pointer and pointer.value.state in _HAPPENED:
-        effective = (await transactions_met.effective(lake, pointer)).value
+        effective = (await resolution.effective_pointer(lake, pointer)).value
         known = await _known(lake, effective)
         registration = effective.head.registration if effective.head else ""
     for tried in claim.locations:
@@ -74,8 +74,8 @@ async def _known(lake: Lake, pointer: Pointer) -> set[str]:
     location = pointer.head.metadata_location
     try:
         if pointer.kind == "view":
-            return set(locations_in(VIEWS, await load_document(lake, VIEWS, location)))
-        return set(locations_in(TABLES, await load_document(lake, TABLES, location)))
+            return set(logged_locations(VIEWS, await load_document(lake, VIEWS, location)))
+        return set(logged_locations(TABLES, await load_document(lake, TABLES, location)))
     except NotFound:  # Purged; what its log named has receipts.
         return {location}
 

@@ -6,12 +6,12 @@ A managed table has a folder of its own, named by its uuid, in which nothing els
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaStage, DeltaTable
 from sandur.errors import Invalid, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.delta.tables import MANAGED_FOLDER
 from sandur.operations.janitors.files import DELETES_AT_ONCE, Budget, Enough
 from sandur.operations.janitors.pointers import age_ms, visit_cell
 from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.contract import Listed, ObjectStore
@@ -73,7 +73,7 @@ async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
     removed = 0
     while page := await store.list(folder, limit=DELETES_AT_ONCE):
         some = page[: budget.next_files()]
-        removed += sum(await together(_deleted(store, listed, budget) for listed in some))
+        removed += sum(await gather_all(_deleted(store, listed, budget) for listed in some))
     return removed
 
 

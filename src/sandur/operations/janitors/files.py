@@ -14,9 +14,9 @@ from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import LruCache
+from sandur.operations.concurrency import gather_all
 from sandur.operations.janitors.manifests import content_paths, manifest_paths
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 
 DELETES_AT_ONCE: Final = 32
 MANIFESTS_REMEMBERED_MAX: Final = 100_000
@@ -113,7 +113,7 @@ class Purge:
         waiting = list(locations)
         while waiting:
             some = self.budget.next_files()
-            await together(self._remove(location) for location in waiting[:some])
+            await gather_all(self._remove(location) for location in waiting[:some])
             del waiting[:some]
 
     async def _remove(self, location: str) -> None:

@@ -16,10 +16,10 @@ from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_b
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
-from sandur.operations.documents import TABLES, VIEWS, load_document, locations_in, missing_file
+from sandur.operations.concurrency import gather_all
 from sandur.operations.janitors.sweeping import DAY_MS
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
+from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations, missing_file
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.contract import ObjectStore, get_many, list_all
@@ -112,7 +112,7 @@ async def remove(lake: Lake, garbage: Garbage) -> int:
     gone = 0
     for start in range(0, len(garbage.files), AT_ONCE):
         some = garbage.files[start : start + AT_ONCE]
-        gone += sum(await together(_remove(lake, file.location) for file in some))
+        gone += sum(await gather_all(_remove(lake, file.location) for file in some))
     return gone
 
 
@@ -181,9 +181,9 @@ async def _document(lake: Lake, pointer: Pointer, head: Head) -> tuple[Sequence[
     """The files that a metadata file names, itself included, and the properties it sets."""
     if pointer.kind == "view":
         view = await load_document(lake, VIEWS, head.metadata_location)
-        return locations_in(VIEWS, view), view.metadata.properties
+        return logged_locations(VIEWS, view), view.metadata.properties
     table = await load_document(lake, TABLES, head.metadata_location)
-    return locations_in(TABLES, table), table.metadata.properties
+    return logged_locations(TABLES, table), table.metadata.properties
 
 
 async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:
@@ -203,7 +203,7 @@ async def _never_committed(lake: Lake, files: Iterable[MetadataFile]) -> tuple[M
     orphans: list[MetadataFile] = []
     for start in range(0, len(waiting), AT_ONCE):
         some = waiting[start : start + AT_ONCE]
-        committed = await together(_is_committed(lake, file) for file in some)
+        committed = await gather_all(_is_committed(lake, file) for file in some)
         orphans += [file for file, is_so in zip(some, committed, strict=True) if not is_so]
     return tuple(orphans)
 

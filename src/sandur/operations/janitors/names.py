@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
-from sandur.operations.names import activated, settle
 from sandur.operations.namespace_changes import help_predecessor
+from sandur.operations.tables.names import active_record, settle_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
@@ -28,10 +28,10 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
         return "kept"
     # G6: the pointer of a dropped name is dropped, the other side of a moved one is active and its claim done; what
     # was under way for a day is decided, and the pointer of what came to be is bound.
-    spot = await settle(lake, identifier)
+    spot = await settle_name(lake, identifier)
     if spot.live:
         if spot.live.name.value.state in _UNCONFIRMED:  # Confirmed and bound: nothing is left to confirm.
-            await cell.swap(activated(spot.live.name.value), expected=spot.live.name.version)
+            await cell.swap(active_record(spot.live.name.value), expected=spot.live.name.version)
         return "settled"
     if found.value.state in _OVER:
         await cell.empty(expected=found.version)

@@ -6,7 +6,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Pointer
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_age_ms
 from sandur.operations.lake import Lake
-from sandur.operations.names import settle
+from sandur.operations.tables.names import settle_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import Listed
@@ -43,7 +43,7 @@ async def _orphan(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Held[P
     name = await lake.name(made_for).read()
     if name and name.value.uuid == found.value.uuid and name.value.state in _SHOWS:
         # It has a name: if that counts, it is bound now (N7) and not looked at again.
-        return "settled" if (await settle(lake, made_for)).live else "kept"
+        return "settled" if (await settle_name(lake, made_for)).live else "kept"
     await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
     return "settled"
 

@@ -12,14 +12,14 @@ from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.documents import TABLES, VIEWS, load_document
 from sandur.operations.janitors.delta import delete_folder
 from sandur.operations.janitors.files import Budget, Enough, Purge, homes_of
 from sandur.operations.janitors.sweeping import DAY_MS, Swept, Tell, is_older
 from sandur.operations.lake import Lake
-from sandur.operations.names import settle
-from sandur.operations.placing import allowed_roots
-from sandur.operations.purging import is_ordered
+from sandur.operations.tables.documents import TABLES, VIEWS, load_document
+from sandur.operations.tables.drop import is_drop_confirmed
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import settle_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Held
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
@@ -144,10 +144,10 @@ class _Queue:
 
 async def _has_happened(lake: Lake, order: PurgeOrder) -> bool:
     """Whether the drop happened for which the files were to go; one that died half way is finished (D4)."""
-    if await is_ordered(lake, order):
+    if await is_drop_confirmed(lake, order):
         return True
-    await settle(lake, order.identifier)
-    return await is_ordered(lake, order)
+    await settle_name(lake, order.identifier)
+    return await is_drop_confirmed(lake, order)
 
 
 async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadata | None:

@@ -2,7 +2,7 @@
 
 from sandur.operations.janitors.sweeping import Janitor, Outcome
 from sandur.operations.lake import Lake
-from sandur.operations.placing import clear_room
+from sandur.operations.tables.locations import remove_empty_directories
 from sandur.settings import seconds_of
 from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
@@ -18,7 +18,7 @@ async def visit(lake: Lake, listed: Listed) -> Outcome:
         return "kept"
     await cell.empty(expected=stage.version)
     # A client that still comes with its commit has its files there, and then they are not empty.
-    clear_room(lake, stage.value.location)
+    remove_empty_directories(lake, stage.value.location)
     return "removed"
 
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from sandur.errors import SandurError, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 from sandur.storage.layout import Layout
@@ -63,7 +63,7 @@ async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: Te
     outcomes: list[Outcome] = []
     for start in range(0, len(waiting), VISITS_AT_ONCE):
         some = waiting[start : start + VISITS_AT_ONCE]
-        outcomes += await together(_visit(lake, janitor, listed, tell) for listed in some)
+        outcomes += await gather_all(_visit(lake, janitor, listed, tell) for listed in some)
     return outcomes
 
 

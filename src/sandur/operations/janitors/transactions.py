@@ -5,10 +5,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from sandur.catalog.records import Transaction
-from sandur.operations.folding import fold_in
+from sandur.operations.concurrency import gather_all
 from sandur.operations.janitors.sweeping import Janitor, Outcome, is_older, key_age_ms
 from sandur.operations.lake import Lake
-from sandur.operations.together import together
+from sandur.operations.transactions.participants import finish_participant
 from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
 
@@ -43,7 +43,7 @@ async def _fold_in(lake: Lake, transaction: str, record: Transaction) -> None:
     """When this returns, nobody has to ask the record any more what became of a participant."""
     for start in range(0, len(record.participants), PARTICIPANTS_AT_ONCE):
         some = record.participants[start : start + PARTICIPANTS_AT_ONCE]
-        await together(fold_in(lake, transaction, record.attempt, participant) for participant in some)
+        await gather_all(finish_participant(lake, transaction, record.attempt, participant) for participant in some)
 
 
 TRANSACTIONS = Janitor("transactions", Layout.transactions_folder, lambda _: ABANDONED_MS, visit)

@@ -16,16 +16,16 @@ from sandur.catalog.sources import Request
 from sandur.errors import BadRequest, Busy, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, scan_of
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.documents import TABLES, Document, load_document
+from sandur.operations.concurrency import both
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import current_document
-from sandur.operations.names import look
-from sandur.operations.placing import allowed_roots
 from sandur.operations.planning.cache import Answered
 from sandur.operations.planning.manifests import Manifests, aside
 from sandur.operations.planning.plan_tasks import decoded_task, no_such_task
 from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_task
-from sandur.operations.together import both
+from sandur.operations.tables.documents import TABLES, Document, load_document
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import resolve_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import ABSENT
@@ -212,7 +212,7 @@ async def _uuid_of(lake: Lake, identifier: Identifier) -> str:
     seen = lake.name(identifier).last_seen
     if seen is not None:
         return seen.value.uuid
-    found = await look(lake, identifier)  # So many others were asked for meanwhile that this one was forgotten.
+    found = await resolve_name(lake, identifier)  # So many others were asked for meanwhile that this one was forgotten.
     if found is None:
         raise TABLES.missing(identifier)
     return found.uuid
@@ -220,7 +220,7 @@ async def _uuid_of(lake: Lake, identifier: Identifier) -> str:
 
 async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, principal: str) -> Held[Plan]:
     """The plan, if it is one of the table that has this name now."""
-    found, held = await both(look(lake, identifier), _or_none(found_plan(lake, plan_id, principal=principal)))
+    found, held = await both(resolve_name(lake, identifier), _or_none(found_plan(lake, plan_id, principal=principal)))
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     if held is None or held.value.table_uuid != found.uuid:

@@ -9,10 +9,10 @@ from sandur.catalog.identifiers import Identifier
 from sandur.iceberg.scan.manifest_list import DATA, DELETES
 from sandur.iceberg.scan.requests import ScanRequest, scan_of
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import current_document
-from sandur.operations.placing import allowed_roots
 from sandur.operations.planning.manifests import Manifests
 from sandur.operations.planning.scan import Selecting
+from sandur.operations.tables.load import current_document
+from sandur.operations.tables.locations import allowed_roots
 
 _DIGITS_MAX: Final = 18
 

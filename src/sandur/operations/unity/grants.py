@@ -11,8 +11,8 @@ from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.errors import NotFound, SwapLost
 from sandur.operations.catalogs import load_catalog
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
 from sandur.operations.record_changes import RecordChange
+from sandur.operations.tables.names import resolve_name
 from sandur.operations.unity.registry import load_registry
 from sandur.operations.unity.schemas import load_schema
 from sandur.operations.unity.securables import missing
@@ -89,7 +89,7 @@ async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> s
 async def _named(lake: Lake, full_name: str, kind: Kind) -> str:
     identifier = parse_full_name(full_name)
     await load_catalog(lake, identifier.catalog)
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     if found is None or found.name.value.kind != kind:
         raise missing(identifier, kind)
     return found.uuid

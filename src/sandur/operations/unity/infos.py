@@ -15,8 +15,8 @@ from sandur.iceberg.schema import Schema
 from sandur.iceberg.spark_types import identity_partitions, spark_fields
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.documents import TABLES, VIEWS, Document, load_document
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import TABLES, VIEWS, Document, load_document
 
 Info = TableInfo | VolumeInfo | FunctionInfo | RegisteredModelInfo
 

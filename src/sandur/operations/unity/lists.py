@@ -8,11 +8,11 @@ from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.homes import look_up_namespace
+from sandur.operations.concurrency import both
 from sandur.operations.index_pages import entries_page, glance
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
-from sandur.operations.together import both
+from sandur.operations.tables.names import resolve_namespace
 
 _SEPARATOR = "\x1f"
 
@@ -126,7 +126,7 @@ async def _listed(
 
 
 async def _must_exist(lake: Lake, namespace: Namespace) -> None:
-    _, found = await both(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
+    _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
 

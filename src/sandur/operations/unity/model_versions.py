@@ -11,10 +11,10 @@ from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.securables import ModelVersion, Securable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.index_truth import keys_below
 from sandur.operations.lake import Lake
 from sandur.operations.record_changes import RecordChange
-from sandur.operations.together import together
 from sandur.operations.unity.lists import ListAsked
 from sandur.operations.unity.securables import drop_securable, load_securable, missing
 from sandur.storage.cell import Cell
@@ -90,7 +90,7 @@ async def list_versions(lake: Lake, model: Identifier, asked: ListAsked) -> Vers
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
         some = keys[start : start + READS_AT_ONCE]
-        found = await together(_plain(lake, key).read() for key in some)
+        found = await gather_all(_plain(lake, key).read() for key in some)
         for key, held in zip(some, found, strict=True):
             if asked.size is not None and len(versions) == asked.size:
                 return Versions(versions, encode_page_token(what, last))

@@ -12,14 +12,14 @@ from sandur.catalog.locations import check_property_keys
 from sandur.catalog.records import NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.operations.catalogs import load_catalog
+from sandur.operations.concurrency import both
 from sandur.operations.create_namespace import NamespaceCreation
 from sandur.operations.drop_namespace import drop_namespace
 from sandur.operations.emptying import drop_with_content
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
 from sandur.operations.record_changes import RecordChange
-from sandur.operations.together import both
+from sandur.operations.tables.names import resolve_namespace
 
 UPDATE: Final = "update-schema"
 
@@ -44,7 +44,7 @@ async def create_schema(
 
 
 async def load_schema(lake: Lake, namespace: Namespace) -> SchemaInfo:
-    _, found = await both(load_catalog(lake, namespace.catalog), look_up_namespace(lake, namespace))
+    _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
     if found is None:
         raise missing(namespace)
     return schema_info(namespace, found.value)
@@ -82,7 +82,7 @@ async def update_schema(
         UPDATE,
         decide,
         place=place_of(namespace),
-        look=lambda: look_up_namespace(lake, namespace),
+        look=lambda: resolve_namespace(lake, namespace),
     )
     return schema_info(namespace, await change.run())
 

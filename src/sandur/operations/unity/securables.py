@@ -14,13 +14,13 @@ from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.catalogs import load_catalog
-from sandur.operations.creation import Creation, Made, taken
-from sandur.operations.drop_table import drop_name
 from sandur.operations.lake import Lake
-from sandur.operations.names import Found, look
-from sandur.operations.placing import allowed_roots, default_location
 from sandur.operations.record_changes import RecordChange
-from sandur.operations.rename import rename
+from sandur.operations.tables.creation import Creation, NewRecord, name_taken
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.locations import allowed_roots, default_location
+from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Held
 
 UNITY: Final[tuple[Format, ...]] = ("unity",)
@@ -156,11 +156,11 @@ async def _commented(
 
 async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Held[Securable] | None:
     await load_catalog(lake, identifier.catalog)
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     return held_securable(found) if found and found.is_a(kind, UNITY) else None
 
 
-def held_securable(found: Found) -> Held[Securable]:
+def held_securable(found: ResolvedName) -> Held[Securable]:
     return cast("Held[Securable]", found.pointer)  # What names of this format lead to.
 
 
@@ -202,11 +202,11 @@ class _Draft:
     uuid: str | None = None
     is_named_by_uuid: bool = False
 
-    def made(self, uuid: str) -> Made[Securable]:
+    def made(self, uuid: str) -> NewRecord[Securable]:
         made = self.securable(uuid)
-        return Made(made, made)
+        return NewRecord(made, made)
 
-    async def write(self, made: Made[Securable]) -> None:
+    async def write(self, made: NewRecord[Securable]) -> None:
         """The pointer says all there is."""
 
     async def found(self, pointer: Held[Pointer]) -> Securable | None:
@@ -220,7 +220,7 @@ class _Draft:
         """There is no commit that a receipt would tell of."""
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        return taken(identifier, by, self.kind)
+        return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: Pointer) -> SandurError | None:
         del pointer  # Any uuid will do.

@@ -6,14 +6,14 @@ from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.catalogs import load_catalog
+from sandur.operations.concurrency import both
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist
 from sandur.operations.delta.tables import load_stage
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.namespace_changes import missing
-from sandur.operations.together import both
-from sandur.operations.transactions_met import effective
+from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.transactions.resolution import effective_pointer
 from sandur.operations.unity.infos import info_of
 
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
@@ -54,7 +54,7 @@ async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     found = await delta.find_table(lake, identifier)
     if found is None:
         raise await _nothing_there(lake, identifier)
-    pointer = await effective(lake, found.pointer)
+    pointer = await effective_pointer(lake, found.pointer)
     info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
         raise delta.table_not_found(identifier)
@@ -72,7 +72,7 @@ async def location_of(lake: Lake, table_id: str) -> str:
     if table and table.value.state not in {"dropped", "killed"}:
         return table.value.location
     if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
-        head = (await effective(lake, pointer)).value.head
+        head = (await effective_pointer(lake, pointer)).value.head
         # The files of an Iceberg table lie above those of its metadata.
         return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
     return (await load_stage(lake, table_id)).location
@@ -80,5 +80,5 @@ async def location_of(lake: Lake, table_id: str) -> str:
 
 async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
     """What to say of a table that is not there: clients want to know which part of its name it is."""
-    _, namespace = await both(load_catalog(lake, identifier.catalog), look_up_namespace(lake, identifier.namespace))
+    _, namespace = await both(load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
     return delta.table_not_found(identifier) if namespace else missing(identifier.namespace)

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from sandur.catalog.sources import Request
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound
+from sandur.operations.concurrency import gather_all
 from sandur.operations.index_truth import keys_below
 from sandur.operations.lake import Lake
 from sandur.operations.record_changes import RecordChange
-from sandur.operations.together import together
 from sandur.storage.cell import Cell
 
 READS_AT_ONCE: Final = 64
@@ -43,7 +43,7 @@ async def list_users(lake: Lake) -> Sequence[User]:
     keys = [key async for key in keys_below(lake, lake.layout.users_folder())]
     users: list[User] = []
     for start in range(0, len(keys), READS_AT_ONCE):
-        found = await together(_at(lake, key).read() for key in keys[start : start + READS_AT_ONCE])
+        found = await gather_all(_at(lake, key).read() for key in keys[start : start + READS_AT_ONCE])
         users += [held.value for held in found if held and held.value.state == "live"]
     return sorted(users, key=lambda user: user.email)
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 from msgspec.structs import asdict, replace
 
 from sandur.errors import SandurError, SwapLost
+from sandur.operations.concurrency import gather_all
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.schedule import JANITORS
 from sandur.operations.janitors.sweeping import VISITS_AT_ONCE, Janitor
 from sandur.operations.lake import Lake
 from sandur.operations.rehearsing import rehearsal
-from sandur.operations.together import together
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.storage.contract import Listed, Version
 
@@ -155,8 +155,8 @@ def collect_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Ba
                     # Each rehearsal is alone: what another one pretends must not count.
                     places = [rehearsal(held) if rehearses else held for _ in some]
                     visits = (visit(place, candidate) for place, candidate in zip(places, some, strict=True))
-                    visited = open_store.wait(together(visits))
-                    open_store.wait(together(place.background.drain() for place in places))
+                    visited = open_store.wait(gather_all(visits))
+                    open_store.wait(gather_all(place.background.drain() for place in places))
                     yield _batch(_without_kept(visited))
 
     return visit_all

@@ -15,7 +15,7 @@ from sandur.catalog.locations import normalize_location
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.validation import decode_foreign_table_metadata
-from sandur.operations.documents import version_in
+from sandur.operations.tables.documents import version_in_name
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.sources.range_reader import KeyRange, each, folder_ranges, listed_in
 from sandur.pipeline.tasks import one_task_each
@@ -71,7 +71,7 @@ def _at(open_store: BlockingLake, location: str) -> tuple[Any, str]:
 def _recognised(path: str, modified_ms: int) -> tuple[object, ...] | None:
     """What a file below the location shows: the folder of a table, relative to it; None for any other file."""
     if match := _ICEBERG.match(path):
-        return "iceberg", match[1], match[2], version_in(match[2]), modified_ms
+        return "iceberg", match[1], match[2], version_in_name(match[2]), modified_ms
     if match := _DELTA.match(path):
         return "delta", match[1], match[2], int(match[2][:20]), modified_ms
     return None

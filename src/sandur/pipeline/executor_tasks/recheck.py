@@ -10,7 +10,7 @@ from typing import Any, Final
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Busy, SandurError
 from sandur.operations.lake import Lake
-from sandur.operations.names import is_alive, look
+from sandur.operations.tables.names import is_alive, resolve_name
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.executor_tasks.write import Batches
 from sandur.pipeline.sources.catalog import gather_bounded, visible_row
@@ -51,7 +51,7 @@ async def _followed(lake: Lake, was: Table) -> Row | None:
     """From the name under which it was published to the one it was moved to, as often as it was."""
     at = Identifier(was["catalog"], tuple(was["namespace"].split(".")), was["name"])
     for _ in range(MOVES_MAX):
-        found = await look(lake, at)
+        found = await resolve_name(lake, at)
         if found and found.uuid == was["uuid"]:
             return await visible_row(lake, found)
         name = await lake.name(at).read()

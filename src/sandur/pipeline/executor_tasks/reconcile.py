@@ -13,15 +13,20 @@ from msgspec.structs import replace
 from sandur.catalog.records import Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SandurError
-from sandur.events.delta_receipts import first_commit
-from sandur.events.delta_receipts import receipt_key as delta_receipt_key
-from sandur.events.delta_receipts import receipt_of as delta_receipt_of
-from sandur.events.receipts import Receipt, commit_key, commit_key_of, receipt_of
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations import transactions_met
-from sandur.operations.documents import TABLES, load_document, version_in
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.receipts import (
+    Receipt,
+    commit_key,
+    commit_key_of,
+    delta_receipt_key,
+    delta_receipt_of,
+    first_delta_commit,
+    receipt_of,
+)
+from sandur.operations.tables.documents import TABLES, load_document, version_in_name
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.transactions import resolution
 from sandur.pipeline.sources.receipt_rows import key_of, row_of
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
@@ -59,7 +64,7 @@ async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[
     held = await lake.pointer(uuid).read()
     if held is None or not await _counts(lake, held.value):
         return
-    pointer = (await transactions_met.effective(lake, held)).value
+    pointer = (await resolution.effective_pointer(lake, held)).value
     if pointer.head is None:
         return
     # The head that a committed transaction replaces has no successor that is known to have helped it (C5).
@@ -84,7 +89,7 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
     if held is None or held.value.state not in {"live", "dropped"} or held.value.data_source_format != "DELTA":
         return
     table = held.value
-    first = [] if any(not commit.version for commit in table.commits) else [first_commit(table)]
+    first = [] if any(not commit.version for commit in table.commits) else [first_delta_commit(table)]
     for commit in (*reversed(table.commits), *first):
         receipt = delta_receipt_of(table, commit)
         key = delta_receipt_key(lake.layout, receipt)
@@ -96,7 +101,7 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
 async def _counts(lake: Lake, pointer: Pointer) -> bool:
     """Whether what the pointer says ever happened: one that was never bound counts if its name shows it (N4)."""
     if pointer.state in {"unbound", "condemned"}:
-        found = await look(lake, pointer.made_for) if pointer.made_for else None
+        found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
         return found is not None and found.uuid == pointer.uuid
     return pointer.state != "killed" and pointer.format == "iceberg"
 
@@ -165,7 +170,7 @@ class _Walk:
         head = Head(
             metadata_location=step.location,
             last_updated_ms=time_ms,
-            metadata_version=version_in(step.location),
+            metadata_version=version_in_name(step.location),
             previous_metadata_location=previous,
             previous_commit_key=await self._key_of_file(previous) if previous else None,
             snapshot_id=metadata.current_snapshot_id,

@@ -17,10 +17,10 @@ from sandur.catalog.sources import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError, Unavailable
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
 from sandur.operations.namespaces import create_namespace
-from sandur.operations.placing import allowed_roots
-from sandur.operations.register import register_table
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.executor_tasks.crawl import inspect_tables, map_rows, newest_files, table_location
 from sandur.pipeline.job import Job, JobContext, JobReport
@@ -206,7 +206,7 @@ class _Import:
     async def _taken(self, identifier: Identifier) -> str:
         """Why a name cannot be given; empty when it can be."""
         try:
-            return f"{identifier} exists" if await look(self._context.lake, identifier) else ""
+            return f"{identifier} exists" if await resolve_name(self._context.lake, identifier) else ""
         except Unavailable as error:  # Its record is damaged: it may well be somebody's.
             return str(error)
 

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.errors import BadRequest, NotFound, SandurError, Unavailable
-from sandur.operations.homes import look_up_namespace
 from sandur.operations.index_merging import remake
 from sandur.operations.rehearsing import rehearsal
+from sandur.operations.tables.names import resolve_namespace
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.tasks import parts_of
@@ -59,7 +59,7 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
         namespace = Namespace(catalog or context.settings.default_catalog, tuple(dotted.split(".")))
         if not all(namespace.levels):
             raise BadRequest(f"namespace {dotted!r}: names joined by . are expected")
-        if await look_up_namespace(context.lake, namespace) is None:
+        if await resolve_namespace(context.lake, namespace) is None:
             raise NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
         return [names_scope(namespace), namespaces_scope(namespace.catalog, namespace)]
     catalogs = await _catalogs(context) if catalog is None else [catalog]
@@ -87,7 +87,7 @@ async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
 async def _may_exist(context: JobContext, namespace: Namespace) -> bool:
     """Whether a namespace is there, or cannot be read: what its lists need of it is then told list by list."""
     try:
-        return await look_up_namespace(context.lake, namespace) is not None
+        return await resolve_namespace(context.lake, namespace) is not None
     except Unavailable:
         return True
 

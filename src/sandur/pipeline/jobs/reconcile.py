@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.together import together
+from sandur.operations.concurrency import gather_all
 from sandur.pipeline import system_tables
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.executor_tasks.reconcile import Finding, walk_delta_table, walk_table
@@ -194,7 +194,7 @@ def _walker(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], 
 
 
 async def _walked_all(open_store: BlockingLake, keys: Sequence[str], depth_max: int) -> Sequence[tuple[Any, ...]]:
-    found = await together(_walked(open_store, key, depth_max) for key in keys)
+    found = await gather_all(_walked(open_store, key, depth_max) for key in keys)
     return [row for rows in found for row in rows]
 
 

@@ -11,12 +11,11 @@ from pyspark.sql.types import StructType
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer
 from sandur.errors import SandurError
-from sandur.events.receipts import commit_key_of
-from sandur.operations import transactions_met
-from sandur.operations.homes import exists, look_up_namespace
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.names import Found, look
-from sandur.operations.together import together
+from sandur.operations.receipts import commit_key_of
+from sandur.operations.tables.names import ResolvedName, catalog_exists, resolve_name, resolve_namespace
+from sandur.operations.transactions import resolution
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, hashed_ranges
 from sandur.pipeline.sources.receipt_rows import delta_file
@@ -96,7 +95,7 @@ async def name_row(lake: Lake, key: str) -> Row | None:
     identifier = lake.layout.parse_name(key)
     spelled = _spelled(identifier)
     try:
-        if found := await look(lake, identifier):
+        if found := await resolve_name(lake, identifier):
             return await visible_row(lake, found)
         record = await lake.name(identifier).read()
     except SandurError as error:
@@ -104,7 +103,7 @@ async def name_row(lake: Lake, key: str) -> Row | None:
     return {**spelled, **_of_record(record.value), "is_shown": False} if record else None
 
 
-async def visible_row(lake: Lake, found: Found) -> Row:
+async def visible_row(lake: Lake, found: ResolvedName) -> Row:
     """The row of a name under which a reader finds something."""
     told = {**_spelled(found.identifier), **_of_record(found.name.value), "is_shown": True}
     return {**told, **await _of_found(lake, found)}
@@ -123,10 +122,10 @@ def _of_record(record: NameRecord) -> Row:
     return {"kind": record.kind, "format": record.format, "uuid": record.uuid, "state": record.state}
 
 
-async def _of_found(lake: Lake, found: Found) -> Row:
+async def _of_found(lake: Lake, found: ResolvedName) -> Row:
     if isinstance(found.pointer.value, DeltaTable):
         return _delta(found.pointer.value)
-    pointer = (await transactions_met.effective(lake, found.pointer)).value
+    pointer = (await resolution.effective_pointer(lake, found.pointer)).value
     return {"table_uuid": pointer.table_uuid, **(_head(pointer.head) if pointer.head else {})}
 
 
@@ -148,7 +147,7 @@ async def _pointer_row(lake: Lake, key: str) -> Row | None:
         held = await lake.pointer(uuid).read()
         if held is None:
             return None
-        pointer = (await transactions_met.effective(lake, held)).value
+        pointer = (await resolution.effective_pointer(lake, held)).value
     except SandurError as error:
         return {"uuid": uuid, "version": "", "problem": str(error)}
     return {**_of_pointer(pointer), "version": held.version}
@@ -212,7 +211,7 @@ class CatalogsReader(RangeReader):
         return [KeyRange(open_store.layout.catalogs_folder())]
 
     async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await together(_catalog_row(open_store.lake, one.key) for one in listed)
+        rows = await gather_all(_catalog_row(open_store.lake, one.key) for one in listed)
         return [row for row in rows if row]
 
 
@@ -239,7 +238,7 @@ class NamespacesReader(RangeReader):
         return await folder_ranges(open_store.store, open_store.layout.all_namespaces_folder())
 
     async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await together(_namespace_row(open_store.lake, one.key) for one in listed)
+        rows = await gather_all(_namespace_row(open_store.lake, one.key) for one in listed)
         return [row for row in rows if row]
 
 
@@ -249,7 +248,7 @@ async def _catalog_row(lake: Lake, key: str) -> Row | None:
         found = await lake.catalog(name).read()
     except SandurError as error:
         return {"name": name, "problem": str(error)}
-    if found is None or not exists(found.value):
+    if found is None or not catalog_exists(found.value):
         return None
     catalog = found.value
     return {
@@ -270,7 +269,7 @@ async def _namespace_row(lake: Lake, key: str) -> Row | None:
     namespace = lake.layout.parse_namespace(key)
     spelled = {"catalog": namespace.catalog, "namespace": str(namespace)}
     try:
-        found = await look_up_namespace(lake, namespace)
+        found = await resolve_namespace(lake, namespace)
     except SandurError as error:
         return {**spelled, "problem": str(error)}
     if found is None:

@@ -9,10 +9,10 @@ from pyspark.sql.types import StructType
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.errors import BadRequest
-from sandur.operations.documents import TABLES as TABLE_FILES
-from sandur.operations.documents import VIEWS as VIEW_FILES
-from sandur.operations.documents import load_document
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import TABLES as TABLE_FILES
+from sandur.operations.tables.documents import VIEWS as VIEW_FILES
+from sandur.operations.tables.documents import load_document
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.catalog import gather_bounded, name_row
 from sandur.pipeline.sources.metadata_rows import Rows, delta_rows, table_rows, view_rows

@@ -11,10 +11,14 @@ from sandur.catalog.records import AttemptedFile
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
-from sandur.events.delta_receipts import DeltaReceipt
-from sandur.events.delta_receipts import commit_key as delta_commit_key
-from sandur.events.delta_receipts import receipt_key as delta_receipt_key
-from sandur.events.receipts import Receipt, commit_key, receipt_key
+from sandur.operations.receipts import (
+    DeltaReceipt,
+    Receipt,
+    commit_key,
+    delta_commit_key,
+    delta_receipt_key,
+    receipt_key,
+)
 from sandur.storage.layout import Layout, ReceiptKey
 
 BODY_CHARACTERS_MAX: Final = 4_000

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.operations.metrics import Report
+from sandur.operations.tables.metrics import Report
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row
 from sandur.pipeline.tables import shape

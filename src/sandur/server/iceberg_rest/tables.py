@@ -12,17 +12,17 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
-from sandur.operations import history as operations
-from sandur.operations import load_table as loading
-from sandur.operations import register as registering
-from sandur.operations.commit_table import commit_table
-from sandur.operations.create_table import create_table
-from sandur.operations.drop_table import drop_name, unregister_table
 from sandur.operations.listing import list_names
-from sandur.operations.metrics import report_metrics
-from sandur.operations.rename import rename
-from sandur.operations.results import NotModified, Page
-from sandur.operations.transaction import commit_transaction
+from sandur.operations.tables import load as loading
+from sandur.operations.tables import load as operations
+from sandur.operations.tables import register as registering
+from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name, unregister_table
+from sandur.operations.tables.load import NotModified, Page
+from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
 from sandur.server.iceberg_rest.bodies import (
     RenameBody,
@@ -170,17 +170,17 @@ def _quoted(etag: str) -> bytes:
 
 
 async def schemas(call: Call) -> Answer:
-    found = await operations.schemas(call.lake, call.identifier("table"))
+    found = await operations.schema_history(call.lake, call.identifier("table"))
     return json_answer(encoded({"schemas": found}), *PRIVATE)
 
 
 async def partition_specs(call: Call) -> Answer:
-    found = await operations.partition_specs(call.lake, call.identifier("table"))
+    found = await operations.partition_spec_history(call.lake, call.identifier("table"))
     return json_answer(encoded({"partition-specs": found}), *PRIVATE)
 
 
 async def snapshots(call: Call) -> Answer:
-    found = await operations.snapshots(call.lake, call.identifier("table"))
+    found = await operations.snapshot_history(call.lake, call.identifier("table"))
     return json_answer(encoded({"snapshots": found}), *PRIVATE)
 
 

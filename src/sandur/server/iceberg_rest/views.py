@@ -2,11 +2,11 @@
 
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
-from sandur.operations import register as registering
-from sandur.operations import views as operations
-from sandur.operations.drop_table import drop_name
 from sandur.operations.listing import list_names
 from sandur.operations.namespaces import load_namespace
+from sandur.operations.tables import register as registering
+from sandur.operations.tables import views as operations
+from sandur.operations.tables.drop import drop_name
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import Loaded, encoded, loaded_body
 from sandur.server.iceberg_rest.call import Call

@@ -1,4 +1,4 @@
-"""Commits of tables, as the commit protocol sees them, and what the catalog does not let them change."""
+"""Changes to tables: what a commit request asks for, and what the catalog refuses to change."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.operations.lake import Lake
-from sandur.operations.placing import allowed_roots
+from sandur.operations.tables.locations import allowed_roots
 
 
 class TableChange(NamedTuple):

@@ -1,11 +1,11 @@
-"""Where a new table or view lies when nobody says so, whether it may lie where somebody does, and room for files."""
+"""Locations of tables and views: the default, the check of a requested one, and the directories of a new one."""
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, folder_name
 from sandur.errors import NotFound
 from sandur.iceberg.table_metadata import without_trailing_slash
-from sandur.operations.homes import exists
 from sandur.operations.lake import Lake
+from sandur.operations.tables.names import catalog_exists
 
 
 async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
@@ -16,7 +16,7 @@ async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
     """
     cell = lake.catalog(catalog)
     found = cell.last_seen or await cell.read()
-    if found is None or not exists(found.value):
+    if found is None or not catalog_exists(found.value):
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     return (found.value.root, *lake.locations.others)
 
@@ -34,12 +34,12 @@ def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Iden
     return checked_location(without_trailing_slash(wanted), roots)
 
 
-def make_room(lake: Lake, location: str) -> None:
+def create_directories(lake: Lake, location: str) -> None:
     """On a file system, the folders into which engines write a table's files: some write only where there is one."""
     lake.locations.make_folders(*_rooms(location))
 
 
-def clear_room(lake: Lake, location: str) -> None:
+def remove_empty_directories(lake: Lake, location: str) -> None:
     """Take the folders away again, for a table that never came to be; where there is metadata, one did."""
     metadata, data = _rooms(location)
     if lake.locations.remove_empty_folder(metadata):

@@ -1,4 +1,4 @@
-"""Create, load and commit to views: as tables, with the rules of views."""
+"""Create, load and commit to views."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,15 +18,14 @@ from sandur.iceberg.view_commit import (
     next_view_metadata,
 )
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.commit import Commit
-from sandur.operations.document_creation import create_document
-from sandur.operations.documents import VIEWS, Document, load_document, new_location, written_as
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import effective_head
-from sandur.operations.names import look
-from sandur.operations.placing import allowed_roots, chosen_location, default_location
-from sandur.operations.results import LoadedView
-from sandur.operations.table_changes import check_updates
+from sandur.operations.tables.changes import check_updates
+from sandur.operations.tables.commit import Commit
+from sandur.operations.tables.create import create_document
+from sandur.operations.tables.documents import VIEWS, Document, encode_document, load_document, new_location
+from sandur.operations.tables.load import LoadedView, effective_head
+from sandur.operations.tables.locations import allowed_roots, chosen_location, default_location
+from sandur.operations.tables.names import resolve_name
 
 
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
@@ -41,7 +40,7 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
 
 
 async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     if found is None or not found.is_a("view"):
         raise VIEWS.missing(identifier)
     head = await effective_head(lake, found)
@@ -49,7 +48,7 @@ async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
 
 
 async def view_exists(lake: Lake, identifier: Identifier) -> bool:
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     return found is not None and found.is_a("view")
 
 
@@ -123,7 +122,7 @@ class _Created:
         metadata = create_view_metadata(self.create, location=location, view_uuid=uuid, now_ms=now_ms)
         request_hash = self.request.key_hash or self.request.hash
         place = new_location(self.lake, VIEWS, metadata, version=0, request_hash=request_hash)
-        return written_as(VIEWS, metadata, place)
+        return encode_document(VIEWS, metadata, place)
 
 
 def _loaded(document: Document[ViewMetadata]) -> LoadedView:

@@ -1,9 +1,10 @@
-"""The commit of one table or view (rules C1–C11): decide, write aside, swap the pointer.
+"""The commit of one table or view (rules C1-C11): read or remember, decide, write aside, swap, finish.
 
 Tables and views commit alike; what differs stands in their `Family` and in the `Change` that is asked for.
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -13,35 +14,74 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import AttemptedFile, Head, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
-from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import relisting, transactions_met
-from sandur.operations.after_commit import finish_commit
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.documents import (
+from sandur.operations import relisting
+from sandur.operations.concurrency import CommitQueue, gather_all
+from sandur.operations.grounds import as_last_seen
+from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.lake import Lake
+from sandur.operations.receipts import commit_key_of, tried_of
+from sandur.operations.relisting import Relisting, changes_list
+from sandur.operations.tables.documents import (
     HASH_LENGTH,
     Document,
     Family,
-    hinted,
-    keep,
+    cache_document,
+    encode_document,
     load_document,
-    locations_in,
+    logged_locations,
     new_location,
+    pointer_document,
+    prefetch_hint,
+    replayed_document,
     request_hash_of,
     write_document,
-    written_as,
 )
-from sandur.operations.grounds import as_last_seen
-from sandur.operations.lake import Lake
-from sandur.operations.names import Found, is_alive, look
-from sandur.operations.relisting import Relisting, changes_list
-from sandur.operations.replays import answered_document, document_of
-from sandur.operations.together import together
-from sandur.operations.turns import Turn
+from sandur.operations.tables.names import ResolvedName, active_record, is_alive, resolve_name
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell, Held
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
+
+_DELETES_OLD_FILES = "write.metadata.delete-after-commit.enabled"
+
+
+async def finish_commit(
+    lake: Lake, family: Family[M], found: ResolvedName, before: Document[M], after: Document[M], claim: KeyClaim
+) -> None:
+    """C6: our own receipt, the claim, the name of a table that is committed to for the first time, and old files."""
+    head = found.pointer.value.head
+    if head is None:
+        return
+    work = [lake.receipts.ensure(found.pointer.value.table_uuid, head)]
+    if claim.is_keyed:
+        work.append(_finish_claim(claim, after.location))
+    if found.name.value.state == "new":
+        work.append(activate_name(lake, found))
+    if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() == "true":
+        work.append(_delete_old_files(lake, family, before, after))
+    await gather_all(work)
+
+
+async def _finish_claim(claim: KeyClaim, location: str) -> None:
+    with contextlib.suppress(ClaimLost):  # Taken over: whoever has it finds the commit by C5.
+        await claim.done(location=location)
+
+
+async def activate_name(lake: Lake, found: ResolvedName) -> None:
+    """A `new` name whose pointer is bound has nothing left to confirm. Whoever changed it meanwhile is right."""
+    if found.name.value.state == "new":
+        with contextlib.suppress(SwapLost):
+            await lake.name(found.identifier).swap(active_record(found.name.value), expected=found.name.version)
+
+
+async def _delete_old_files(lake: Lake, family: Family[M], before: Document[M], after: Document[M]) -> None:
+    """Files that fell out of the log, for a table that asks for it; their receipts exist, or we had not come here."""
+    for location in sorted(set(family.log(before.metadata)) - set(family.log(after.metadata)) - {after.location}):
+        with contextlib.suppress(SandurError):
+            await lake.locations.remove(location)
+
 
 OPERATION: Final = "commit"
 _BACKOFF_SECONDS: Final = 0.002
@@ -72,7 +112,7 @@ class Change(Protocol[M]):
 class Base(Generic[M]):
     """What a commit is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
 
-    found: Found
+    found: ResolvedName
     pointer: Held[Pointer]
     head: Head
     document: Document[M]
@@ -109,7 +149,7 @@ class Commit(Generic[M]):
                 if self.relisting:
                     self.relisting.end()
 
-    async def _run(self, turn: Turn) -> Document[M]:
+    async def _run(self, turn: CommitQueue) -> Document[M]:
         base = self._remembered()
         for attempt in range(self.lake.settings.commit_attempts_max):
             try:
@@ -120,7 +160,7 @@ class Commit(Generic[M]):
             if outcome is not None:
                 return outcome
             base = None
-            turn.met_others()
+            turn.note_contention()
         # C11: with a key the claim stays open; without one, 409 is right only if none of our swaps is unknown.
         if self.request.key or self.uncertain:
             raise Busy(f"{self.identifier}: too many commits at once")
@@ -144,7 +184,7 @@ class Commit(Generic[M]):
         """The next document under a fresh name (C3), and the head that would point to it."""
         version = base.head.metadata_version + 1
         location = new_location(self.lake, self.family, metadata, version=version, request_hash=self._hash())
-        document = written_as(self.family, metadata, location)
+        document = encode_document(self.family, metadata, location)
         head = replace(
             self.family.head(document.metadata, self._now_ms(base)),
             metadata_version=version,
@@ -159,7 +199,7 @@ class Commit(Generic[M]):
         """C2: round 1. False when what was decided on is not so any more; raises when anything is not certain."""
         uuid = base.found.uuid
         try:
-            *_, is_still = await together(
+            *_, is_still = await gather_all(
                 [
                     write_document(self.lake, self.family, document),
                     self.lake.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
@@ -200,8 +240,8 @@ class Commit(Generic[M]):
             else:
                 self.uncertain.append(tried_of(head))
             return None
-        keep(self.lake, self.family, document)
-        done = Found(self.identifier, base.found.name, pointer)
+        cache_document(self.lake, self.family, document)
+        done = ResolvedName(self.identifier, base.found.name, pointer)
         await self.lake.background.run(
             "finish commit",
             finish_commit(self.lake, self.family, done, base.document, document, self._claim_of(done.uuid)),
@@ -212,12 +252,12 @@ class Commit(Generic[M]):
         """The table as it is now; the answer itself, when it shows that an uncertain swap of ours was applied."""
         if attempt > 1:
             await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
-        found = await look(self.lake, self.identifier, beside=hinted(self.lake, self.family))
+        found = await resolve_name(self.lake, self.identifier, beside=prefetch_hint(self.lake, self.family))
         if found is None or found.name.value.kind != self.family.kind:
             return await self._without_name()
         if document := await self._made_before_the_name_changed(found):
             return document
-        pointer = await transactions_met.pushed_aside(self.lake, found.pointer)
+        pointer = await resolution.resolve_pending(self.lake, found.pointer)
         head = pointer.value.head
         if head is None or not is_alive(pointer):
             return await self._without_name()
@@ -243,14 +283,14 @@ class Commit(Generic[M]):
         is_so = as_last_seen(self.lake, (name_cell.key, name.version), (pointer_cell.key, pointer.version))
         if document is None or is_so is False:
             return None
-        found = Found(self.identifier, name, pointer)
+        found = ResolvedName(self.identifier, name, pointer)
         # A `new` name is confirmed by its namespace only (N4), for which `_read` asks.
         is_remembered = is_so is None or name.value.state == "new"
         return Base(found, pointer, pointer.value.head, document, is_remembered=is_remembered)
 
     async def _committed(self, document: Document[M]) -> AttemptedFile | None:
         """C5: the one of our uncertain files that is head, in the log, or has a receipt; asked in this order."""
-        known = set(locations_in(self.family, document)) if self.uncertain else set()
+        known = set(logged_locations(self.family, document)) if self.uncertain else set()
         for tried in self.uncertain:
             if tried.metadata_location in known or await self.lake.receipts.exists(tried):
                 return tried
@@ -259,12 +299,12 @@ class Commit(Generic[M]):
     async def _replayed(self, tried: AttemptedFile, uuid: str) -> Document[M]:
         """An earlier swap of this request was applied after all."""
         await self._claim_of(uuid).done(uuid=uuid, location=tried.metadata_location)
-        return await answered_document(self.lake, self.family, tried.metadata_location, uuid)
+        return await replayed_document(self.lake, self.family, tried.metadata_location, uuid)
 
     async def _refused(self, base: Base[M], error: SandurError) -> Document[M]:
         """C9: a change that is there already is no conflict. Otherwise the refusal is final, and kept (G3)."""
         is_ours = isinstance(error, Conflict) and self._hash() in map(
-            request_hash_of, locations_in(self.family, base.document)
+            request_hash_of, logged_locations(self.family, base.document)
         )
         if is_ours or self.change.is_in(base.document.metadata):
             return await self._unchanged(base)
@@ -300,7 +340,7 @@ class Commit(Generic[M]):
         name = await self._name().read() if self.request.key else None
         return name.value.uuid if name and name.value.kind == self.family.kind else None
 
-    async def _made_before_the_name_changed(self, found: Found) -> Document[M] | None:
+    async def _made_before_the_name_changed(self, found: ResolvedName) -> Document[M] | None:
         """The claim may be that of a table which the name stood for when it was looked at first.
 
         If the commit was not made to that one, what the name stands for now is what the request is about; unless it
@@ -320,7 +360,7 @@ class Commit(Generic[M]):
             if await self._claim_of(uuid).read():
                 raise ClaimLost
         pointer = await self.lake.pointer(uuid).read()
-        document = await document_of(self.lake, self.family, pointer) if pointer else None
+        document = await pointer_document(self.lake, self.family, pointer) if pointer else None
         if document is None:
             return None
         if committed := await self._committed(document):
@@ -333,7 +373,7 @@ class Commit(Generic[M]):
             raise Busy(f"{self.identifier}: the claim is not known yet")
         claim = await self.claim.follow()
         if claim.state == "done":
-            return await answered_document(self.lake, self.family, claim.location, claim.uuid)
+            return await replayed_document(self.lake, self.family, claim.location, claim.uuid)
         self.uncertain = list(claim.locations)
         return None
 

@@ -1,4 +1,4 @@
-"""How a table, view or anything else with a name comes to be (rules N1–N9): files and pointer first, the name last."""
+"""The creation of anything with a name (rules N1-N9): files and pointer first, the name last."""
 
 import contextlib
 import dataclasses
@@ -12,14 +12,20 @@ from sandur.catalog.records import AttemptedFile, Claim, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
 from sandur.operations import indexing
-from sandur.operations.after_commit import activate
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.documents import missing_file
-from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.concurrency import all_three, gather_all
+from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index_riding import Ride, board, ride, still_counts
 from sandur.operations.lake import Lake
-from sandur.operations.names import Found, Spot, bound_pointer, settle
-from sandur.operations.together import all_three, together
+from sandur.operations.tables.commit import activate_name
+from sandur.operations.tables.documents import missing_file
+from sandur.operations.tables.names import (
+    NameSlot,
+    ResolvedName,
+    bind_pointer,
+    confirm_namespace,
+    resolve_namespace,
+    settle_name,
+)
 from sandur.storage.cell import Cell, Held
 
 T = TypeVar("T")
@@ -28,7 +34,7 @@ TRIES_MAX: Final = 8
 
 
 @dataclass(frozen=True)
-class Made(Generic[T]):
+class NewRecord(Generic[T]):
     """What a creation writes before the name: the pointer as it will be, and what is answered.
 
     `hint` is the location that the name remembers, and `tried` what the claim does, where there is a metadata file.
@@ -59,11 +65,11 @@ class Draft(Protocol[T]):
         """Whether a thing of that uuid under the name means that this very request was carried out before (C9)."""
         ...
 
-    def made(self, uuid: str) -> Made[T]:
+    def made(self, uuid: str) -> NewRecord[T]:
         """What is written for that uuid; Creation itself says for which name and by whom."""
         ...
 
-    async def write(self, made: Made[T]) -> None:
+    async def write(self, made: NewRecord[T]) -> None:
         """Write the files that the pointer speaks of; when this returns they are there."""
         ...
 
@@ -97,7 +103,7 @@ class Creation(Generic[T]):
     draft: Draft[T]
     request: Request
     operation: str
-    _aside: tuple[str, Made[T]] | None = None
+    _aside: tuple[str, NewRecord[T]] | None = None
     _ride: Ride | None = None
     _is_listed: bool = False
     # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
@@ -118,8 +124,8 @@ class Creation(Generic[T]):
 
     async def _first_attempt(self) -> T:
         namespace, spot, uuid = await all_three(  # N1
-            look_up_namespace(self.lake, self.identifier.namespace),
-            settle(self.lake, self.identifier),
+            resolve_namespace(self.lake, self.identifier.namespace),
+            settle_name(self.lake, self.identifier),
             self._free_uuid(),
         )
         if namespace is None:
@@ -151,7 +157,7 @@ class Creation(Generic[T]):
             return await self.draft.answered(claim)
         try:
             self._is_retry = True
-            spot = await settle(self.lake, self.identifier)  # The name first, then the pointer.
+            spot = await settle_name(self.lake, self.identifier)  # The name first, then the pointer.
             return await self._create(claim.uuid, claim.namespace_id, spot)
         except ClaimLost:
             raise Busy(f"{self.identifier}: is being created") from None
@@ -159,7 +165,7 @@ class Creation(Generic[T]):
             await self.claim.let_go()
             raise
 
-    async def _create(self, uuid: str, home: str, spot: Spot) -> T:
+    async def _create(self, uuid: str, home: str, spot: NameSlot) -> T:
         """From a settled name to the answer; `home` is the id of the namespace the name is made for."""
         for _ in range(TRIES_MAX):
             # The name was read before the pointer: live or dropped, it shows that an attempt of ours happened (N7).
@@ -170,10 +176,10 @@ class Creation(Generic[T]):
                 return outcome.value
             uuid = outcome.uuid if outcome else uuid
             self._is_retry = True
-            spot = await settle(self.lake, self.identifier)
+            spot = await settle_name(self.lake, self.identifier)
         raise Busy(f"{self.identifier}: the name keeps changing")
 
-    async def _found_live(self, uuid: str, live: Found) -> "_Answer[T] | None":
+    async def _found_live(self, uuid: str, live: ResolvedName) -> "_Answer[T] | None":
         """The name is taken: by what this request made, or by another. None to settle the name again."""
         if (live.uuid == uuid and self._is_ours(live.pointer)) or self._is_replay(live):
             return await self._done(live)
@@ -182,7 +188,7 @@ class Creation(Generic[T]):
             return await self._kill(uuid, error)
         raise await self._refused(error, uuid)
 
-    def _is_replay(self, live: Found) -> bool:
+    def _is_replay(self, live: ResolvedName) -> bool:
         """C9, S2: a table of the uuid that this very request asks for; the uuid alone is no proof."""
         is_same = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
         return is_same and self._is_ours(live.pointer)
@@ -191,13 +197,13 @@ class Creation(Generic[T]):
         """S2: whether an attempt of this very request made the pointer."""
         return pointer.value.made_by == self._made_by()
 
-    async def _bind(self, uuid: str, home: str, spot: Spot) -> "_Answer[T] | _Fresh | None":
+    async def _bind(self, uuid: str, home: str, spot: NameSlot) -> "_Answer[T] | _Fresh | None":
         """N2, N3: the files, then the name: it happens here, subject to N4.
 
         None to settle the name again; another uuid when this one can never be ours.
         """
         made = await self._write_aside(uuid, home)
-        if not isinstance(made, Made):
+        if not isinstance(made, NewRecord):
             return made
         wanted = NameRecord(
             state="new",
@@ -214,12 +220,12 @@ class Creation(Generic[T]):
             return None
         return await self._confirm(uuid, home, name)
 
-    async def _write_aside(self, uuid: str, home: str) -> "Made[T] | _Fresh | None":
+    async def _write_aside(self, uuid: str, home: str) -> "NewRecord[T] | _Fresh | None":
         """N2: everything the name will stand for, all known to be there before the name is written; once."""
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
         made = self._drafted(uuid)
-        _, is_made, _, _ = await together(
+        _, is_made, _, _ = await gather_all(
             [
                 self.draft.write(made),
                 self._create_pointer(made.pointer),
@@ -229,13 +235,13 @@ class Creation(Generic[T]):
         )
         if not is_made:
             outcome = await self._take_pointer(made)
-            if not isinstance(outcome, Made):
+            if not isinstance(outcome, NewRecord):
                 return outcome
             made = outcome
         self._aside = (uuid, made)
         return made
 
-    def _drafted(self, uuid: str) -> Made[T]:
+    def _drafted(self, uuid: str) -> NewRecord[T]:
         made = self.draft.made(uuid)
         signed = replace(
             made.pointer,
@@ -257,7 +263,7 @@ class Creation(Generic[T]):
             return False
         return True
 
-    async def _take_pointer(self, made: Made[T]) -> "Made[T] | _Fresh | None":
+    async def _take_pointer(self, made: NewRecord[T]) -> "NewRecord[T] | _Fresh | None":
         """S3: a pointer of this uuid is there already. What it stands for once it is ours.
 
         None when it may have happened, which the name and the pointer tell; another uuid when it can never be ours.
@@ -273,7 +279,7 @@ class Creation(Generic[T]):
             return None
         if earlier := await self.draft.found(found):
             hint = found.value.head.metadata_location if found.value.head else ""
-            return Made(found.value, earlier, hint)
+            return NewRecord(found.value, earlier, hint)
         # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
@@ -290,18 +296,18 @@ class Creation(Generic[T]):
         if spent := self.draft.spent(taken_by):
             raise await self._refused(spent, taken_by.uuid)
         fresh = self.lake.clock.new_uuid()
-        await self.claim.take_anew(uuid=fresh)
+        await self.claim.repin(uuid=fresh)
         return _Fresh(fresh)
 
     async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
         is_there, pointer, self._is_listed = await all_three(
             confirm_namespace(self.lake, self.identifier.namespace, home),
-            bound_pointer(self._cell(uuid), binds=False),
+            bind_pointer(self._cell(uuid), binds=False),
             self._listed(name.value),
         )
         if is_there and pointer:
-            return await self._done(Found(self.identifier, name, pointer))
+            return await self._done(ResolvedName(self.identifier, name, pointer))
         if happened := await self._happened(uuid):
             return await self._answered(happened)
         await self._give_back(name)
@@ -351,7 +357,7 @@ class Creation(Generic[T]):
         with contextlib.suppress(SwapLost):
             await self.lake.name(self.identifier).swap(free, expected=name.version)
 
-    async def _done(self, found: Found) -> "_Answer[T]":
+    async def _done(self, found: ResolvedName) -> "_Answer[T]":
         answer = await self._answer_of(found.pointer)
         await self.lake.background.run("finish create", self._finish(found))
         return answer
@@ -369,10 +375,10 @@ class Creation(Generic[T]):
             raise missing_file(location)
         return _Answer(answer)
 
-    async def _finish(self, found: Found) -> None:
+    async def _finish(self, found: ResolvedName) -> None:
         """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
-        pointer = await bound_pointer(self._cell(found.uuid), found.pointer)
-        await together(
+        pointer = await bind_pointer(self._cell(found.uuid), found.pointer)
+        await gather_all(
             [
                 self._finish_name(found, pointer),
                 self._finish_index(found.uuid),
@@ -380,10 +386,10 @@ class Creation(Generic[T]):
             ]
         )
 
-    async def _finish_name(self, found: Found, pointer: Held[Pointer] | None) -> None:
+    async def _finish_name(self, found: ResolvedName, pointer: Held[Pointer] | None) -> None:
         """Nothing is left to do for a table that was dropped meanwhile."""
         if pointer:
-            await together([activate(self.lake, found), self.draft.finish(pointer.value)])
+            await gather_all([activate_name(self.lake, found), self.draft.finish(pointer.value)])
 
     async def _finish_index(self, uuid: str) -> None:
         is_right = self._is_listed and self._ride is not None and await still_counts(self.lake, self._ride)
@@ -419,7 +425,7 @@ class _Fresh(NamedTuple):
     uuid: str
 
 
-def taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
+def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
     """All kinds share one name space; clients tell by the text which kind is in the way."""
     if by.kind == kind:
         return AlreadyExists(f"{kind.capitalize()} already exists: {identifier}", subject=by.kind)

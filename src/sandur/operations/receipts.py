@@ -1,14 +1,14 @@
-"""Receipts: proof of a commit, the same bytes whoever writes them, one unbroken chain per table."""
+"""Receipts: the proof of each commit, derived from the pointer alone, one unbroken chain per table."""
 
 import contextlib
 import datetime as dt
 import hashlib
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.records import AttemptedFile, Head
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
@@ -105,3 +105,88 @@ class Receipts:
 
 def tried_of(head: Head) -> AttemptedFile:
     return AttemptedFile(head.metadata_location, head.last_updated_ms, head.registration)
+
+
+class DeltaReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """That a version of a Delta table was accepted. `file_name` is that of the staged file; empty for version 0.
+
+    Every field is derived from the table's record, so that the commit and a repair write the same object.
+    """
+
+    event_type: Literal["delta_commit_committed"] = "delta_commit_committed"
+    event_version: int = 1
+    event_id: str
+    commit_key: str
+    table_uuid: str
+    table_location: str
+    version: int
+    file_name: str
+    file_size: int
+    previous_commit_key: str | None
+    committed_at_ms: int
+    source: Source
+
+
+def delta_commit_key(table_uuid: str, version: int, file_name: str) -> str:
+    """What identifies a receipt: the table, the version and the file that became it."""
+    return hashlib.sha256(f"{table_uuid}\n{version}\n{file_name}".encode()).hexdigest()
+
+
+def first_delta_commit(table: DeltaTable) -> DeltaCommit:
+    """Version 0, which its creator wrote as the published file."""
+    return DeltaCommit(
+        version=0,
+        timestamp_ms=table.created_ms,
+        file_name="",
+        file_size=0,
+        file_modified_ms=0,
+        source=Source(kind="rest", principal=table.created_by) if table.created_by else Source(),
+    )
+
+
+def delta_receipt_of(table: DeltaTable, commit: DeltaCommit) -> DeltaReceipt:
+    key = delta_commit_key(table.uuid, commit.version, commit.file_name)
+    return DeltaReceipt(
+        event_id=uuid_v7(commit.timestamp_ms, int(key, 16)),
+        commit_key=key,
+        table_uuid=table.uuid,
+        table_location=table.location,
+        version=commit.version,
+        file_name=commit.file_name,
+        file_size=commit.file_size,
+        previous_commit_key=commit.previous_commit_key,
+        committed_at_ms=commit.timestamp_ms,
+        source=commit.source,
+    )
+
+
+def delta_receipt_key(layout: Layout, receipt: DeltaReceipt) -> str:
+    """Where a receipt lies: its date is that of the commit, never that of the writing."""
+    day = min(max(receipt.committed_at_ms, 0), _LAST_DAY_MS) // _DAY_MS
+    date = (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
+    return layout.receipt(date, "delta", "committed", receipt.commit_key)
+
+
+class DeltaReceipts:
+    """The receipts of one workspace. `known` remembers which are certain to exist; receipts are never taken back."""
+
+    def __init__(self, store: ObjectStore, layout: Layout, known: MutableMapping[str, bool]) -> None:
+        self._store = store
+        self._layout = layout
+        self._known = known
+
+    async def ensure(self, table: DeltaTable, commit: DeltaCommit) -> None:
+        """When this returns the receipt exists; whatever else happens is raised."""
+        receipt = delta_receipt_of(table, commit)
+        if receipt.commit_key in self._known:
+            return
+        # A lost swap means: written already, by the commit itself or by a successor.
+        with contextlib.suppress(SwapLost):
+            await self._store.put(
+                delta_receipt_key(self._layout, receipt), msgspec.json.encode(receipt), expected=ABSENT
+            )
+        self._known[receipt.commit_key] = True
+
+    def are_known(self, table: DeltaTable, commits: Iterable[DeltaCommit]) -> bool:
+        """Whether all of them are certain to exist, without asking."""
+        return all(delta_commit_key(table.uuid, one.version, one.file_name) in self._known for one in commits)

@@ -1,4 +1,4 @@
-"""What everyone does who meets a transaction under way on a pointer or a name (T5, T6)."""
+"""Resolve the pending transaction that a reader or writer finds on a pointer or a name (T5, T6)."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ WAITS_MAX: Final = 3
 _WAIT_SECONDS: Final = 0.05
 
 
-class Age(NamedTuple):
+class TransactionAge(NamedTuple):
     """When the first attempt of a transaction began (T5). No two are equal: two that wait for each other would be."""
 
     started_ms: int
@@ -32,7 +32,7 @@ def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
     return "undecided" if record.state == "preparing" else record.state
 
 
-async def effective(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]:
+async def effective_pointer(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]:
     """The pointer as a reader takes it (T6): the pending of a committed transaction is its head, any other is nothing.
 
     The version is that of the object read, so that a swap from it folds the end of the transaction in. A pending that
@@ -58,8 +58,8 @@ async def effective(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]:
     raise Busy(f"table {pointer.value.uuid}: its pointer keeps changing")
 
 
-async def pushed_aside(
-    lake: Lake, pointer: Held[Pointer], *, drops: bool = False, older_than: Age | None = None
+async def resolve_pending(
+    lake: Lake, pointer: Held[Pointer], *, drops: bool = False, older_than: TransactionAge | None = None
 ) -> Held[Pointer]:
     """The pointer as `effective` gives it, with no transaction undecided on it (T5).
 
@@ -67,7 +67,7 @@ async def pushed_aside(
     older transaction wins), or when the table is being dropped. Otherwise Busy: never a conflict.
     """
     for tries in range(WAITS_MAX + 1):
-        found = await effective(lake, pointer)
+        found = await effective_pointer(lake, pointer)
         pending = found.value.pending
         if pending is None:
             return found
@@ -83,14 +83,16 @@ async def pushed_aside(
     raise Busy(f"table {pointer.value.uuid}: a transaction on it is under way")
 
 
-async def _aborted(lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: Age | None) -> bool:
+async def _aborted(
+    lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: TransactionAge | None
+) -> bool:
     """Whether the attempt is certain never to commit, by our swap if need be; False when it is too young for that."""
     cell = lake.transaction(transaction)
     record = await cell.read()
     if record is None or outcome_of(record.value, attempt) != "undecided":
         return False  # Decided meanwhile: look again.
     stale_ms = record.value.attempt_ms + lake.settings.transaction_timeout_ms
-    is_younger = older_than is not None and older_than < Age(record.value.started_ms, transaction)
+    is_younger = older_than is not None and older_than < TransactionAge(record.value.started_ms, transaction)
     if not (drops or is_younger or stale_ms < lake.clock.now_ms()):
         return False
     try:
@@ -100,16 +102,16 @@ async def _aborted(lake: Lake, transaction: str, attempt: str, *, drops: bool, o
     return True
 
 
-async def creation_outcome(lake: Lake, name: Held[NameRecord]) -> Outcome:
+async def pending_name_outcome(lake: Lake, name: Held[NameRecord]) -> Outcome:
     """What became of a `pending` name; `gone` means: read the name again, and if it is the same, it is aborted."""
     record = await lake.transaction(name.value.transaction).read()
     return outcome_of(record.value if record else None, name.value.attempt)
 
 
-async def push_creation_aside(lake: Lake, name: Held[NameRecord]) -> None:
+async def resolve_pending_name(lake: Lake, name: Held[NameRecord]) -> None:
     """T5 for a name: when this returns the transaction is decided, or the name has changed; otherwise Busy."""
     for tries in range(WAITS_MAX + 1):
-        if await creation_outcome(lake, name) != "undecided":
+        if await pending_name_outcome(lake, name) != "undecided":
             return
         record = name.value
         if await _aborted(lake, record.transaction, record.attempt, drops=False, older_than=None):

@@ -1,4 +1,4 @@
-"""Keep the scan and commit reports that engines send, for the pipeline to make statistics of."""
+"""Keep the scan and commit reports that engines send."""
 
 from typing import Final
 
@@ -7,9 +7,9 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request, Source
 from sandur.errors import BadRequest
-from sandur.operations.documents import TABLES
 from sandur.operations.lake import Lake
-from sandur.operations.names import look
+from sandur.operations.tables.documents import TABLES
+from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
@@ -37,7 +37,7 @@ async def report_metrics(lake: Lake, identifier: Identifier, report: bytes, requ
         body = msgspec.json.decode(report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"metrics report of {identifier}: not a report: {error}") from error
-    found = await look(lake, identifier)
+    found = await resolve_name(lake, identifier)
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     if len(report) > REPORT_BYTES_MAX:

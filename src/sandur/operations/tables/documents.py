@@ -1,4 +1,4 @@
-"""Metadata files as the operations see them: read once, kept as bytes and as a value, written under fresh names."""
+"""Metadata files: read once, cached as bytes and as values, written under fresh names."""
 
 import contextlib
 import dataclasses
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.records import Head, NameRecord
+from sandur.catalog.records import Head, NameRecord, Pointer
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata, replaced
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.lake import Lake
+from sandur.operations.transactions import resolution
+from sandur.storage.cell import Held
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -105,10 +107,10 @@ async def load_document(lake: Lake, family: Family[M], location: str) -> Documen
         raise missing_file(location)
     metadata = family.decode(data, location)
     body = data if not data.startswith(b"\x1f\x8b") else family.encode(metadata)
-    return keep(lake, family, Document(location, body, metadata))
+    return cache_document(lake, family, Document(location, body, metadata))
 
 
-def hinted(lake: Lake, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
+def prefetch_hint(lake: Lake, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
     """Reads, beside the pointer, the file that was current when the name was written: often it still is."""
 
     async def read(name: NameRecord) -> None:
@@ -123,7 +125,7 @@ def missing_file(location: str) -> NotFound:
     return NotFound(f"Failed to open input stream for file: {location}", subject="file")
 
 
-def keep(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
+def cache_document(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
     """Remember a document; what is parsed of it costs about as much again as its bytes."""
     lake.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
     return document
@@ -136,7 +138,7 @@ def new_location(lake: Lake, family: Family[M], metadata: M, *, version: int, re
     return f"{family.folder(metadata)}/{version:05d}-{request_hash[:HASH_LENGTH]}-{nonce}{suffix}"
 
 
-def written_as(family: Family[M], metadata: M, location: str) -> Document[M]:
+def encode_document(family: Family[M], metadata: M, location: str) -> Document[M]:
     """The document that the metadata will be under a location."""
     return Document(location, family.encode(metadata), family.placed(metadata, location))
 
@@ -155,12 +157,38 @@ def request_hash_of(location: str) -> str:
     return parts[1] if len(parts) == 3 and len(parts[1]) == HASH_LENGTH else ""  # noqa: PLR2004 - see new_location
 
 
-def locations_in(family: Family[M], document: Document[M]) -> Sequence[str]:
+def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:
     """The file itself and the files before it that its log still names (C5)."""
     return (document.location, *family.log(document.metadata))
 
 
-def version_in(location: str) -> int:
+def version_in_name(location: str) -> int:
     """The number a metadata file's name begins with; 0 when it has none."""
     number = location.rpartition("/")[2].partition("-")[0].removeprefix("v").partition(".")[0]
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0  # noqa: PLR2004 - fits
+
+
+async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: str) -> Document[M]:
+    """The document that was answered before.
+
+    A table may ask that its old files be deleted. An answer whose file is gone is then what is current: a request that
+    was carried out is never told that something is missing while its table is there.
+    """
+    try:
+        return await load_document(lake, family, location)
+    except NotFound:
+        pointer = await lake.pointer(uuid).read()
+        if pointer and (document := await pointer_document(lake, family, pointer)):
+            return document
+        raise
+
+
+async def pointer_document(lake: Lake, family: Family[M], pointer: Held[Pointer]) -> Document[M] | None:
+    """The document a pointer stands for; None when it is of another kind, or its file is gone, as after a purge."""
+    head = (await resolution.effective_pointer(lake, pointer)).value.head
+    if head is None or pointer.value.kind != family.kind:
+        return None
+    try:
+        return await load_document(lake, family, head.metadata_location)
+    except NotFound:
+        return None

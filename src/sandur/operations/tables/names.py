@@ -1,21 +1,80 @@
-"""What a name means, for those who read it and for those who will change it (protocol sections 3.1 and 3.5)."""
+"""Resolve names for readers and settle them for writers, with the namespaces that contain them."""
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
+from sandur.catalog.records import Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, SwapLost
-from sandur.operations import transactions_met
-from sandur.operations.homes import confirm_namespace
+from sandur.operations.concurrency import both
 from sandur.operations.lake import Lake
-from sandur.operations.together import both
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell, Held
 from sandur.storage.contract import ABSENT, Expected
 
+H = TypeVar("H", Catalog, NamespaceRecord)
+
 TRIES_MAX: Final = 8
+
+
+async def resolve_namespace(lake: Lake, namespace: Namespace) -> Held[NamespaceRecord] | None:
+    """The namespace as a reader sees it; None when there is none. One that is being dropped still exists."""
+    found = await lake.namespace(namespace).read()
+    if found is None or not await is_namespace_visible(lake, namespace, found.value):
+        return None
+    return found
+
+
+async def confirm_namespace(lake: Lake, namespace: Namespace, namespace_id: str) -> bool:
+    """N4: after a child was written, whether its namespace is there; `dropping` is called off by the child (N6)."""
+
+    async def is_there(record: NamespaceRecord) -> bool:
+        return await is_namespace_visible(lake, namespace, record)
+
+    return await _confirm(lake.namespace(namespace), namespace_id, is_there)
+
+
+async def is_namespace_visible(lake: Lake, namespace: Namespace, record: NamespaceRecord) -> bool:
+    """A `new` namespace is a child like any other: it exists if its parent, read after it, is that it was made for."""
+    if record.state == "dropped":
+        return False
+    if record.state != "new":
+        return True
+    return await confirm_parent(lake, namespace, record.parent_id)
+
+
+async def confirm_parent(lake: Lake, namespace: Namespace, parent_id: str) -> bool:
+    """As `confirm_namespace`, for a namespace that was written: its parent is another one, or the catalog."""
+    if namespace.parent is not None:
+        return await confirm_namespace(lake, namespace.parent, parent_id)
+
+    async def is_there(record: Catalog) -> bool:
+        return catalog_exists(record)
+
+    return await _confirm(lake.catalog(namespace.catalog), parent_id, is_there)
+
+
+async def _confirm(cell: Cell[H], home_id: str, is_there: Callable[[H], Awaitable[bool]]) -> bool:
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        if found is None or found.value.id != home_id or not await is_there(found.value):
+            return False
+        if found.value.state != "dropping":
+            return True
+        try:
+            await cell.swap(replace(found.value, state="active"), expected=found.version)
+        except SwapLost:
+            continue
+        return True
+    raise Busy(f"{cell.key}: it keeps changing")
+
+
+def catalog_exists(catalog: Catalog) -> bool:
+    """Whether readers see the catalog; one that is being dropped still exists."""
+    return catalog.state != "dropped"
+
 
 RENAME: Final = "rename"
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
@@ -26,7 +85,7 @@ EVERY_FORMAT: Final[tuple[Format, ...]] = get_args(Format)
 _UNCERTAIN: Final = ("moving", "pending")
 
 
-class Found(NamedTuple):
+class ResolvedName(NamedTuple):
     """A name that exists, as one look saw it."""
 
     identifier: Identifier
@@ -42,16 +101,16 @@ class Found(NamedTuple):
         return self.name.value.kind == kind and self.name.value.format in formats
 
 
-class Spot(NamedTuple):
+class NameSlot(NamedTuple):
     """A place for a name, as a writer settled it: what a swap of it has to expect, and what lives there."""
 
     expected: Expected
-    live: Found | None
+    live: ResolvedName | None
 
 
-async def look(
+async def resolve_name(
     lake: Lake, identifier: Identifier, *, beside: Callable[[NameRecord], Awaitable[None]] | None = None
-) -> Found | None:
+) -> ResolvedName | None:
     """What a reader sees under a name; None when nothing exists there.
 
     Readers see exactly one of the two names of a rename at every moment (R7). `beside` is done in the same round in
@@ -64,7 +123,7 @@ async def look(
             return None
         if await _is_shown(lake, identifier, name):
             pointer = pointer or await _pointer_of(lake, name.value, beside)
-            return Found(identifier, name, pointer) if pointer and is_alive(pointer) else None
+            return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
         if name.value.state not in _UNCERTAIN:
             return None
         # R7, T6: what was to be looked up may be gone because it is over; only the same entry twice says no.
@@ -84,7 +143,7 @@ async def _is_shown(lake: Lake, identifier: Identifier, name: Held[NameRecord]) 
         case "moving":
             return await _has_moved(lake, name.value)
         case "pending":
-            return await transactions_met.creation_outcome(lake, name) == "committed"
+            return await resolution.pending_name_outcome(lake, name) == "committed"
         case "free" | "dropped" | "moved":
             return False
 
@@ -126,7 +185,7 @@ def is_alive(pointer: Held[Pointer] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
-async def settle(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> Spot:
+async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> NameSlot:
     """What a writer does before it relies on a name or reuses it: it brings to an end what others left half done.
 
     `dropping` is the id of the namespace that the caller drops: a `new` name made for it counts as its child, without
@@ -136,7 +195,7 @@ async def settle(lake: Lake, identifier: Identifier, *, dropping: str | None = N
     for _ in range(TRIES_MAX):
         name, pointer = await _name_and_pointer(lake, lake.name(identifier))
         if name is None:
-            return Spot(ABSENT, None)
+            return NameSlot(ABSENT, None)
         try:
             settled = await _settled(lake, identifier, name, pointer, dropping=dropping)
         except SwapLost:
@@ -153,28 +212,28 @@ async def _settled(
     pointer: Held[Pointer] | None,
     *,
     dropping: str | None,
-) -> Spot | None:
+) -> NameSlot | None:
     """One try of `settle`; None to start over."""
     record = name.value
     match record.state:
         case "free" | "dropped" | "moved":
             await _finish(lake, identifier, record)
-            return Spot(name.version, None)
+            return NameSlot(name.version, None)
         case "new" if dropping is not None:
             if record.namespace_id != dropping:
-                return Spot(name.version, None)
+                return NameSlot(name.version, None)
         case "new" | "active":
             if not await _is_shown(lake, identifier, name):
-                return Spot(name.version, None)
+                return NameSlot(name.version, None)
         case "moving" | "pending":
             await _decide(lake, name)
             if not await _is_shown(lake, identifier, name):
                 again = await lake.name(identifier).read()
-                return Spot(name.version, None) if again and again.version == name.version else None
+                return NameSlot(name.version, None) if again and again.version == name.version else None
             if record.state == "moving":
-                name = await lake.name(identifier).swap(activated(record), expected=name.version)
-    bound = await bound_pointer(pointer_cell(lake, record), pointer, binds=dropping is None)  # N7, N7 pending
-    return Spot(name.version, Found(identifier, name, bound) if bound else None)
+                name = await lake.name(identifier).swap(active_record(record), expected=name.version)
+    bound = await bind_pointer(pointer_cell(lake, record), pointer, binds=dropping is None)  # N7, N7 pending
+    return NameSlot(name.version, ResolvedName(identifier, name, bound) if bound else None)
 
 
 async def _finish(lake: Lake, identifier: Identifier, over: NameRecord) -> None:
@@ -188,12 +247,12 @@ async def _finish(lake: Lake, identifier: Identifier, over: NameRecord) -> None:
 async def _decide(lake: Lake, name: Held[NameRecord]) -> None:
     """What may or may not come to be shown is made to be the one or the other."""
     if name.value.state == "pending":
-        await transactions_met.push_creation_aside(lake, name)
+        await resolution.resolve_pending_name(lake, name)
     elif not await _has_moved(lake, name.value):
         await _fence_rename(lake, name.value)
 
 
-def activated(record: NameRecord) -> NameRecord:
+def active_record(record: NameRecord) -> NameRecord:
     """The same name with nothing left to confirm."""
     return NameRecord(
         state="active",
@@ -212,7 +271,7 @@ async def _finish_rename(lake: Lake, moved: NameRecord) -> None:
     cell = lake.name(moved.other)
     other = await cell.read()
     if other and other.value.state == "moving" and other.value.rename_id == moved.rename_id:
-        await cell.swap(activated(other.value), expected=other.version)
+        await cell.swap(active_record(other.value), expected=other.version)
     if moved.by:
         claim_cell = lake.claim(RENAME, moved.by)
         claim = await claim_cell.read()
@@ -235,7 +294,7 @@ def pointer_cell(lake: Lake, name: NameRecord) -> Cell[Pointer]:
     return lake.pointer(name.uuid, name.format)
 
 
-async def bound_pointer(
+async def bind_pointer(
     cell: Cell[Pointer], found: Held[Pointer] | None = None, *, binds: bool = True
 ) -> Held[Pointer] | None:
     """The pointer of what lives; None when it does not. `found`: as it was read a moment ago, if it was.
@@ -264,7 +323,7 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
         found = await cell.read()
         if found is None or not is_alive(found):
             return
-        pointer = await transactions_met.pushed_aside(lake, found, drops=True)
+        pointer = await resolution.resolve_pending(lake, found, drops=True)
         try:
             gone = dropped_pointer(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
             await cell.swap(gone, expected=pointer.version)

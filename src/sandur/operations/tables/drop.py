@@ -1,23 +1,74 @@
-"""Drop a table or view (rules D1–D4): at the name first, then at the pointer, and purge only when asked."""
+"""Drop a table or view (rules D1-D4): the name first, then the pointer; purge only on request."""
 
 import contextlib
 from collections.abc import Collection
 from typing import Final
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.records import NameRecord, Pointer, PurgeOrder
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
-from sandur.operations import indexing, transactions_met
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.documents import TABLES, load_document
+from sandur.operations import indexing
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import loaded
-from sandur.operations.names import ICEBERG, Found, dropped_pointer, finish_drop, pointer_cell, settle
-from sandur.operations.purging import queue_purge
-from sandur.operations.results import LoadedTable
-from sandur.operations.together import together
+from sandur.operations.tables.documents import TABLES, load_document
+from sandur.operations.tables.load import LoadedTable, loaded_table
+from sandur.operations.tables.names import (
+    ICEBERG,
+    ResolvedName,
+    dropped_pointer,
+    finish_drop,
+    pointer_cell,
+    settle_name,
+)
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Held
+
+
+async def queue_purge(lake: Lake, found: ResolvedName, *, drop: str) -> None:
+    """Order that the files of a table be deleted, before `drop` drops it; it counts only if that drop happens.
+
+    Before, and not after: a drop that happened and died would otherwise be told as done to its retry, with nothing
+    queued. Every drop has an order of its own, so that one which does not happen cannot speak for another.
+    """
+    table_uuid = found.pointer.value.table_uuid
+    order = PurgeOrder(
+        uuid=found.uuid,
+        table_uuid=table_uuid,
+        drop=drop,
+        kind=found.name.value.kind,
+        format=found.name.value.format,
+        identifier=found.identifier,
+        ordered_ms=lake.clock.now_ms(),
+    )
+    with contextlib.suppress(SwapLost):  # Queued by an earlier attempt.
+        await lake.purge_order(table_uuid, drop).create(order)
+
+
+async def check_not_purged(lake: Lake, table_uuid: str) -> None:
+    """Busy while the files of a table with that uuid wait to be deleted: nobody may begin to rely on them.
+
+    Whoever asks this and goes on has `purge_delay` to show a pointer: only after that does a purge look for other
+    tables that need the files.
+    """
+    layout = lake.layout
+    listed = await lake.store.list(layout.purge_orders_of(table_uuid))
+    orders = (layout.parse_purge_order(entry.key) for entry in listed)
+    if any(await gather_all(_is_due(lake, *order) for order in orders)):
+        raise Busy(f"table {table_uuid}: it was dropped, and its files are being purged")
+
+
+async def _is_due(lake: Lake, table_uuid: str, drop: str) -> bool:
+    order = await lake.purge_order(table_uuid, drop).read()
+    return order is not None and not order.value.blocked and await is_drop_confirmed(lake, order.value)
+
+
+async def is_drop_confirmed(lake: Lake, order: PurgeOrder) -> bool:
+    """Whether the drop that the order belongs to is the one that happened."""
+    pointer = await lake.pointer(order.uuid, order.format).read()
+    return pointer is not None and (pointer.value.state, pointer.value.by) == ("dropped", order.drop)
+
 
 TRIES_MAX: Final = 8
 FOLLOWS_MAX: Final = 4
@@ -45,7 +96,7 @@ async def unregister_table(lake: Lake, identifier: Identifier, request: Request)
     head = pointer.value.head if pointer else None
     if head is None:
         raise TABLES.missing(identifier)
-    return loaded(lake, await load_document(lake, TABLES, head.metadata_location))
+    return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
 
 
 class _Drop:
@@ -92,7 +143,7 @@ class _Drop:
         raise Busy(f"{self._identifier}: is being dropped")
 
     async def _attempts(self) -> Held[Pointer]:
-        _, live = await together([indexing.mark(self._lake, self._identifier, self._by), self._live()])  # I1
+        _, live = await gather_all([indexing.mark(self._lake, self._identifier, self._by), self._live()])  # I1
         for _ in range(TRIES_MAX):
             pinned = self._claim.held.value.uuid if self._claim.held else None
             if live and pinned in {None, live.uuid}:
@@ -107,9 +158,9 @@ class _Drop:
             live = await self._live()
         raise Busy(f"{self._identifier}: the name keeps changing")
 
-    async def _live(self) -> Found | None:
+    async def _live(self) -> ResolvedName | None:
         """D1: what is there to drop."""
-        live = (await settle(self._lake, self._identifier)).live
+        live = (await settle_name(self._lake, self._identifier)).live
         return live if live and live.is_a(self._kind, self._formats) else None
 
     async def _dropped_before(self, uuid: str) -> Held[Pointer] | None:
@@ -122,10 +173,10 @@ class _Drop:
 
     async def _pointer_of(self, uuid: str) -> Held[Pointer] | None:
         """What was dropped before, of whichever format: the claim keeps only its uuid."""
-        found = await together(self._lake.pointer(uuid, one).read() for one in self._formats)
+        found = await gather_all(self._lake.pointer(uuid, one).read() for one in self._formats)
         return next((pointer for pointer in found if pointer), None)
 
-    async def _dropped(self, live: Found) -> Held[Pointer] | None:
+    async def _dropped(self, live: ResolvedName) -> Held[Pointer] | None:
         """D3, D4: the drop happens at the name. None when the swap was lost."""
         record = live.name.value
         dropped = NameRecord(
@@ -154,11 +205,11 @@ class _Drop:
         found = await self._lake.name(self._identifier).read()
         return found is not None and (found.value.state, found.value.by) == ("dropped", self._by)
 
-    async def _drop_pointer(self, live: Found, dropped: NameRecord) -> Held[Pointer]:
+    async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Held[Pointer]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
         cell = pointer_cell(self._lake, live.name.value)
         with contextlib.suppress(SwapLost):
-            pointer = await transactions_met.pushed_aside(self._lake, live.pointer, drops=True)
+            pointer = await resolution.resolve_pending(self._lake, live.pointer, drops=True)
             gone = dropped_pointer(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)
             return await cell.swap(gone, expected=pointer.version)
         await finish_drop(self._lake, self._identifier, dropped)

@@ -1,4 +1,4 @@
-"""Commit to several tables and views at once (rules T1–T9): all of it shows at one moment, or none of it ever."""
+"""Commit to several tables and views at once (rules T1-T9): all of it becomes visible at one moment, or none."""
 
 import contextlib
 from collections import Counter
@@ -17,14 +17,14 @@ from sandur.iceberg.requirements import AssertCreate, AssertViewUuid
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.create_table import created_metadata
-from sandur.operations.documents import TABLES, VIEWS
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.participants import Changed, Created, Overtaken, Replayed
-from sandur.operations.placing import allowed_roots
-from sandur.operations.table_changes import TableChange
-from sandur.operations.together import together
-from sandur.operations.views import created_view_metadata, view_change
+from sandur.operations.tables.changes import TableChange
+from sandur.operations.tables.create import created_metadata
+from sandur.operations.tables.documents import TABLES, VIEWS
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.views import created_view_metadata, view_change
+from sandur.operations.transactions.participants import Changed, Created, Overtaken, Replayed
 from sandur.storage.cell import Held
 from sandur.storage.contract import ABSENT
 
@@ -93,7 +93,7 @@ class _Transaction:
         parts = [self._part(identifier, commit) for identifier, commit in self._commits]
         now_ms = self._lake.clock.now_ms()
         begun = _Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
-        is_new, *_ = await together([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
+        is_new, *_ = await gather_all([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
         if not is_new:
             return True
         try:
@@ -170,8 +170,8 @@ class _Transaction:
             raise Replayed
         for part in parts:
             part.decide()
-        await together([part.prepare(begun) for part in parts])
-        await together([part.confirm() for part in parts])
+        await gather_all([part.prepare(begun) for part in parts])
+        await gather_all([part.confirm() for part in parts])
 
     async def _commit(self, parts: Sequence[Part]) -> bool:
         """T4: the transaction happens here, for all. False when it was pushed aside before."""
@@ -203,7 +203,7 @@ class _Transaction:
 
     async def _finish(self, parts: Sequence[Part], begun: _Attempt) -> None:
         """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
-        await together([part.finish(begun) for part in parts])
+        await gather_all([part.finish(begun) for part in parts])
         if not self._request.key:
             with contextlib.suppress(SwapLost):
                 await self._cell.empty(expected=self._held().version)

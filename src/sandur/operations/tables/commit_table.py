@@ -1,15 +1,14 @@
-"""Commit to a table: an existing one, or one that the commit creates."""
+"""Commit to a table that exists, or create it by the commit."""
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request
 from sandur.iceberg.requests import TableCommit
-from sandur.operations.commit import Commit
-from sandur.operations.create_table import create_by_commit
-from sandur.operations.documents import TABLES
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import loaded
-from sandur.operations.results import LoadedTable
-from sandur.operations.table_changes import table_change
+from sandur.operations.tables.changes import table_change
+from sandur.operations.tables.commit import Commit
+from sandur.operations.tables.create import create_by_commit
+from sandur.operations.tables.documents import TABLES
+from sandur.operations.tables.load import LoadedTable, loaded_table
 
 
 async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
@@ -18,4 +17,4 @@ async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, 
     if change.creates:
         return await create_by_commit(lake, identifier, change, request)
     document = await Commit(lake, TABLES, identifier, change, request).run()
-    return loaded(lake, document)
+    return loaded_table(lake, document)

@@ -1,4 +1,4 @@
-"""Register a metadata file that is there already as a table or view; with overwrite, as what a name stands for."""
+"""Register an existing metadata file as a table or view, or as the new head of an existing table."""
 
 import contextlib
 from dataclasses import dataclass
@@ -11,22 +11,29 @@ from sandur.catalog.locations import checked_location
 from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
-from sandur.events.receipts import commit_key_of, tried_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, transactions_met
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.document_creation import create_document
-from sandur.operations.documents import TABLES, VIEWS, Document, keep, missing_file, version_in
+from sandur.operations import indexing
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.lake import Lake
-from sandur.operations.load_table import loaded
-from sandur.operations.names import Found, is_alive, look
-from sandur.operations.placing import allowed_roots
-from sandur.operations.purging import check_not_purged
-from sandur.operations.replays import answered_document
-from sandur.operations.results import LoadedTable, LoadedView
-from sandur.operations.together import together
+from sandur.operations.receipts import commit_key_of, tried_of
+from sandur.operations.tables.create import create_document
+from sandur.operations.tables.documents import (
+    TABLES,
+    VIEWS,
+    Document,
+    cache_document,
+    missing_file,
+    replayed_document,
+    version_in_name,
+)
+from sandur.operations.tables.drop import check_not_purged
+from sandur.operations.tables.load import LoadedTable, LoadedView, loaded_table
+from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
+from sandur.operations.transactions import resolution
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -54,10 +61,10 @@ async def register_table(
         await check_not_purged(lake, metadata.table_uuid)
     document = Document(metadata_location, TABLES.encode(metadata) if _is_gzip(data) else data, metadata)
     if overwrite and (replaced := await _Overwrite(lake, identifier, document, request).run()):
-        return loaded(lake, replaced)
+        return loaded_table(lake, replaced)
     draft = _Registered(document, metadata.table_uuid)
     created = await create_document(lake, TABLES, identifier, draft, request=request, operation=REGISTER)
-    return loaded(lake, created)
+    return loaded_table(lake, created)
 
 
 async def register_view(
@@ -137,7 +144,7 @@ class _Overwrite:
                     return None  # An earlier attempt of this request found no table, and creates one.
                 claim = await self._claim.follow()
                 if claim.state == "done":
-                    return await answered_document(self._lake, TABLES, claim.location, claim.uuid)
+                    return await replayed_document(self._lake, TABLES, claim.location, claim.uuid)
                 self._tried = list(claim.locations)
         raise Busy(f"{self._identifier}: is being registered")
 
@@ -147,7 +154,7 @@ class _Overwrite:
             if held and await self._is_made(held.uuid):
                 await self._claim.done(location=self._document.location)
                 return self._document
-            found = await look(self._lake, self._identifier)
+            found = await resolve_name(self._lake, self._identifier)
             is_there = found is not None and found.is_a("table")
             if held and (not found or not is_there or found.uuid != held.uuid):
                 await self._claim.done(error=TABLES.missing(self._identifier))  # G3
@@ -157,19 +164,19 @@ class _Overwrite:
                     raise ClaimLost
                 return None
             if await self._swapped(found):
-                return keep(self._lake, TABLES, self._document)
+                return cache_document(self._lake, TABLES, self._document)
         raise Busy(f"{self._identifier}: too many commits at once")
 
     async def _is_made(self, uuid: str) -> bool:
         """C5: whether one of our registrations is the head, or has a receipt; asked in this order."""
         pointer = await self._lake.pointer(uuid).read()
-        head = (await transactions_met.effective(self._lake, pointer)).value.head if pointer else None
+        head = (await resolution.effective_pointer(self._lake, pointer)).value.head if pointer else None
         if head and head.registration in {tried.registration for tried in self._tried}:
             return True
-        return any(await together(self._lake.receipts.exists(tried) for tried in self._tried))
+        return any(await gather_all(self._lake.receipts.exists(tried) for tried in self._tried))
 
-    async def _swapped(self, found: Found) -> bool:
-        pointer = await transactions_met.pushed_aside(self._lake, found.pointer)
+    async def _swapped(self, found: ResolvedName) -> bool:
+        pointer = await resolution.resolve_pending(self._lake, found.pointer)
         before = pointer.value.head
         metadata = self._document.metadata
         if before is None or not is_alive(pointer):
@@ -179,14 +186,14 @@ class _Overwrite:
             return True
         head = replace(
             TABLES.head(metadata, self._lake.clock.now_ms()),
-            metadata_version=max(version_in(self._document.location), before.metadata_version + 1),
+            metadata_version=max(version_in_name(self._document.location), before.metadata_version + 1),
             previous_metadata_location=before.metadata_location,
             previous_commit_key=commit_key_of(before),
             registration=self._lake.clock.new_id(),
             operation="register",
             source=self._request.source,
         )
-        await together(
+        await gather_all(
             [
                 self._lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)

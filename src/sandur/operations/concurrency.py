@@ -1,8 +1,16 @@
-"""One round: calls made at the same time, all of them awaited whatever becomes of the others."""
+"""Rounds of concurrent calls, and the queue of changes to one name in this process.
+
+For speed and fairness only: the swap decides, here as between processes. A server whose clients queue for one table has
+in memory all it needs to commit, and would always be faster than another that has lost a swap and must read first. So
+it rests for a moment after some changes in a row.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
+
+from sandur.clock import Clock
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -12,7 +20,7 @@ BEGUN_AT_ONCE_MAX: Final = 8
 """With more calls than these, others have their turn before each of them."""
 
 
-async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_all(work: Iterable[Awaitable[T]]) -> list[T]:
     """The results in order. When calls fail, the first failure is raised, but only after all calls have ended.
 
     Nothing is left running behind the caller's back: a write that is still under way would be an unknown outcome.
@@ -141,3 +149,49 @@ async def _give_up(begun: Sequence[object], others: Sequence[Awaitable[object]])
         if isinstance(call, Coroutine):
             call.close()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+IN_A_ROW_MAX: Final = 48
+IN_A_ROW_MAX_BESIDE_OTHERS: Final = 16
+OTHERS_SECONDS: Final = 5.0
+"""How long it is remembered that another server changed the same."""
+
+_ROOM_IN_TURNS: Final = 3.0
+"""Who lost a swap reads, writes aside and swaps: as much as this many turns of one who need not read."""
+
+_ROOM_SECONDS_MIN: Final = 0.002
+_ROOM_SECONDS_MAX: Final = 0.05
+
+
+class CommitQueue:
+    """Who may change something next."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._in_a_row = 0
+        self._others_until = 0.0
+        self._seconds = 0.0
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator["CommitQueue"]:
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            await self._leave_room(loop.time())
+            began = loop.time()
+            try:
+                yield self
+            finally:
+                self._seconds = loop.time() - began
+
+    def note_contention(self) -> None:
+        """Another server changed what was about to be changed here."""
+        self._in_a_row = 0
+        self._others_until = asyncio.get_running_loop().time() + OTHERS_SECONDS
+
+    async def _leave_room(self, now: float) -> None:
+        self._in_a_row += 1
+        if self._in_a_row > (IN_A_ROW_MAX_BESIDE_OTHERS if now < self._others_until else IN_A_ROW_MAX):
+            self._in_a_row = 1
+            seconds = min(max(_ROOM_IN_TURNS * self._seconds, _ROOM_SECONDS_MIN), _ROOM_SECONDS_MAX)
+            await self._clock.sleep(seconds)

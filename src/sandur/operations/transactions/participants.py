@@ -1,4 +1,4 @@
-"""The tables and views of a transaction: each is decided by itself and made ready to change with the others (T3)."""
+"""The tables and views of a transaction: each is decided alone and prepared to change with the others (T3, T9)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,38 +10,95 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, NameRecord, Participant, Pending, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
-from sandur.events.receipts import commit_key_of
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, relisting, transactions_met
-from sandur.operations.commit import Change
-from sandur.operations.creation import taken
-from sandur.operations.documents import (
+from sandur.operations import indexing, relisting
+from sandur.operations.concurrency import gather_all
+from sandur.operations.lake import Lake
+from sandur.operations.receipts import commit_key_of
+from sandur.operations.relisting import Relisting, changes_list
+from sandur.operations.tables.commit import Change
+from sandur.operations.tables.creation import name_taken
+from sandur.operations.tables.documents import (
     HASH_LENGTH,
     Document,
     Family,
-    keep,
+    cache_document,
+    encode_document,
     load_document,
-    locations_in,
+    logged_locations,
     new_location,
+    pointer_document,
     request_hash_of,
-    version_in,
+    version_in_name,
     write_document,
-    written_as,
 )
-from sandur.operations.folding import fold_in
-from sandur.operations.homes import confirm_namespace, look_up_namespace
-from sandur.operations.lake import Lake
-from sandur.operations.names import Found, bound_pointer, is_alive, look, settle
-from sandur.operations.relisting import Relisting, changes_list
-from sandur.operations.replays import document_of
-from sandur.operations.together import together
+from sandur.operations.tables.names import (
+    ResolvedName,
+    active_record,
+    bind_pointer,
+    confirm_namespace,
+    is_alive,
+    resolve_name,
+    resolve_namespace,
+    settle_name,
+)
+from sandur.operations.transactions import resolution
 from sandur.storage.cell import Held
 from sandur.storage.contract import ABSENT, Expected
 
-M = TypeVar("M", TableMetadata, ViewMetadata)
-
 TRIES_MAX: Final = 8
+
+
+async def finish_participant(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
+    """What a committed attempt made of a participant stands by itself when this returns.
+
+    The pending is known by its ids and not by the version of the object: others may swap that and keep the pending, as
+    who binds a pointer or fences a rename does.
+    """
+    if participant.creates:
+        await _activate(lake, transaction, attempt, participant)
+    cell = lake.pointer(participant.uuid)
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        pending = found.value.pending if found else None
+        if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
+            return
+        folded = await resolution.effective_pointer(lake, found)
+        if found.value.head:
+            await lake.receipts.ensure(found.value.table_uuid, found.value.head)  # C5 (help)
+        await lake.receipts.ensure(found.value.table_uuid, pending.head)
+        try:
+            await cell.swap(replace(folded.value, state="live"), expected=folded.version)
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"table {participant.uuid}: its pointer keeps changing")
+
+
+async def _activate(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
+    """What the transaction created: its pointer is bound (N7 pending), then its name is active."""
+    cell = lake.name(participant.identifier)
+    for _ in range(TRIES_MAX):
+        name = await cell.read()
+        if name is None or (name.value.state, name.value.transaction, name.value.attempt) != (
+            "pending",
+            transaction,
+            attempt,
+        ):
+            return  # Whoever changed it bound the pointer first.
+        pointer = await bind_pointer(lake.pointer(participant.uuid))
+        if pointer and pointer.value.head:
+            await lake.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
+        try:
+            await cell.swap(active_record(name.value), expected=name.version)
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"{participant.identifier}: the name keeps changing")
+
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
 
 
 class Attempt(Protocol):
@@ -86,11 +143,11 @@ class Changed(Generic[M]):
 
     async def read(self, attempt: Attempt) -> None:
         """The base to decide on. An undecided transaction in the way is pushed aside if ours is the older one (T5)."""
-        found = await look(self.lake, self.identifier)
+        found = await resolve_name(self.lake, self.identifier)
         if found is None or found.name.value.kind != self.family.kind:
             return await self._read_elsewhere()
-        self.pointer = await transactions_met.pushed_aside(
-            self.lake, found.pointer, older_than=transactions_met.Age(attempt.started_ms, attempt.transaction)
+        self.pointer = await resolution.resolve_pending(
+            self.lake, found.pointer, older_than=resolution.TransactionAge(attempt.started_ms, attempt.transaction)
         )
         head = self.pointer.value.head
         if head is None or not is_alive(self.pointer):
@@ -107,12 +164,12 @@ class Changed(Generic[M]):
         self.refusal = None if self.base else self.family.missing(self.identifier)
         uuid = self.change.asserted_uuid
         pointer = await self.lake.pointer(uuid).read() if uuid else None
-        document = await document_of(self.lake, self.family, pointer) if pointer else None
+        document = await pointer_document(self.lake, self.family, pointer) if pointer else None
         self.is_made = document is not None and (self.change.is_in(document.metadata) or self._is_by_us(document))
 
     def _is_by_us(self, document: Document[M]) -> bool:
         """C9: whether a file of this very request is the head or in its log; only what was committed gets there."""
-        return self._hash()[:HASH_LENGTH] in map(request_hash_of, locations_in(self.family, document))
+        return self._hash()[:HASH_LENGTH] in map(request_hash_of, logged_locations(self.family, document))
 
     def decide(self) -> None:
         """Plan what would become of it; Conflict or Invalid when it may not be, Replayed when it was made before."""
@@ -149,7 +206,7 @@ class Changed(Generic[M]):
         is_same = metadata is base.metadata
         document, head = (base, before) if is_same else self._drafted(metadata, before)
         pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=head)
-        *_, is_pending = await together(
+        *_, is_pending = await gather_all(
             [
                 self.lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._write(document, is_there=is_same),
@@ -166,7 +223,7 @@ class Changed(Generic[M]):
     async def _write(self, document: Document[M], *, is_there: bool) -> None:
         if not is_there:
             await write_document(self.lake, self.family, document)
-            keep(self.lake, self.family, document)
+            cache_document(self.lake, self.family, document)
 
     async def _swap_in(self, pending: Pending, pointer: Held[Pointer]) -> bool:
         cell = self.lake.pointer(pointer.value.uuid)
@@ -186,7 +243,7 @@ class Changed(Generic[M]):
     def _drafted(self, metadata: M, before: Head) -> tuple[Document[M], Head]:
         version = before.metadata_version + 1
         location = new_location(self.lake, self.family, metadata, version=version, request_hash=self._hash())
-        document = written_as(self.family, metadata, location)
+        document = encode_document(self.family, metadata, location)
         head = replace(
             self.family.head(document.metadata, before.last_updated_ms),
             metadata_version=version,
@@ -202,7 +259,7 @@ class Changed(Generic[M]):
 
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
-        await fold_in(self.lake, attempt.transaction, attempt.attempt, self.participant())
+        await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
         self.let_go()
 
     def let_go(self) -> None:
@@ -246,8 +303,8 @@ class Created(Generic[M]):
         """N1: the namespace and a free name; T5 for a name that another transaction is creating."""
         del attempt
         namespace, spot, in_use = await asyncio.gather(
-            look_up_namespace(self.lake, self.identifier.namespace),
-            settle(self.lake, self.identifier),
+            resolve_namespace(self.lake, self.identifier.namespace),
+            settle_name(self.lake, self.identifier),
             self.lake.pointer(self.table_uuid).read(),
         )
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
@@ -269,10 +326,10 @@ class Created(Generic[M]):
         """N7: a pointer of ours that is live or dropped shows that the creation happened."""
         return pointer is not None and self._is_ours(pointer) and pointer.value.state in {"live", "dropped"}
 
-    def _taken(self, live: Found) -> SandurError:
+    def _taken(self, live: ResolvedName) -> SandurError:
         if live.name.value.kind == "table" and self.family.kind == "table":
             return Conflict("Requirement failed: table already exists")
-        return taken(self.identifier, live.name.value, self.family.kind)
+        return name_taken(self.identifier, live.name.value, self.family.kind)
 
     def decide(self) -> None:
         """What it will be was built from nothing; there is only to see whether it may be."""
@@ -282,11 +339,11 @@ class Created(Generic[M]):
     async def prepare(self, attempt: Attempt) -> None:
         """T3: file and pointer, then the name `pending`; the name is settled again when its swap is lost."""
         location = new_location(self.lake, self.family, self.metadata, version=0, request_hash=self._hash())
-        document = written_as(self.family, self.metadata, location)
+        document = encode_document(self.family, self.metadata, location)
         now_ms = self.lake.clock.now_ms()
         head = replace(
             self.family.head(document.metadata, now_ms),
-            metadata_version=version_in(location),
+            metadata_version=version_in_name(location),
             operation="create",
             source=self.request.source,
         )
@@ -306,10 +363,10 @@ class Created(Generic[M]):
         ]
         if self.left is None:
             aside.append(self._write_pointer(pointer, ABSENT))
-        await together(aside)
+        await gather_all(aside)
         if self.left:  # Only now that our file is there: that pointer may have a name by now.
             await self._write_pointer(pointer, self.left.version)
-        keep(self.lake, self.family, document)
+        cache_document(self.lake, self.family, document)
         await self._name_pending(attempt, location)
 
     async def _write_pointer(self, pointer: Pointer, expected: Expected) -> None:
@@ -337,7 +394,7 @@ class Created(Generic[M]):
                 found = await cell.read()
                 if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
                     return
-                spot = await settle(self.lake, self.identifier)
+                spot = await settle_name(self.lake, self.identifier)
                 if spot.live:
                     raise Overtaken from None
                 expected = spot.expected
@@ -349,7 +406,7 @@ class Created(Generic[M]):
         """T3 namespace, T3 pointer: N4 and N5 for what a transaction creates, after its names and before it commits."""
         is_there, pointer = await asyncio.gather(
             confirm_namespace(self.lake, self.identifier.namespace, self.home),
-            bound_pointer(self.lake.pointer(self.uuid), binds=False),
+            bind_pointer(self.lake.pointer(self.uuid), binds=False),
         )
         if not is_there:
             raise NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
@@ -358,7 +415,7 @@ class Created(Generic[M]):
 
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
-        await fold_in(self.lake, attempt.transaction, attempt.attempt, self.participant())
+        await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
         await indexing.finish(self.lake, self.identifier, self.uuid)
 
     def let_go(self) -> None:

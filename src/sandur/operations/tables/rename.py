@@ -1,4 +1,4 @@
-"""Rename a table or view (rules R1–R9): the new name first, `moving`; then the old one, `moved`, where it happens."""
+"""Rename a table or view (rules R1-R9): the new name first, as `moving`; then the old one, as `moved`."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,20 @@ from sandur.catalog.records import NameRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations import indexing
-from sandur.operations.claims import ClaimLost, KeyClaim
-from sandur.operations.homes import confirm_namespace, look_up_namespace
+from sandur.operations.concurrency import gather_all
+from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.lake import Lake
-from sandur.operations.names import ICEBERG, RENAME, Found, Spot, activated, look, settle
-from sandur.operations.together import together
+from sandur.operations.tables.names import (
+    ICEBERG,
+    RENAME,
+    NameSlot,
+    ResolvedName,
+    active_record,
+    confirm_namespace,
+    resolve_name,
+    resolve_namespace,
+    settle_name,
+)
 from sandur.storage.cell import Held
 from sandur.storage.contract import Expected
 
@@ -36,7 +45,7 @@ async def rename(
     """What was `source` is `target`, at one moment for every reader. A name of another format is as none."""
     checked_identifier(target)
     if source == target:
-        found = await look(lake, source)
+        found = await resolve_name(lake, source)
         if found is None or not found.is_a(kind, formats):
             raise _missing(source, kind)
         return
@@ -46,7 +55,7 @@ async def rename(
 class _Plan(NamedTuple):
     """What R1 read: the table, what the two swaps expect, and the namespace the new name is made for."""
 
-    source: Found
+    source: ResolvedName
     new: Expected
     namespace_id: str
 
@@ -101,7 +110,7 @@ class _Rename:
     async def _attempts(self) -> None:
         marks = [self._marked(self._source), self._marked(self._target)]  # I1
         for _ in range(TRIES_MAX):
-            *_, planned = await together([*marks, self._planned()])
+            *_, planned = await gather_all([*marks, self._planned()])
             marks = []
             # R8 order: the proof that it happened is looked for after what would refuse it.
             if await self._is_proven():
@@ -120,9 +129,9 @@ class _Rename:
     async def _planned(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to look again."""
         namespace, source, target = await asyncio.gather(
-            look_up_namespace(self._lake, self._target.namespace),
-            settle(self._lake, self._source),
-            settle(self._lake, self._target),
+            resolve_namespace(self._lake, self._target.namespace),
+            settle_name(self._lake, self._source),
+            settle_name(self._lake, self._target),
         )
         live = source.live
         pinned = self._claim.held.value.uuid if self._claim.held else None
@@ -134,9 +143,9 @@ class _Rename:
             return await self._conflict(source)
         return _Plan(live, target.expected, namespace.value.id)
 
-    async def _conflict(self, source: Spot) -> _Refusal | None:
+    async def _conflict(self, source: NameSlot) -> _Refusal | None:
         """That the new name is taken refuses only if the old one was there all along: it may just have been moved."""
-        target = await settle(self._lake, self._target)
+        target = await settle_name(self._lake, self._target)
         old = await self._lake.name(self._source).read()
         if target.live is None or old is None or old.version != source.expected:
             return None
@@ -156,7 +165,7 @@ class _Rename:
         record = plan.source.name.value
         now_ms = self._lake.clock.now_ms()
         moving = replace(
-            activated(record),
+            active_record(record),
             state="moving",
             other=self._source,
             other_version=plan.source.name.version,
@@ -196,7 +205,7 @@ class _Rename:
     async def _finish(self, new: Held[NameRecord]) -> None:
         """R5, behind the answer: the new name is active. The old one stays `moved` for whoever reuses it."""
         with contextlib.suppress(SwapLost):
-            await self._lake.name(self._target).swap(activated(new.value), expected=new.version)
+            await self._lake.name(self._target).swap(active_record(new.value), expected=new.version)
         if self._claim.is_open:
             with contextlib.suppress(ClaimLost):
                 await self._claim.done()

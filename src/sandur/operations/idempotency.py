@@ -1,10 +1,11 @@
-"""Idempotency keys: taken once, replayed alike, taken over when their owner is gone (C4, C7, C8)."""
+"""Idempotency keys: claimed once, replayed with the same answer, taken over when the owner is gone (G3, C4, C7, C8)."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.records import AttemptedFile, Claim, error_of, failure_of
+from sandur.catalog.records import AttemptedFile, Claim, Definite, error_of, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
@@ -56,7 +57,7 @@ class KeyClaim:
         if self.held is None or grown != claim:
             await self._swap(grown)
 
-    async def take_anew(self, *, uuid: str) -> None:
+    async def repin(self, *, uuid: str) -> None:
         """N10: pin another uuid, for that of the claim can never come to be."""
         if self.held:
             await self._swap(replace(self.held.value, uuid=uuid))
@@ -139,3 +140,65 @@ class KeyClaim:
         return Busy(
             f"a request with Idempotency-Key {self._request.key} is under way", retry_after_seconds=_RETRY_AFTER_SECONDS
         )
+
+
+T = TypeVar("T")
+
+
+def claim_for(lake: Lake, request: Request, operation: str) -> KeyClaim:
+    """The claim of a request, not taken yet; without a key there is none."""
+    key_hash = request.key_hash
+    return KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
+
+
+async def run_exactly_once(
+    claim: KeyClaim,
+    attempt: Callable[[Claim | None], Awaitable[T]],
+    replay: Callable[[Claim], Awaitable[T]],
+) -> T:
+    """What an attempt answers, or what was answered to an earlier one under the same key.
+
+    An attempt gets the claim it continues, if it continues one, and raises ClaimLost when somebody else has the key. A
+    definite refusal is answered only after the claim keeps it (G3). After anything else that went wrong the claim is
+    left to the next retry at once: the attempt sees to it that whatever it left behind is recognised.
+    """
+    taken: Claim | None = None
+    for _ in range(FOLLOWS_MAX):
+        try:
+            return await _kept(claim, attempt(taken))
+        except ClaimLost:
+            taken = await claim.follow()
+            if taken.state == "done":
+                return await replay(taken)
+    raise Busy("other requests with the same Idempotency-Key are under way")
+
+
+async def _kept(claim: KeyClaim, attempt: Awaitable[T]) -> T:
+    try:
+        return await attempt
+    except Definite as error:
+        await claim.done(error=error)
+        raise
+    except SandurError:
+        await claim.let_go()
+        raise
+
+
+async def hold_claim(claim: KeyClaim, *, uuid: str = "", namespace_id: str = "") -> None:
+    """C7 (fence): the key is ours when this returns, and was when what we decided on was read; else ClaimLost.
+
+    Called between reading and swapping: whoever takes the key over later reads later, and finds what the swap made.
+    """
+    if claim.held:
+        await claim.repin(uuid=claim.held.value.uuid)  # A bump: nothing changes but the version.
+    else:
+        await claim.take(uuid=uuid, namespace_id=namespace_id)
+
+
+def require_claim(claim: KeyClaim) -> None:
+    """Before an answer rests on what was done under our key: ClaimLost when we have not taken it in this request.
+
+    Only the claim can tell whether it was done by this very request, or by another that had the same key.
+    """
+    if claim.is_keyed and claim.held is None:
+        raise ClaimLost

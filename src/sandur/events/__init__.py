@@ -1,1 +1,0 @@
-"""What happened: receipts of commits and the feed made of them."""

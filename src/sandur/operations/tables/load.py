@@ -1,0 +1,201 @@
+"""Load a table: one round of reads when it is cached, and no answer that the store has not confirmed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Head, NameRecord
+from sandur.errors import NotFound
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
+from sandur.operations.concurrency import both
+from sandur.operations.grounds import note_standing, standing_location
+from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file, prefetch_hint
+from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.transactions import resolution
+from sandur.storage.cell import Held
+
+T = TypeVar("T")
+
+Snapshots = Literal["all", "refs"]
+
+
+class LoadedTable(NamedTuple):
+    """A table as a client gets it; `metadata` is JSON, given on as it is. A staged one has no location and no ETag."""
+
+    metadata: bytes
+    table_uuid: str
+    metadata_location: str | None = None
+    etag: str | None = None
+    config: Mapping[str, str] = {}
+
+
+class LoadedView(NamedTuple):
+    """A view as a client gets it."""
+
+    metadata: bytes
+    view_uuid: str
+    metadata_location: str
+
+
+class NotModified(NamedTuple):
+    """The client has the current state already."""
+
+    etag: str
+
+
+class Page(NamedTuple, Generic[T]):
+    """A part of a listing. Without `next_token` there is no more."""
+
+    entries: Sequence[T]
+    next_token: str | None = None
+
+
+ETAG_LENGTH: Final = 32
+
+
+def etag_of(metadata_location: str, snapshots: Snapshots) -> str:
+    """T7: what identifies a table's state and its representation: the effective location, never a pointer's version."""
+    return hashlib.sha256(f"{snapshots}\n{metadata_location}".encode()).hexdigest()[:ETAG_LENGTH]
+
+
+REPRESENTATION_OVERHEAD_BYTES: Final = 500
+
+
+async def load_table(
+    lake: Lake, identifier: Identifier, *, snapshots: Snapshots = "all", if_none_match: str | None = None
+) -> LoadedTable | NotModified:
+    """The table as it is now; NotModified when the client's ETag says that it has that already."""
+    document = await current_document(lake, identifier)
+    etag = etag_of(document.location, snapshots)
+    if if_none_match == etag:
+        return NotModified(etag)
+    return _loaded(lake, document, snapshots, etag)
+
+
+async def table_exists(lake: Lake, identifier: Identifier) -> bool:
+    found = await resolve_name(lake, identifier)
+    return found is not None and found.is_a("table")
+
+
+async def current_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata]:
+    """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
+    standing = standing_location(lake, identifier)
+    if standing is not None:
+        return await load_document(lake, TABLES, standing)
+    seen = lake.name(identifier).last_seen
+    found, confirmed = await both(
+        resolve_name(lake, identifier, beside=prefetch_hint(lake, TABLES)), _remembered_file_exists(lake, seen)
+    )
+    if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
+        raise TABLES.missing(identifier)
+    location = (await effective_head(lake, found)).metadata_location
+    was_cold = seen is None  # Then whatever is read is read now.
+    is_confirmed = location == confirmed or was_cold or ("table", location) not in lake.documents
+    if not is_confirmed and not await lake.locations.exists(location):
+        raise missing_file(location)
+    document = await load_document(lake, TABLES, location)
+    note_standing(lake, found, location)
+    return document
+
+
+async def _remembered_file_exists(lake: Lake, name: Held[NameRecord] | None) -> str | None:
+    """The location this server saw last, if the file is there.
+
+    Asked in the same round as name and pointer: a cached table whose file was taken away is not served.
+    """
+    pointer = lake.pointer(name.value.uuid).last_seen if name else None
+    if pointer is None or pointer.value.head is None:
+        return None
+    location = pointer.value.head.metadata_location
+    return location if await lake.locations.exists(location) else None
+
+
+async def effective_head(lake: Lake, found: ResolvedName) -> Head:
+    head = (await resolution.effective_pointer(lake, found.pointer)).value.head
+    if head is None:
+        raise NotFound(f"{found.identifier} has no metadata", subject="table")
+    return head
+
+
+def loaded_table(lake: Lake, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:
+    """The answer made of a document."""
+    return _loaded(lake, document, snapshots, etag_of(document.location, snapshots))
+
+
+def _loaded(lake: Lake, document: Document[TableMetadata], snapshots: Snapshots, etag: str) -> LoadedTable:
+    return LoadedTable(
+        metadata=document.body if snapshots == "all" else _refs_body(lake, document),
+        table_uuid=document.metadata.table_uuid or "",
+        metadata_location=document.location,
+        etag=etag,
+        config={},
+    )
+
+
+def _refs_body(lake: Lake, document: Document[TableMetadata]) -> bytes:
+    """A representation that is not the file itself is made once and kept."""
+    cached: bytes | None = lake.documents.get(("refs", document.location))
+    if cached is not None:
+        return cached
+    body = encode_table_metadata(with_referenced_snapshots_only(document.metadata))
+    lake.documents.put(("refs", document.location), body, len(body) + REPRESENTATION_OVERHEAD_BYTES)
+    return body
+
+
+Row = dict[str, object]
+
+
+async def schema_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """Each snapshot with the schema it was written with; a table without snapshots shows its current schema."""
+    metadata = (await current_document(lake, identifier)).metadata
+    by_id = {schema.schema_id: msgspec.to_builtins(schema) for schema in metadata.schemas}
+    rows: list[Row] = [
+        {**_of_snapshot(snapshot), "schema-id": snapshot.schema_id, "schema": by_id.get(snapshot.schema_id)}
+        for snapshot in metadata.snapshots
+    ]
+    current: Row = {"schema-id": metadata.current_schema_id, "schema": by_id.get(metadata.current_schema_id)}
+    return rows or [{"snapshot-id": None, "timestamp-ms": metadata.last_updated_ms, **current}]
+
+
+async def partition_spec_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """Every partition spec the table has or had, and whether it is the one new files get."""
+    metadata = (await current_document(lake, identifier)).metadata
+    return [
+        {
+            "spec-id": spec.spec_id,
+            "is-default": spec.spec_id == metadata.default_spec_id,
+            "fields": msgspec.to_builtins(spec.fields),
+        }
+        for spec in metadata.specs
+    ]
+
+
+async def snapshot_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """The snapshots, oldest first, with the references that point at them."""
+    metadata = (await current_document(lake, identifier)).metadata
+    return [
+        {
+            **_of_snapshot(snapshot),
+            "parent-snapshot-id": snapshot.parent_snapshot_id,
+            "sequence-number": snapshot.sequence_number,
+            "schema-id": snapshot.schema_id,
+            "manifest-list": snapshot.manifest_list,
+            "summary": snapshot.summary or {},
+            "refs": sorted(_refs_to(metadata, snapshot.snapshot_id)),
+            "is-current": snapshot.snapshot_id == metadata.current_snapshot_id,
+        }
+        for snapshot in metadata.snapshots
+    ]
+
+
+def _of_snapshot(snapshot: Snapshot) -> Row:
+    return {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms}
+
+
+def _refs_to(metadata: TableMetadata, snapshot_id: int) -> Sequence[str]:
+    return [name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot_id]

@@ -1,0 +1,1 @@
+"""Commits to several tables and views at once (rules T1 to T9)."""
