@@ -10,13 +10,13 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Mark, names_scope
 from sandur.catalog.records import Pointer
 from sandur.operations.concurrency import gather_all
-from sandur.operations.index_truth import keys_below, truth_about, written_names
-from sandur.operations.indexing import put_right
+from sandur.operations.index.truth import list_keys, list_written_names, read_entries
+from sandur.operations.index.update import update_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipt
 from sandur.operations.tables.documents import request_hash_of
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from tests.chaos.asking import PAIR
 from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
 
@@ -86,17 +86,17 @@ async def gather_evidence(lake: Lake, namespaces: Sequence[Namespace]) -> Eviden
 
 async def work_off_marks(lake: Lake) -> None:
     """What the janitor does with the marks of operations that died (I1), without waiting until they are old."""
-    keys = [key async for key in keys_below(lake, lake.layout.marks_folder())]
+    keys = [key async for key in list_keys(lake, lake.layout.marks_folder())]
     for key in keys:
         stored = await lake.store.get(key)
         assert stored is not None
-        await put_right(lake, msgspec.json.decode(stored.data, type=Mark).place)
+        await update_entry(lake, msgspec.json.decode(stored.data, type=Mark).place)
 
 
 async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
     """All receipts, by table and metadata file. A second one of a file would have to lie under another date."""
     found: dict[str, dict[str, Receipt]] = {}
-    keys = [key async for key in keys_below(lake, lake.layout.events_folder())]
+    keys = [key async for key in list_keys(lake, lake.layout.events_folder())]
     for some in _batches(keys):
         for stored in await gather_all(map(lake.store.get, some)):
             assert stored is not None
@@ -107,8 +107,8 @@ async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
     return found
 
 
-async def _pointers(lake: Lake) -> AsyncIterator[Held[Pointer]]:
-    keys = [key async for key in keys_below(lake, lake.layout.pointers_folder())]
+async def _pointers(lake: Lake) -> AsyncIterator[Versioned[Pointer]]:
+    keys = [key async for key in list_keys(lake, lake.layout.pointers_folder())]
     for key in keys:
         pointer = await lake.pointer(lake.layout.parse_pointer(key)).read()
         assert pointer is not None
@@ -178,6 +178,6 @@ async def shown_names(lake: Lake, namespaces: Sequence[Namespace]) -> Mapping[Id
     shown: dict[Identifier, str] = {}
     for namespace in namespaces:
         scope = names_scope(namespace)
-        truth = await truth_about(lake, scope, await written_names(lake, scope))
+        truth = await read_entries(lake, scope, await list_written_names(lake, scope))
         shown |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
     return shown

@@ -1,7 +1,7 @@
 """Janitors on every store: what a listing says of an object is what a read says of it, and every workspace is found."""
 
 from sandur.clock import SystemClock
-from sandur.operations.janitors.schedule import lakes, run_janitors
+from sandur.operations.janitors.schedule import list_layouts, run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.settings import Settings
@@ -54,6 +54,6 @@ async def test_every_workspace_is_found(store: ObjectStore) -> None:
     for key in ("_probe/x", "tables/a/b/c", "zzz"):
         await store.put(key, b"x", expected=ABSENT)
 
-    found = [layout async for layout in lakes(store, Settings())]
+    found = [layout async for layout in list_layouts(store, Settings())]
 
     assert sorted(found) == sorted(layouts)

@@ -8,8 +8,8 @@ import pytest
 
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.sources import Request
-from sandur.operations.index_pages import entries_page
-from sandur.operations.index_truth import truth_about, written_names
+from sandur.operations.index.lists import read_page
+from sandur.operations.index.truth import list_written_names, read_entries
 from sandur.operations.lake import Lake
 from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
 from tests.fakes.dying_store import Died, DyingStore
@@ -85,12 +85,12 @@ async def _lists_agree(world: World, where: str) -> None:
 
 
 async def _listed(server: Lake, scope: Scope) -> dict[str, str]:
-    page = await entries_page(server, scope, last=None, wanted=None)
+    page = await read_page(server, scope, last=None, wanted=None)
     return {entry.name: entry.uuid for entry in page.entries}
 
 
 async def _true(server: Lake, scope: Scope) -> dict[str, str]:
-    truth = await truth_about(server, scope, await written_names(server, scope))
+    truth = await read_entries(server, scope, await list_written_names(server, scope))
     return {name: entry.uuid for name, entry in truth.items() if entry}
 
 

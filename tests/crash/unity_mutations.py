@@ -12,12 +12,12 @@ from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import AwsIamRole
 from sandur.catalog.users import Email, UserResource, user_id
 from sandur.errors import NotFound
-from sandur.operations.catalogs import create_catalog, load_catalog, update_catalog
+from sandur.operations.containers.catalogs import create_catalog, load_catalog, update_catalog
+from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.delta.tables import NewTable
-from sandur.operations.drop_catalog import drop_catalog
 from sandur.operations.lake import Lake
-from sandur.operations.unity import grants, model_versions, registry, schemas, securables, tables, users
-from sandur.operations.unity.lists import ListAsked
+from sandur.operations.unity import access, model_versions, registry, schemas, securables, tables
+from sandur.operations.unity.lists import ListRequest
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -78,7 +78,7 @@ async def make_world() -> World:
     await _create_table(server, called("t"), request("t"))
     await registry.create_credential(server, "k", role=ROLE, comment=None, request=request("k"))
     await _create_location(server, "l", request("l"))
-    await users.create_user(server, UserResource(emails=(Email("old@x.org"),)), request("old"))
+    await access.create_user(server, UserResource(emails=(Email("old@x.org"),)), request("old"))
     await server.background.drain()
     clock.advance(1_000)
     return world
@@ -141,7 +141,7 @@ async def _found(work: Awaitable[object]) -> bool:
 
 
 async def _versions(server: Lake) -> list[int]:
-    found = await model_versions.list_versions(server, called("m"), ListAsked(None, None))
+    found = await model_versions.list_versions(server, called("m"), ListRequest(None, None))
     return [version.version for version in found.versions]
 
 
@@ -159,7 +159,7 @@ async def _volume_names(server: Lake) -> dict[str, str | None]:
 
 
 async def _grants(server: Lake) -> object:
-    found = await grants.load_grants(server, "catalog", "main")
+    found = await access.load_grants(server, "catalog", "main")
     return found.assignments if found else {}
 
 
@@ -269,12 +269,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "update grants",
-        lambda server, asked: grants.update_grants(
+        lambda server, asked: access.update_grants(
             server, "catalog", "main", (PermissionsChange("me", ("SELECT",), ()),), asked
         ),
         _grants,
         {"me": ("SELECT",)},
-        undone=lambda server, asked: grants.update_grants(
+        undone=lambda server, asked: access.update_grants(
             server, "catalog", "main", (PermissionsChange("me", (), ("SELECT",)),), asked
         ),
         undone_as={},
@@ -295,16 +295,16 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "create user",
-        lambda server, asked: users.create_user(server, UserResource(emails=(Email("new@x.org"),)), asked),
-        lambda server: _found(users.load_user(server, user_id("new@x.org"))),
+        lambda server, asked: access.create_user(server, UserResource(emails=(Email("new@x.org"),)), asked),
+        lambda server: _found(access.load_user(server, user_id("new@x.org"))),
         expected=True,
-        undone=lambda server, asked: users.drop_user(server, user_id("new@x.org"), asked),
+        undone=lambda server, asked: access.drop_user(server, user_id("new@x.org"), asked),
         undone_as=False,
     ),
     Mutation(
         "drop user",
-        lambda server, asked: users.drop_user(server, user_id("old@x.org"), asked),
-        lambda server: _found(users.load_user(server, user_id("old@x.org"))),
+        lambda server, asked: access.drop_user(server, user_id("old@x.org"), asked),
+        lambda server: _found(access.load_user(server, user_id("old@x.org"))),
         expected=False,
     ),
 )

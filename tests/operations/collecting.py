@@ -21,11 +21,11 @@ async def collect(lake: Lake) -> list[str]:
     """The names of the files that went, in the folders of all tables."""
     gone: list[str] = []
     looked_at = await folders(lake)
-    garbage = {plain: await metadata.in_folder(lake, *folder) for plain, folder in looked_at.items()}
+    garbage = {plain: await metadata.garbage_in_folder(lake, *folder) for plain, folder in looked_at.items()}
     again = await folders(lake)
     for plain, found in garbage.items():
         if found.files and again.get(plain) == looked_at[plain]:
-            await metadata.remove(lake, found)
+            await metadata.remove_garbage(lake, found)
             gone += [file.location.rpartition("/")[2] for file in found.files]
     return gone
 
@@ -35,9 +35,9 @@ async def collect_what_can_be(lake: Lake) -> None:
     looked_at = await folders(lake)
     for folder in looked_at.values():
         try:
-            garbage = await metadata.in_folder(lake, *folder)
+            garbage = await metadata.garbage_in_folder(lake, *folder)
             if garbage.files and folder in (await folders(lake)).values():
-                await metadata.remove(lake, garbage)
+                await metadata.remove_garbage(lake, garbage)
         except SandurError:
             continue
 

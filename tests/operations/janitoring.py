@@ -8,7 +8,7 @@ import pytest
 
 from sandur.errors import SandurError
 from sandur.operations.janitors.schedule import run_janitors
-from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore

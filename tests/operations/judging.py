@@ -13,7 +13,7 @@ from sandur.operations.receipts import Receipt, receipt_of
 from sandur.operations.tables.documents import HASH_LENGTH, request_hash_of
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 
 class Chain(NamedTuple):
@@ -27,7 +27,7 @@ class Chain(NamedTuple):
         return sum(request_hash_of(location) == request_hash[:HASH_LENGTH] for location in self.locations)
 
 
-async def all_pointers(lake: Lake) -> Mapping[str, Held[Pointer]]:
+async def all_pointers(lake: Lake) -> Mapping[str, Versioned[Pointer]]:
     found = {}
     for listed in await lake.store.list(lake.layout.pointers_folder()):
         uuid = lake.layout.parse_pointer(listed.key)

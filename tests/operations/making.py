@@ -10,7 +10,7 @@ from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.clock import Clock
-from sandur.operations.janitors import marks
+from sandur.operations.janitors import leftovers
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore, list_all
@@ -68,4 +68,4 @@ async def take_name_away(lake: Lake, identifier: Identifier) -> None:
 async def work_off_marks(lake: Lake) -> None:
     """What the janitor does for every mark, whatever its age; who is young is left for its operation to take away."""
     for listed in await list_all(lake.store, lake.layout.marks_folder()):
-        await marks.visit(lake, listed)
+        await leftovers.visit_mark(lake, listed)

@@ -6,7 +6,7 @@ import pytest
 
 from sandur.clock import SystemClock
 from sandur.errors import AlreadyExists, Busy, Invalid, KeyReused, NotFound, Unfit
-from sandur.operations.catalogs import create_catalog, list_catalogs, load_catalog
+from sandur.operations.containers.catalogs import create_catalog, list_catalogs, load_catalog
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings

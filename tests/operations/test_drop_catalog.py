@@ -7,11 +7,10 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, Invalid, NotEmpty, NotFound, SandurError
-from sandur.operations.catalogs import create_catalog, list_catalogs, load_catalog, update_catalog
-from sandur.operations.create_namespace import NamespaceCreation
-from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.containers.catalogs import create_catalog, list_catalogs, load_catalog, update_catalog
+from sandur.operations.containers.drop import drop_catalog
+from sandur.operations.containers.namespaces import NamespaceCreation, create_namespace, namespace_exists
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import create_namespace, namespace_exists
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.asking import keyed, request

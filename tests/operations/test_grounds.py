@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from sandur.catalog.index import Entry
 from sandur.errors import NotFound
 from sandur.operations.grounds import standing_location
+from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
-from sandur.operations.listing import list_names
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name

@@ -7,7 +7,7 @@ import pytest
 
 from sandur.catalog.index import INLINE_MAX
 from sandur.errors import Busy
-from sandur.operations.index_merging import merge_segments, remake
+from sandur.operations.index.rebuild import merge_segments, rebuild_and_merge
 from sandur.operations.lake import Lake
 from tests.crash.gated_store import GatedStore
 from tests.fakes.dying_store import Died, DyingStore
@@ -37,7 +37,7 @@ async def test_what_is_left_fits_into_one_object_again() -> None:
     before = await indexed(arena.quiet())
     segments = len(await segments_of(arena.quiet()))
 
-    remade = await remake(arena.quiet(), SCOPE)
+    remade = await rebuild_and_merge(arena.quiet(), SCOPE)
 
     assert segments > 3
     assert remade == (True, len(before), segments, 0)
@@ -62,8 +62,8 @@ async def test_an_index_that_lies_is_said_to_have_lied() -> None:
     assert manifest is not None
     await arena.quiet().index(SCOPE).empty(expected=manifest.version)
 
-    missing = await remake(arena.quiet(), SCOPE)
-    right = await remake(arena.quiet(), SCOPE)
+    missing = await rebuild_and_merge(arena.quiet(), SCOPE)
+    right = await rebuild_and_merge(arena.quiet(), SCOPE)
 
     assert (missing.was_right, missing.entries) == (False, 1)
     assert (right.was_right, right.entries) == (True, 1)

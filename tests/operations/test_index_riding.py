@@ -7,10 +7,10 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.sources import Request
 from sandur.errors import NotFound
 from sandur.iceberg.requests import decode_create_table
-from sandur.operations.catalogs import ensure_default_catalog
+from sandur.operations.containers.catalogs import ensure_default_catalog
+from sandur.operations.containers.namespaces import create_namespace, drop_namespace
+from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
-from sandur.operations.listing import list_names
-from sandur.operations.namespaces import create_namespace, drop_namespace
 from sandur.operations.tables.create import create_table
 from sandur.storage.contract import Expected, ObjectStore, Version
 from sandur.storage.memory import MemoryStore

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Manifest, Segment, names_scope, place_of
 from sandur.errors import Busy
-from sandur.operations import indexing
 from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES
-from sandur.operations.index_rebuild import rebuild
+from sandur.operations.index import update
+from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
@@ -34,16 +34,16 @@ def table(name: str) -> Identifier:
 
 async def create(lake: Lake, name: str, kind: Kind = "table") -> None:
     operation_id = lake.clock.new_id()
-    await indexing.mark(lake, table(name), operation_id)
+    await update.mark(lake, table(name), operation_id)
     await put_name(lake, table(name), kind=kind)
-    await indexing.finish(lake, table(name), operation_id)
+    await update.finish(lake, table(name), operation_id)
 
 
 async def drop(lake: Lake, name: str) -> None:
     operation_id = lake.clock.new_id()
-    await indexing.mark(lake, table(name), operation_id)
+    await update.mark(lake, table(name), operation_id)
     await take_name_away(lake, table(name))
-    await indexing.finish(lake, table(name), operation_id)
+    await update.finish(lake, table(name), operation_id)
 
 
 async def manifest_of(lake: Lake) -> Manifest:
@@ -52,7 +52,7 @@ async def manifest_of(lake: Lake) -> Manifest:
     return found.value
 
 
-async def segments_of(lake: Lake) -> list[Held[Segment]]:
+async def segments_of(lake: Lake) -> list[Versioned[Segment]]:
     refs = (await manifest_of(lake)).segments
     found = await asyncio.gather(*(lake.index_segment(SCOPE, ref.id).read() for ref in refs))
     assert all(found)
@@ -112,12 +112,12 @@ async def test_finishing_leaves_no_mark() -> None:
 
 async def test_another_process_may_finish_what_one_marked() -> None:
     lake = make_lake()
-    await indexing.mark(lake, table("t"), "operation")
-    await indexing.mark(lake, table("t"), "operation")
+    await update.mark(lake, table("t"), "operation")
+    await update.mark(lake, table("t"), "operation")
     await put_name(lake, table("t"))
 
     other = make_lake(lake.store, lake.clock)
-    await indexing.finish(other, table("t"), "operation")
+    await update.finish(other, table("t"), "operation")
 
     assert await indexed(lake) == ["t"]
     assert await marks(lake) == []
@@ -136,7 +136,7 @@ async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> 
         await drop(make_lake(inner, clock), "t")
 
     store.before("put", slow.layout.list_index(SCOPE), dropped)
-    await indexing.finish(slow, table("t"), "creation")
+    await update.finish(slow, table("t"), "creation")
 
     assert await indexed(slow) == ["other"]
 
@@ -150,7 +150,7 @@ async def test_those_who_wait_share_a_swap() -> None:
         await put_name(lake, table(name))
     store.reset()
 
-    await asyncio.gather(*(indexing.put_right(lake, place_of(table(name))) for name in names))
+    await asyncio.gather(*(update.update_entry(lake, place_of(table(name))) for name in names))
 
     assert await indexed(lake) == ["first", *sorted(names)]
     assert len(store.keys("put")) <= 2
@@ -164,12 +164,12 @@ async def test_a_failure_reaches_everyone_who_waits() -> None:
     busy = make_lake(_NeverSwaps(inner, lake.layout.list_index(SCOPE)), clock)
 
     outcomes = await asyncio.gather(
-        *(indexing.put_right(busy, place_of(table(name))) for name in ("a", "b", "c")), return_exceptions=True
+        *(update.update_entry(busy, place_of(table(name))) for name in ("a", "b", "c")), return_exceptions=True
     )
 
     assert [type(outcome) for outcome in outcomes] == [Busy] * 3
     assert busy.counters.times(INDEX_UPDATES, "error") >= 1
-    assert busy.counters.times(INDEX_UPDATES, "conflict") >= indexing.TRIES_MAX
+    assert busy.counters.times(INDEX_UPDATES, "conflict") >= update.TRIES_MAX
 
 
 class _NeverSwaps(HookedStore):
@@ -221,12 +221,12 @@ async def test_a_conversion_or_split_that_died_is_finished_by_the_next_update(*,
             store = DyingStore(world.store, dies_at=dies_at, after=after)
             dying = make_lake(store, world.clock)
             with contextlib.suppress(Died):
-                await indexing.finish(dying, table("~new"), "operation")
+                await update.finish(dying, table("~new"), "operation")
             await dying.background.drain()
 
             # As many more as make the same segment overflow for certain, whatever became of the first.
             for name in ("~later", "~new"):
-                await indexing.put_right(make_lake(world.store, world.clock), place_of(table(name)))
+                await update.update_entry(make_lake(world.store, world.clock), place_of(table(name)))
 
             assert (await indexed(world))[-2:] == ["~later", "~new"]
             assert len(await indexed(world)) == len(_grown[count][1]) + 2
@@ -277,7 +277,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_by_the_next_update(
         await lake.store.put(key, damage, expected=found.version)
     await put_name(lake, table("new"))
 
-    await indexing.finish(make_lake(lake.store, lake.clock), table("new"), "operation")
+    await update.finish(make_lake(lake.store, lake.clock), table("new"), "operation")
 
     assert await indexed(lake) == sorted(["new", *(f"t{number:06d}" for number in range(count))])
 
@@ -295,7 +295,7 @@ async def test_a_segment_that_is_lost_or_damaged_is_made_anew_by_the_next_update
         await lake.store.put(key, damage, expected=found.version)
     await put_name(lake, table("a"))
 
-    await indexing.finish(make_lake(lake.store, lake.clock), table("a"), "operation")
+    await update.finish(make_lake(lake.store, lake.clock), table("a"), "operation")
 
     assert await indexed(lake) == ["a", *(f"t{number:06d}" for number in range(count))]
 
@@ -309,7 +309,7 @@ async def test_an_index_that_is_unsorted_or_says_things_twice_is_made_anew() -> 
     await lake.index(SCOPE).swap(Manifest(version=1, updated_at_epoch_ms=0, entries=wrong), expected=found.version)
 
     for _ in range(2):
-        await indexing.finish(lake, table("t000000"), "operation")
+        await update.finish(lake, table("t000000"), "operation")
 
     assert await indexed(lake) == ["t000000", "t000001", "t000002"]
 
@@ -373,7 +373,7 @@ async def test_an_update_of_an_index_that_was_made_anew_meanwhile_is_made_again(
         await put_name(source, table("a"))
 
     store.before("put", segment, lost_and_made_anew)
-    await indexing.finish(slow, table("a"), "operation")
+    await update.finish(slow, table("a"), "operation")
 
     assert store.hooks == []
     assert (await indexed(source))[0] == "a"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sandur.operations import indexing
-from sandur.operations.index_rebuild import rebuild
+from sandur.operations.index import update
+from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -36,11 +36,11 @@ async def cost_of_creates(lake: Lake, spy: SpyStore, count: int, first: int) -> 
     for number in range(first, first + count):
         identifier = table(scattered(number))
         spy.reset()
-        await indexing.mark(lake, identifier, str(number))
+        await update.mark(lake, identifier, str(number))
         marking = Cost(spy.bytes_written, spy.bytes_read, spy.rounds)
         await put_name(lake, identifier)
         spy.reset()
-        await indexing.finish(lake, identifier, str(number))
+        await update.finish(lake, identifier, str(number))
         await lake.background.drain()
         costs.append(
             Cost(

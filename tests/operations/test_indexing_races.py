@@ -7,7 +7,7 @@ import pytest
 
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX
 from sandur.errors import Busy
-from sandur.operations.index_rebuild import rebuild
+from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ABSENT

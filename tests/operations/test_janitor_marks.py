@@ -1,7 +1,7 @@
 """Marks are worked off, so that what died before it was listed is listed."""
 
-from sandur.operations import indexing
-from sandur.operations.listing import list_names
+from sandur.operations.index import update
+from sandur.operations.index.lists import list_names
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.load import table_exists
 from sandur.storage.contract import ABSENT
@@ -39,7 +39,7 @@ async def listed(shore: Shore) -> list[str]:
 
 async def test_a_mark_stays_for_an_hour_and_then_goes() -> None:
     shore = await Shore.furnished()
-    await indexing.mark(shore.server(), T, "an operation that stalls")
+    await update.mark(shore.server(), T, "an operation that stalls")
     shore.clock.advance(HOUR_MS - 1)
     await shore.sweep()
     assert await shore.keys(shore.server().layout.marks_folder())
@@ -54,7 +54,7 @@ async def test_a_mark_that_says_nothing_does_not_hold_up_the_others() -> None:
     shore = await Shore.furnished()
     layout = shore.server().layout
     await shore.store.put(layout.mark("0", "broken"), b"not a mark", expected=ABSENT)
-    await indexing.mark(shore.server(), T, "fine")
+    await update.mark(shore.server(), T, "fine")
     shore.clock.advance(HOUR_MS)
 
     assert (await shore.sweep())["marks_removed"] == 2

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost
 from sandur.operations.janitors import metadata
-from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
@@ -220,16 +220,16 @@ async def test_a_pointer_that_moved_on_meanwhile_saves_all_files_until_the_next_
     orphan = await _put_orphan(server, "t", 1)
     shore.clock.advance(LONG_MS)
     ((_, folder),) = (await folders(server)).items()
-    garbage = await metadata.in_folder(shore.server(), *folder)
+    garbage = await metadata.garbage_in_folder(shore.server(), *folder)
     await _commit(shore, "t", "p")
 
     with pytest.raises(SwapLost):
-        await metadata.remove(shore.server(), garbage)
+        await metadata.remove_garbage(shore.server(), garbage)
     still_there = await server.locations.exists(orphan)
 
     assert still_there
     # The head has come as far as the file: nothing has to be bumped any more.
-    again = await metadata.in_folder(shore.server(), *folder)
+    again = await metadata.garbage_in_folder(shore.server(), *folder)
     assert (len(again.files), again.bumps) == (1, ())
 
 
@@ -244,7 +244,7 @@ async def test_two_names_for_one_table_share_a_folder_and_need_what_either_needs
     shore.clock.advance(LONG_MS)
     ((_, folder),) = (await folders(server)).items()
 
-    garbage = await metadata.in_folder(shore.server(), *folder)
+    garbage = await metadata.garbage_in_folder(shore.server(), *folder)
     gone = await collect(shore.server())
 
     assert len(folder.uuids) == 2
@@ -277,7 +277,7 @@ async def test_a_dropped_table_keeps_every_file() -> None:
     shore.clock.advance(LONG_MS)
 
     assert await collect(shore.server()) == []
-    late = await metadata.in_folder(shore.server(), *folder)
+    late = await metadata.garbage_in_folder(shore.server(), *folder)
     assert (late.files, late.reason) == ((), "a table in it is not alive any more, or not yet")
     assert await server.locations.exists(orphan)
 
@@ -318,9 +318,9 @@ async def test_the_file_of_a_create_that_was_killed_goes() -> None:
     )
     shore.clock.advance(DAY_MS)
 
-    others = await metadata.of_killed(shore.server(), registered)
-    garbage = await metadata.of_killed(shore.server(), held)
-    gone = await metadata.remove(shore.server(), garbage)
+    others = await metadata.garbage_of_killed(shore.server(), registered)
+    garbage = await metadata.garbage_of_killed(shore.server(), held)
+    gone = await metadata.remove_garbage(shore.server(), garbage)
 
     assert others.files == ()
     assert (gone, await server.locations.exists(location)) == (1, False)
@@ -355,8 +355,8 @@ async def test_the_file_of_a_create_that_died_before_its_pointer_goes_and_the_cr
     location = await _died_before_its_pointer(shore)
     shore.clock.advance(DAY_MS)
 
-    garbage = await metadata.of_nobody(shore.server(), location)
-    gone = await metadata.remove(shore.server(), garbage)
+    garbage = await metadata.garbage_without_owner(shore.server(), location)
+    gone = await metadata.remove_garbage(shore.server(), garbage)
     killed = await shore.server().pointer(UUID).read()
 
     assert gone == 1
@@ -371,14 +371,14 @@ async def test_a_creator_whose_pointer_comes_first_keeps_its_file() -> None:
     shore = await _shore()
     location = await _died_before_its_pointer(shore)
     shore.clock.advance(DAY_MS)
-    garbage = await metadata.of_nobody(shore.server(), location)
+    garbage = await metadata.garbage_without_owner(shore.server(), location)
     await shore.server().pointer(UUID).create(Pointer(uuid=UUID, table_uuid=UUID, state="unbound", made_for=U))
 
     with pytest.raises(SwapLost):
-        await metadata.remove(shore.server(), garbage)
+        await metadata.remove_garbage(shore.server(), garbage)
 
     assert await shore.server().locations.exists(location)
-    assert (await metadata.of_nobody(shore.server(), location)).files == ()
+    assert (await metadata.garbage_without_owner(shore.server(), location)).files == ()
 
 
 async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> None:
@@ -394,9 +394,9 @@ async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> Non
     is_forgotten = await shore.server().pointer(pointer.uuid).read() is None
 
     assert is_forgotten
-    assert (await metadata.of_nobody(shore.server(), location)).reason == "it was committed"
+    assert (await metadata.garbage_without_owner(shore.server(), location)).reason == "it was committed"
     shore.clock.advance(90 * DAY_MS)
-    late = await metadata.of_nobody(shore.server(), location)
+    late = await metadata.garbage_without_owner(shore.server(), location)
     assert (late.files, late.reason) == ((), "it is too old to tell whether it was committed")
 
 
@@ -408,9 +408,9 @@ async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:
         )
     shore.clock.advance(LONG_MS)
     for key in [key for key in await shore.keys("tables/") if "/u-" in key]:
-        garbage = await metadata.of_nobody(shore.server(), f"memory://store/{key}")
+        garbage = await metadata.garbage_without_owner(shore.server(), f"memory://store/{key}")
         with contextlib.suppress(SwapLost):
-            await metadata.remove(shore.server(), garbage)
+            await metadata.remove_garbage(shore.server(), garbage)
 
     await create_table(shore.server(), NAMESPACE, table("u"), keyed("u"))
 

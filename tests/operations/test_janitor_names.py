@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
+from sandur.operations.containers.namespaces import create_namespace, drop_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import create_namespace, drop_namespace
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy
-from sandur.operations.janitors.pointers import POINTERS
-from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.janitors.records import POINTERS
+from sandur.operations.janitors.sweep import sweep
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import tried_of
 from sandur.operations.tables.create import create_table

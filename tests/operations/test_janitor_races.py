@@ -15,11 +15,11 @@ import pytest
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.janitors.names import NAMES as NAMES_JANITOR
-from sandur.operations.janitors.pointers import POINTERS
+from sandur.operations.janitors.leftovers import TRANSACTIONS
+from sandur.operations.janitors.records import NAMES as NAMES_JANITOR
+from sandur.operations.janitors.records import POINTERS
 from sandur.operations.janitors.schedule import run_janitors
-from sandur.operations.janitors.sweeping import Janitor, sweep
-from sandur.operations.janitors.transactions import TRANSACTIONS
+from sandur.operations.janitors.sweep import Janitor, sweep
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table

@@ -1,7 +1,7 @@
 """Reports of engines are kept for a while, and receipts of attempts for a day."""
 
-from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
-from sandur.operations.janitors.sweeping import DAY_MS, sweep
+from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
+from sandur.operations.janitors.sweep import DAY_MS, sweep
 from sandur.operations.tables.metrics import report_metrics
 from sandur.storage.contract import ABSENT
 from tests.operations.asking import called, create, request

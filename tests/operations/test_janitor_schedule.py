@@ -10,9 +10,9 @@ from sandur.catalog.records import Stage
 from sandur.errors import SandurError, Unavailable
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS
 from sandur.operations.janitors.lease import LEASE_MS, Lease
-from sandur.operations.janitors.schedule import Janitors, lakes, run_janitors
-from sandur.operations.janitors.stages import STAGES
-from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.janitors.leftovers import STAGES
+from sandur.operations.janitors.schedule import Janitors, list_layouts, run_janitors
+from sandur.operations.janitors.sweep import sweep
 from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore
@@ -225,7 +225,7 @@ async def test_every_workspace_is_found_by_one_listing_each() -> None:
     store = MemoryStore()
     layouts = await many_lakes(store)
 
-    found = [layout async for layout in lakes(store, Settings())]
+    found = [layout async for layout in list_layouts(store, Settings())]
 
     assert sorted(found) == sorted(layouts)
 
@@ -234,7 +234,7 @@ async def test_every_workspace_in_a_folder_is_found(tmp_path: object) -> None:
     store = LocalStore(str(tmp_path), fsync="never")
     layouts = await many_lakes(store)
 
-    found = [layout async for layout in lakes(store, Settings())]
+    found = [layout async for layout in list_layouts(store, Settings())]
     await store.close()
 
     assert sorted(found) == sorted(layouts)
@@ -252,7 +252,7 @@ async def test_a_server_sweeps_only_where_it_serves(settings: Settings, expected
     store = MemoryStore()
     await many_lakes(store)
 
-    found = [layout async for layout in lakes(store, settings)]
+    found = [layout async for layout in list_layouts(store, settings)]
 
     assert sorted(found) == sorted(expected)
 

@@ -1,9 +1,8 @@
 """Segments that no index names go; those that are in use stay."""
 
 from sandur.catalog.index import INLINE_MAX
-from sandur.operations.index_objects import write_segments
-from sandur.operations.index_rebuild import rebuild
-from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.index.rebuild import rebuild, write_segments
+from sandur.operations.janitors.sweep import DAY_MS
 from sandur.storage.contract import ABSENT
 from tests.operations.janitoring import Shore
 from tests.operations.making import put_name

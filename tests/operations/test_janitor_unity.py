@@ -6,10 +6,10 @@ import contextlib
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.securables import ModelVersion
 from sandur.catalog.users import Email, UserResource
-from sandur.operations.catalogs import create_catalog
-from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.containers.catalogs import create_catalog
+from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.lake import Lake
-from sandur.operations.unity import model_versions, securables, users
+from sandur.operations.unity import access, model_versions, securables
 from sandur.storage.contract import list_all
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.asking import NAMESPACE, keyed, request
@@ -63,8 +63,8 @@ async def test_what_was_dropped_leaves_nothing_behind() -> None:
     await drop_catalog(server, "gone", force=False, request=keyed("drop gone"))
     await make_volume(server)
     await securables.drop_securable(server, VOLUME, "volume", keyed("drop v"))
-    user = await users.create_user(server, UserResource(emails=(Email("me@x.org"),)), request("user"))
-    await users.drop_user(server, user.id, keyed("drop user"))
+    user = await access.create_user(server, UserResource(emails=(Email("me@x.org"),)), request("user"))
+    await access.drop_user(server, user.id, keyed("drop user"))
     await securables.create_model(server, MODEL, comment=None, request=request("model"))
     for number in range(2):
         wanted = model_versions.NewVersion("source", None, None)

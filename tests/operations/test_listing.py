@@ -12,12 +12,12 @@ from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, names_scope, namespaces_scope
 from sandur.catalog.paging import PAGE_SIZE_DEFAULT
 from sandur.errors import BadRequest, NotFound
-from sandur.operations import indexing
+from sandur.operations.containers.namespaces import create_namespace, list_namespaces
 from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count
-from sandur.operations.index_memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
+from sandur.operations.index import update
+from sandur.operations.index.lists import list_names
+from sandur.operations.index.memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
 from sandur.operations.lake import Lake
-from sandur.operations.listing import list_names
-from sandur.operations.namespaces import create_namespace, list_namespaces
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -137,7 +137,7 @@ async def large(count: int) -> Lake:
     lake = await opened(make_lake())
     for number in range(count):
         await put_name(lake, table(f"t{number:05d}"), kind="view" if number % 50 == 7 else "table")
-    await indexing.put_right(lake, Place(SCOPE, "t00000"))
+    await update.update_entry(lake, Place(SCOPE, "t00000"))
     return lake
 
 
@@ -166,7 +166,7 @@ async def test_pages_enumerate_whatever_the_names_are(names: set[str], size: int
         await put_name(lake, table(name))
 
     fallback = await by_pages(make_lake(lake.store, lake.clock), size)
-    await indexing.put_right(lake, Place(SCOPE, "x"))
+    await update.update_entry(lake, Place(SCOPE, "x"))
 
     assert await by_pages(lake, size) == fallback
     assert flat(fallback) == sorted(names)
@@ -239,7 +239,7 @@ async def test_what_was_just_answered_is_listed_although_the_index_does_not_say_
     for name in ("b", "d"):
         await create(lake, name)
     for name, operation in (("a", "1"), ("c", "2"), ("b", "3"), ("e", "4")):
-        await indexing.mark(lake, table(name), operation)
+        await update.mark(lake, table(name), operation)
     for name in ("a", "c"):
         await put_name(lake, table(name))
     await take_name_away(lake, table("b"))
@@ -254,7 +254,7 @@ async def test_pages_stay_exact_when_all_of_a_page_was_just_dropped() -> None:
     lake = await large(3 * INLINE_MAX)
     dropped = [f"t{number:05d}" for number in range(300)]
     for number, name in enumerate([*dropped, "z"]):
-        await indexing.mark(lake, table(name), str(number))
+        await update.mark(lake, table(name), str(number))
     for name in dropped:
         await take_name_away(lake, table(name))
     await put_name(lake, table("z"))
@@ -271,7 +271,7 @@ async def test_an_operation_that_never_ended_is_forgotten_after_a_while() -> Non
     store = SpyStore(MemoryStore(clock=clock))
     lake = await opened(make_lake(store, clock))
     await create(lake, "a")
-    await indexing.mark(lake, table("b"), "1")
+    await update.mark(lake, table("b"), "1")
     clock.advance(UNDER_WAY_MS_MAX + 1)
     await everything(lake)
     store.reset()

@@ -17,8 +17,7 @@ from sandur.errors import (
     OutcomeUnknown,
     Unprocessable,
 )
-from sandur.operations.lake import Lake
-from sandur.operations.namespaces import (
+from sandur.operations.containers.namespaces import (
     PropertiesUpdate,
     create_namespace,
     drop_namespace,
@@ -27,6 +26,7 @@ from sandur.operations.namespaces import (
     namespace_exists,
     update_namespace_properties,
 )
+from sandur.operations.lake import Lake
 from sandur.settings import RetrySettings
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retry import RetryingStore

@@ -7,9 +7,9 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import NotFound, SandurError
+from sandur.operations.containers.namespaces import load_namespace, namespace_exists
+from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
-from sandur.operations.listing import list_names
-from sandur.operations.namespaces import load_namespace, namespace_exists
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.storage.memory import MemoryStore

@@ -4,8 +4,8 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import NotEmpty, NotFound, OutcomeUnknown
+from sandur.operations.containers.namespaces import load_namespace, namespace_exists
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import load_namespace, namespace_exists
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock

@@ -5,9 +5,9 @@ import asyncio
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
 from sandur.errors import Unavailable
-from sandur.operations import relisting
 from sandur.operations.counters import INDEX_UPDATES
-from sandur.operations.index_pages import entries_page
+from sandur.operations.index import update
+from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -31,7 +31,7 @@ async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_th
     await put_name(lake, TABLE)
     seen = []
     for _ in range(5):
-        shared = await relisting.begin(lake, TABLE)
+        shared = await update.begin_deferred_update(lake, TABLE)
         seen.append(len(await marks(lake)))
         shared.end()
     await lake.background.drain()
@@ -41,10 +41,10 @@ async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_th
 
 async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
     lake = make_lake()
-    first, second = await asyncio.gather(*(relisting.begin(lake, TABLE) for _ in range(2)))
+    first, second = await asyncio.gather(*(update.begin_deferred_update(lake, TABLE) for _ in range(2)))
     first.end()
     await lake.background.drain()
-    late = await relisting.begin(lake, TABLE)
+    late = await update.begin_deferred_update(lake, TABLE)
     during = len(await marks(lake))
     second.end()
     late.end()
@@ -59,14 +59,14 @@ async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
 
 async def test_a_list_of_the_same_server_shows_the_change_before_the_index_does() -> None:
     lake = make_lake()
-    (await relisting.begin(lake, TABLE)).end()
+    (await update.begin_deferred_update(lake, TABLE)).end()
     await lake.background.drain()
     before = await lake.index(SCOPE).read()
 
-    shared = await relisting.begin(lake, TABLE)
+    shared = await update.begin_deferred_update(lake, TABLE)
     await put_name(lake, TABLE)
     shared.end()
-    page = await entries_page(lake, SCOPE, last=None, wanted=None)
+    page = await read_page(lake, SCOPE, last=None, wanted=None)
 
     assert [entry.name for entry in page.entries] == ["t"]
     assert await lake.index(SCOPE).read() == before
@@ -83,11 +83,11 @@ async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
 
     store.before("put", lake.layout.mark(SCOPE.hash, FixedClock().new_id()), fail)
     first, second = await asyncio.gather(
-        relisting.begin(lake, TABLE), relisting.begin(lake, TABLE), return_exceptions=True
+        update.begin_deferred_update(lake, TABLE), update.begin_deferred_update(lake, TABLE), return_exceptions=True
     )
 
     assert isinstance(first, Unavailable)
-    assert isinstance(second, relisting.Relisting)
+    assert isinstance(second, update.DeferredUpdate)
     assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [second.mark]
     second.end()
     await lake.background.drain()
@@ -96,10 +96,10 @@ async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
 
 async def test_who_does_not_know_how_it_ended_leaves_its_mark_and_nobody_joins_it_later() -> None:
     lake = make_lake()
-    lost = await relisting.begin(lake, TABLE)
+    lost = await update.begin_deferred_update(lake, TABLE)
     await lake.background.drain()
 
-    following = await relisting.begin(lake, TABLE)
+    following = await update.begin_deferred_update(lake, TABLE)
     following.end()
     await lake.background.drain()
 

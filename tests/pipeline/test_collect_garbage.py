@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from sandur.catalog.records import Head, Pointer, PurgeOrder
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Unavailable
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.janitors.purge import ORDERS_MAX
-from sandur.operations.namespaces import create_namespace
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import current_document
 from sandur.operations.tables.metrics import report_metrics

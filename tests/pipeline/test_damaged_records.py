@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import CATALOGS as LIST_OF_CATALOGS
 from sandur.catalog.index import names_scope
-from sandur.operations.catalogs import create_catalog
-from sandur.operations.namespaces import create_namespace
+from sandur.operations.containers.catalogs import create_catalog
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.tables.metrics import report_metrics
 from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import STATE

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import SystemClock
 from sandur.delta.requests import DeltaChange
+from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.delta.commit import update_table
-from sandur.operations.namespaces import update_namespace_properties
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import current_document

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import create_namespace
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.load import LoadedTable
@@ -42,7 +42,7 @@ class World:
         self._labels = itertools.count()
 
     def __enter__(self) -> Self:
-        from sandur.operations.catalogs import ensure_default_catalog  # noqa: PLC0415
+        from sandur.operations.containers.catalogs import ensure_default_catalog  # noqa: PLC0415
 
         self.wait(ensure_default_catalog(self.lake))
         self.wait(create_namespace(self.lake, NAMESPACE, {}, self.request()))

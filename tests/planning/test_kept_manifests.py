@@ -9,8 +9,8 @@ import fastavro
 import pytest
 
 from bench import planning, planning_tables
-from sandur.operations.janitors.plans import PLANS
-from sandur.operations.janitors.sweeping import sweep
+from sandur.operations.janitors.leftovers import PLANS
+from sandur.operations.janitors.sweep import sweep
 from sandur.operations.planning import manifests
 from sandur.operations.planning.manifests import PLACE_BYTES_MAX, READS_AT_ONCE
 from sandur.operations.planning.plans import Failed

@@ -13,18 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, NotEmpty, NotFound, SandurError
-from sandur.operations.catalogs import create_catalog
+from sandur.operations.containers.catalogs import create_catalog
+from sandur.operations.containers.drop import drop_catalog
+from sandur.operations.containers.namespaces import create_namespace, drop_namespace, list_namespaces, namespace_exists
 from sandur.operations.delta.tables import NewTable, rename_table
-from sandur.operations.drop_catalog import drop_catalog
+from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
-from sandur.operations.listing import list_names
-from sandur.operations.namespaces import create_namespace, drop_namespace, list_namespaces, namespace_exists
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.unity import schemas, securables, tables
-from sandur.operations.unity.lists import ListAsked, list_catalogs, list_in_schema, list_schemas
+from sandur.operations.unity.lists import ListRequest, list_catalogs, list_in_schema, list_schemas
 from sandur.storage.memory import MemoryStore
 from tests.crash.unity_mutations import FUNCTION
 from tests.fakes.fixed_clock import FixedClock
@@ -36,7 +36,7 @@ CATALOGS: Final = ("c", "d")
 SCHEMAS: Final = ("s", "t")
 NAMES: Final = ("x", "y", "z")
 KINDS: Final = ("iceberg", "csv", "volume", "function", "model")
-ALL: Final = ListAsked(None, None)
+ALL: Final = ListRequest(None, None)
 TABLES: Final = ("table", "view")
 
 places = st.tuples(st.sampled_from(CATALOGS), st.sampled_from(SCHEMAS))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sandur.errors import SwapLost, Unavailable
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, UNCHANGED
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -71,7 +71,7 @@ async def test_a_conditional_read_tells_unchanged_from_changed_and_empty() -> No
 
     assert await counts.read_if_changed(seen=first.version) is UNCHANGED
     second = await counts.swap(Count(count=2), expected=first.version)
-    assert await counts.read_if_changed(seen=first.version) == Held(second.value, second.version)
+    assert await counts.read_if_changed(seen=first.version) == Versioned(second.value, second.version)
     await counts.empty(expected=second.version)
     assert await counts.read_if_changed(seen=second.version) is None
 

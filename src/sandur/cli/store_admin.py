@@ -14,10 +14,10 @@ from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request, Source
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
-from sandur.operations.catalogs import create_catalog, list_catalogs
+from sandur.operations.containers.catalogs import create_catalog, list_catalogs
+from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
-from sandur.operations.rebuild_all import rebuild_all
 from sandur.settings import load_settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.open import connect, open_store

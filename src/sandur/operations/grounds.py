@@ -13,7 +13,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import Unavailable
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import ResolvedName
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import Looks, Version, looks_of
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -48,7 +48,7 @@ def as_last_seen(lake: Lake, *seen: tuple[str, Version]) -> bool | None:
         return None
 
 
-def still_held(lake: Lake, cell: Cell[T]) -> Held[T] | None:
+def still_held(lake: Lake, cell: Cell[T]) -> Versioned[T] | None:
     """What a cell held when it was seen last, if a look says that it still does; None when unsure."""
     held = cell.last_seen
     return held if held and as_last_seen(lake, (cell.key, held.version)) else None

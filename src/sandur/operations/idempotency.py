@@ -9,7 +9,7 @@ from sandur.catalog.records import AttemptedFile, Claim, Definite, error_of, fai
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 FOLLOWS_MAX: Final = 8
@@ -28,7 +28,7 @@ class KeyClaim:
         self._request = request
         self._operation = operation
         self._cell = cell
-        self.held: Held[Claim] | None = None
+        self.held: Versioned[Claim] | None = None
 
     @property
     def is_keyed(self) -> bool:
@@ -80,7 +80,7 @@ class KeyClaim:
             except (ClaimLost, SandurError):
                 return  # It is taken over when it is stale.
 
-    async def read(self) -> Held[Claim] | None:
+    async def read(self) -> Versioned[Claim] | None:
         """The claim as it stands, whoever has it."""
         return await self._cell.read() if self._cell else None
 

@@ -34,11 +34,11 @@ from sandur.operations.caches import (
 )
 from sandur.operations.concurrency import CommitQueue
 from sandur.operations.counters import Counters
-from sandur.operations.index_memory import IndexMemory
+from sandur.operations.index.memory import IndexMemory
 from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory, UnderWay, size_of
 from sandur.operations.receipts import DeltaReceipts, Receipts
 from sandur.settings import Settings
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
@@ -46,7 +46,7 @@ from sandur.storage.locations import Locations
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def _index_weight(held: Held[Manifest] | Held[Segment]) -> int:
+def _index_weight(held: Versioned[Manifest] | Versioned[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
 
 
@@ -80,9 +80,9 @@ class Lake:
         self.counters = Counters()
         self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
-        self._seen: MutableMapping[str, Held[Any]] = LruCache(CELLS_MAX)
+        self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
         # Apart from the others, for these are large.
-        self._seen_index: MutableMapping[str, Held[Any]] = WeighedLruCache(
+        self._seen_index: MutableMapping[str, Versioned[Any]] = WeighedLruCache(
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
         self.standing: MutableMapping[Identifier, Any] = LruCache(CELLS_MAX)

@@ -6,7 +6,7 @@ from typing import Final
 from sandur.clock import Clock
 from sandur.operations.background import Background
 from sandur.operations.caches import LruCache
-from sandur.operations.catalogs import ensure_default_catalog
+from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from sandur.catalog.records import Record
 from sandur.errors import Busy, SwapLost, Unavailable
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, Listed, ObjectStore, get_many
 from sandur.storage.layout import Layout
 
@@ -238,20 +238,20 @@ class Feed:
         held = await self._held()
         return held.value if held else FeedState()
 
-    async def _held(self) -> Held[FeedState] | None:
+    async def _held(self) -> Versioned[FeedState] | None:
         """What was noted last. What cannot be read says nothing: the log has all of it, and it is noted anew."""
         found = await self._store.get(self._cell.key)
         if found is None:
             return None
         try:
-            return Held(msgspec.json.decode(found.data, type=FeedState), found.version)
+            return Versioned(msgspec.json.decode(found.data, type=FeedState), found.version)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.problems = (
                 f"object {self._cell.key}: is not a FeedState: {error}; the feed is read from its beginning",
             )
-            return Held(FeedState(), found.version)
+            return Versioned(FeedState(), found.version)
 
-    async def _note(self, state: FeedState, held: Held[FeedState] | None) -> None:
+    async def _note(self, state: FeedState, held: Versioned[FeedState] | None) -> None:
         try:
             await self._cell.swap(state, expected=held.version if held else ABSENT)
         except SwapLost:

@@ -28,7 +28,7 @@ from sandur.pipeline.job import JobContext
 from sandur.pipeline.sources.datasets import DatasetReader
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import frame_of, one_task_each, without_rows
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 MANIFEST: Final = "manifest.json"
@@ -165,7 +165,7 @@ class Publication:
         if wrong:
             raise Unavailable(f"publishing: {len(wrong)} files are not as they were written: {wrong[0]}")
 
-    async def _is_swapped(self, held: Held[CorePointer] | None, manifest: CoreManifest, number: int) -> bool:
+    async def _is_swapped(self, held: Versioned[CorePointer] | None, manifest: CoreManifest, number: int) -> bool:
         """Write the manifest and let it count; False when the swap was lost."""
         key = self._layout.core_snapshot(self.attempt, MANIFEST if not number else f"manifest-{number}.json")
         await self._context.open_store.store.put(key, msgspec.json.encode(manifest), expected=ABSENT)
@@ -186,7 +186,7 @@ class Publication:
                 raise Conflict(f"publishing {name}: another run has published it meanwhile; this one stops")
 
     def _next(
-        self, held: Held[CorePointer] | None, current: CoreManifest, changes: Mapping[str, Change]
+        self, held: Versioned[CorePointer] | None, current: CoreManifest, changes: Mapping[str, Change]
     ) -> CoreManifest:
         sequence = current.sequence + 1
         changed = {
@@ -201,7 +201,7 @@ class Publication:
             datasets={**current.datasets, **changed},
         )
 
-    async def _read(self) -> tuple[Held[CorePointer] | None, CoreManifest]:
+    async def _read(self) -> tuple[Versioned[CorePointer] | None, CoreManifest]:
         held = await self._cell.read()
         if held is None:
             return None, CoreManifest()

@@ -22,10 +22,10 @@ from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import NestedField
 from sandur.iceberg.updates import AddSchema, AddSnapshot, SetCurrentSchema, SetSnapshotRef, Update
-from sandur.operations.catalogs import ensure_default_catalog
 from sandur.operations.concurrency import gather_all
+from sandur.operations.containers.catalogs import ensure_default_catalog
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import create_namespace
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.load import current_document

@@ -12,7 +12,7 @@ from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Un
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Held(NamedTuple, Generic[T]):
+class Versioned(NamedTuple, Generic[T]):
     """A value as it was at one moment."""
 
     value: T
@@ -36,7 +36,7 @@ class Cell(Generic[T]):
         kind: type[T],
         clock: Clock,
         *,
-        seen: MutableMapping[str, Held[T]] | None = None,
+        seen: MutableMapping[str, Versioned[T]] | None = None,
     ) -> None:
         self._store = store
         self.kind = kind
@@ -45,37 +45,37 @@ class Cell(Generic[T]):
         self.key = key
 
     @property
-    def last_seen(self) -> Held[T] | None:
+    def last_seen(self) -> Versioned[T] | None:
         """What was read or written last; by now it may be something else."""
         return self._seen.get(self.key) if self._seen is not None else None
 
-    async def read(self) -> Held[T] | None:
+    async def read(self) -> Versioned[T] | None:
         """The value and its version; None when the cell is empty."""
         if before := self.last_seen:
             found = await self.read_if_changed(seen=before.version)
             return before if found is UNCHANGED else found
         found_now = await self._store.get(self.key)
-        return self._noted(Held(self._decoded(found_now.data), found_now.version) if found_now else None)
+        return self._noted(Versioned(self._decoded(found_now.data), found_now.version) if found_now else None)
 
-    async def read_if_changed(self, *, seen: Version) -> Held[T] | Unchanged | None:
+    async def read_if_changed(self, *, seen: Version) -> Versioned[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""
         found = await self._store.get_if_changed(self.key, seen=seen)
         if found is UNCHANGED:
             return found
-        return self._noted(Held(self._decoded(found.data), found.version) if found else None)
+        return self._noted(Versioned(self._decoded(found.data), found.version) if found else None)
 
-    async def create(self, value: T) -> Held[T]:
+    async def create(self, value: T) -> Versioned[T]:
         """Fill the empty cell; SwapLost when it is not empty."""
         return await self.swap(value, expected=ABSENT)
 
-    async def swap(self, value: T, *, expected: Expected) -> Held[T]:
+    async def swap(self, value: T, *, expected: Expected) -> Versioned[T]:
         """Replace what is there at the expected version; what was written comes back with its new version.
 
         Swapping to the value that is already there is a bump: its only effect is that slower swaps lose.
         """
         written = msgspec.structs.replace(value, event_id=self._clock.new_id())
         version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
-        held = Held(written, version)
+        held = Versioned(written, version)
         self._noted(held)
         return held
 
@@ -84,7 +84,7 @@ class Cell(Generic[T]):
         await self._store.delete(self.key, expected=expected)
         self._noted(None)
 
-    def _noted(self, held: Held[T] | None) -> Held[T] | None:
+    def _noted(self, held: Versioned[T] | None) -> Versioned[T] | None:
         if self._seen is not None:
             if held is None:
                 self._seen.pop(self.key, None)

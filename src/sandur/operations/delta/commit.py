@@ -38,7 +38,6 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations import relisting
 from sandur.operations.concurrency import both, gather_all
 from sandur.operations.delta.publishing import (
     known_published,
@@ -48,11 +47,12 @@ from sandur.operations.delta.publishing import (
     verify_published,
 )
 from sandur.operations.delta.tables import DELTA, load_by_id, table_not_found
+from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import delta_commit_key
 from sandur.operations.tables.commit import activate_name
 from sandur.operations.tables.names import ResolvedName, resolve_name
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 _BACKOFF_SECONDS: Final = 0.002
@@ -81,7 +81,7 @@ def _turn_of(uuid: str) -> Identifier:
 class _Base(NamedTuple):
     """What a change is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
 
-    table: Held[DeltaTable]
+    table: Versioned[DeltaTable]
     found: ResolvedName | None
     is_remembered: bool
 
@@ -156,7 +156,9 @@ class _Update:
         name = self.lake.name(self.identifier).last_seen
         if name is None or not _shows(name.value, self.change.asserted_uuid):
             return None
-        return _Base(table, ResolvedName(self.identifier, name, Held(table.value, table.version)), is_remembered=True)
+        return _Base(
+            table, ResolvedName(self.identifier, name, Versioned(table.value, table.version)), is_remembered=True
+        )
 
     async def _read(self, attempt: int) -> _Base:
         """The table as it is now, in one round when its name is what it seems to be."""
@@ -168,16 +170,16 @@ class _Update:
         name, table = await both(self.lake.name(self.identifier).read(), self._cell().read())
         if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
             return _Base(
-                table, ResolvedName(self.identifier, name, Held(table.value, table.version)), is_remembered=False
+                table, ResolvedName(self.identifier, name, Versioned(table.value, table.version)), is_remembered=False
             )
         found = await resolve_name(self.lake, self.identifier)
         if found is None or found.name.value.kind != "table":
             raise table_not_found(self.identifier)
         if not isinstance(found.pointer.value, DeltaTable):
             raise WrongFormat(f"{self.identifier} is not a Delta table")
-        return _Base(Held(found.pointer.value, found.pointer.version), found, is_remembered=False)
+        return _Base(Versioned(found.pointer.value, found.pointer.version), found, is_remembered=False)
 
-    def _seen(self) -> Held[DeltaTable]:
+    def _seen(self) -> Versioned[DeltaTable]:
         seen = self._cell().last_seen
         if seen is None:
             raise Busy(f"table {self.change.asserted_uuid}: it keeps changing")
@@ -285,7 +287,7 @@ class _Update:
     async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: one round, whether the client reports something or not; None when somebody was faster."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
-        relisted = await relisting.begin(self.lake, listed) if listed else None  # I1
+        relisted = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
             held, _ = await both(swap, self._beside(base, reported))  # The commit happens here.

@@ -10,11 +10,11 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import NotFound, WrongFormat
-from sandur.operations.catalogs import load_catalog
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, table_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing
 from sandur.operations.tables.names import resolve_namespace
 
 
@@ -80,7 +80,7 @@ async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
     """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
     await load_catalog(lake, identifier.catalog)
     if await resolve_namespace(lake, identifier.namespace) is None:
-        raise missing(identifier.namespace)
+        raise namespace_not_found(identifier.namespace)
 
 
 def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:

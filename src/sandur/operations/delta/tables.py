@@ -12,10 +12,10 @@ from sandur.catalog.records import Claim, DeltaStage, DeltaTable, NameRecord, Po
 from sandur.catalog.sources import Request
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
-from sandur.operations.catalogs import load_catalog
 from sandur.operations.concurrency import all_three
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing
 from sandur.operations.receipts import first_delta_commit
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
@@ -23,7 +23,7 @@ from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import EVERY_FORMAT, ResolvedName, resolve_name, resolve_namespace
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 MANAGED_FOLDER: Final = "__unitystorage"
 """What lies below belongs to the catalog: no external table may lie there."""
@@ -42,7 +42,7 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
     )
     if namespace is None:
         await load_catalog(lake, identifier.catalog)  # Which part of the name it is.
-        raise missing(identifier.namespace)
+        raise namespace_not_found(identifier.namespace)
     if found:
         raise name_taken(identifier, found.name.value, "table")
     parent = namespace.value.properties.get("location") or roots[0]
@@ -256,7 +256,7 @@ class _Draft:
     async def write(self, made: NewRecord[DeltaTable]) -> None:
         """There are no files of ours."""
 
-    async def found(self, pointer: Held[Pointer]) -> DeltaTable | None:
+    async def found(self, pointer: Versioned[Pointer]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
 
     async def answered(self, claim: Claim) -> DeltaTable:

@@ -1,13 +1,17 @@
-"""The files of one dropped table or view: deleted so that a crash anywhere leaves what the next try needs to go on.
+"""Delete the files of one dropped table or view, in an order that survives a crash at any point.
 
 What names others is deleted after what it names: a manifest after its data files, a manifest list after its manifests,
 the current metadata file last of all. So a file that is not there any more has nothing left to name.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
+from sandur.avro.container import open_container
+from sandur.avro.records import read_records
 from sandur.catalog.locations import PATH_PROPERTIES, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
@@ -15,18 +19,69 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import LruCache
 from sandur.operations.concurrency import gather_all
-from sandur.operations.janitors.manifests import content_paths, manifest_paths
 from sandur.operations.lake import Lake
+
+BATCH: Final = 500
+
+_DELETED: Final = 2
+
+
+async def manifest_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
+    """The manifests that a manifest list names; Invalid when it is none."""
+    async for batch in _batches(data, _manifest_path, location=location):
+        yield batch
+
+
+async def content_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
+    """The data and delete files that a manifest adds or keeps; Invalid when it is none.
+
+    Those it says are deleted are left out: they were another snapshot's, and are gone, or in that one's manifests.
+    """
+    async for batch in _batches(data, _content_path, location=location):
+        yield batch
+
+
+async def _batches(
+    data: bytes, read: Callable[[dict[str, Any]], str | None], *, location: str
+) -> AsyncIterator[list[str]]:
+    paths = _paths(data, read, location)
+    while batch := await asyncio.to_thread(lambda: list(islice(paths, BATCH))):
+        yield batch
+
+
+def _paths(data: bytes, read: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
+    try:
+        for record in read_records(open_container(data)):
+            if path := read(record):
+                yield path
+    except Exception as error:  # Anything at all is raised over bytes that are not Avro.
+        raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
+
+
+def _manifest_path(record: dict[str, Any]) -> str | None:
+    return _text(record, "manifest_path")
+
+
+def _content_path(record: dict[str, Any]) -> str | None:
+    return None if record["status"] == _DELETED else _text(record["data_file"], "file_path")
+
+
+def _text(record: object, field: str) -> str:
+    path = record[field] if isinstance(record, dict) else None
+    if not isinstance(path, str):
+        raise TypeError(f"{field} is no text")
+    return path
+
 
 DELETES_AT_ONCE: Final = 32
 MANIFESTS_REMEMBERED_MAX: Final = 100_000
 
 
-class Enough(Exception):
+class BudgetSpent(Exception):
     """As many files were deleted as a run may; the next one goes on."""
 
 
-def homes_of(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
+def table_folders(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
     """Where a table says that its files lie: its location, and the paths it is to write to; normalized."""
     paths = (metadata.properties.get(key) for key in PATH_PROPERTIES)
     return tuple(dict.fromkeys(normalize_location(path) for path in (metadata.location, *paths) if path))
@@ -44,7 +99,7 @@ class Budget:
     def next_files(self) -> int:
         """How many may be deleted at once now; Enough when none may."""
         if self.files <= 0:
-            raise Enough
+            raise BudgetSpent
         return min(self.files, DELETES_AT_ONCE)
 
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from sandur.catalog.records import Record
 from sandur.errors import SwapLost
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 LEASE_MS: Final = 300_000
 
 
-class Turn(Record, frozen=True, kw_only=True):
+class LeaseRecord(Record, frozen=True, kw_only=True):
     """Who is at it and until when, when the next turn is due, and how far each janitor has come.
 
     `fence` grows with every turn, also when one is taken from somebody who stalls: a higher one is the later one.
@@ -38,8 +38,8 @@ class Lease:
 
     def __init__(self, lake: Lake, kind: str = "janitors") -> None:
         self._clock = lake.clock
-        self._cell = Cell(lake.store, lake.layout.operational(kind, "turn"), Turn, lake.clock)
-        self._held: Held[Turn] | None = None
+        self._cell = Cell(lake.store, lake.layout.operational(kind, "turn"), LeaseRecord, lake.clock)
+        self._held: Versioned[LeaseRecord] | None = None
 
     @property
     def fence(self) -> int:
@@ -56,7 +56,7 @@ class Lease:
         found = await self._cell.read()
         if found and (found.value.expires_ms > now_ms or (if_due and found.value.due_ms > now_ms)):
             return False
-        turn = Turn(
+        turn = LeaseRecord(
             owner=self._clock.new_id(),
             fence=found.value.fence + 1 if found else 1,
             expires_ms=now_ms + LEASE_MS,

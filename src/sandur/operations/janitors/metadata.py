@@ -17,11 +17,11 @@ from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.concurrency import gather_all
-from sandur.operations.janitors.sweeping import DAY_MS
+from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations, missing_file
 from sandur.settings import seconds_of
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import ObjectStore, get_many, list_all
 
 AT_ONCE: Final = 16
@@ -36,7 +36,7 @@ class Garbage(NamedTuple):
     """
 
     files: tuple[MetadataFile, ...] = ()
-    bumps: tuple[Held[Pointer], ...] = ()
+    bumps: tuple[Versioned[Pointer], ...] = ()
     kills: str = ""
     reason: str = ""
 
@@ -45,12 +45,12 @@ class _Needs(NamedTuple):
     """What one pointer needs, and what its table says about old files."""
 
     owner: Owner
-    pointer: Held[Pointer]
+    pointer: Versioned[Pointer]
     keeps_all: bool
     deletes_old: bool
 
 
-async def in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
+async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
     """What can go of the files in a folder where the metadata of these living tables and views lies, and of no others.
 
     The files are listed before the pointers are read: an attempt that writes its file later reads its pointer later.
@@ -71,7 +71,7 @@ async def in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
     return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
 
 
-async def of_killed(lake: Lake, pointer: Held[Pointer]) -> Garbage:
+async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:
     """The file of a create that was killed: nobody else ever had it, and that pointer never lives again."""
     head = pointer.value.head
     if pointer.value.state != "killed" or head is None or head.registration:
@@ -80,7 +80,7 @@ async def of_killed(lake: Lake, pointer: Held[Pointer]) -> Garbage:
     return Garbage((file,)) if file and _is_old(lake, file) else Garbage()
 
 
-async def of_nobody(lake: Lake, location: str) -> Garbage:
+async def garbage_without_owner(lake: Lake, location: str) -> Garbage:
     """The first file of a table without a pointer, a receipt, or anything that was ever committed on top of it.
 
     Only while receipts are kept: without them nobody can tell what was committed, and dropped, long ago.
@@ -92,14 +92,14 @@ async def of_nobody(lake: Lake, location: str) -> Garbage:
         return Garbage(reason="it is too old to tell whether it was committed")
     if not await _never_committed(lake, (file,)):
         return Garbage(reason="it was committed")
-    said = await _said(lake, location)
+    said = await _read_header(lake, location)
     uuid = said.table_uuid or said.view_uuid
     if not uuid or await lake.pointer(uuid).read():
         return Garbage(reason="its table is known, or cannot be")
     return Garbage((file,), kills=uuid)
 
 
-async def remove(lake: Lake, garbage: Garbage) -> int:
+async def remove_garbage(lake: Lake, garbage: Garbage) -> int:
     """Act on what was found: how many files are gone.
 
     SwapLost when a pointer has changed since it was looked at: nothing was deleted, and the next look finds what is so.
@@ -156,7 +156,7 @@ def _receipts_kept_ms(lake: Lake) -> int:
     return seconds_of(lake.settings.receipt_retention) * 1_000
 
 
-async def _needs(lake: Lake, pointer: Held[Pointer]) -> _Needs:
+async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
     """What the pointer, as it was read, keeps alive; NotFound when its current file is gone: then nothing is sure."""
     head, pending = pointer.value.head, pointer.value.pending
     if head is None:
@@ -214,12 +214,12 @@ async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
         return False  # Its receipt may be gone, and it goes with it.
     if await lake.receipts.exists(AttemptedFile(file.location, file.modified_ms)):
         return True
-    said_ms = (await _said(lake, file.location)).last_updated_ms
+    said_ms = (await _read_header(lake, file.location)).last_updated_ms
     days = [said_ms] if said_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
     return any([await lake.receipts.exists(AttemptedFile(file.location, day)) for day in days])
 
 
-class _Said(msgspec.Struct, frozen=True, rename="kebab"):
+class _MetadataHeader(msgspec.Struct, frozen=True, rename="kebab"):
     """The little that has to be known of a metadata file of any kind; a view's does not say when it was written."""
 
     table_uuid: str = ""
@@ -227,13 +227,13 @@ class _Said(msgspec.Struct, frozen=True, rename="kebab"):
     last_updated_ms: int | None = None
 
 
-async def _said(lake: Lake, location: str) -> _Said:
+async def _read_header(lake: Lake, location: str) -> _MetadataHeader:
     data = await lake.locations.read(location)
     if data is None:
         raise missing_file(location)
     try:
         return msgspec.json.decode(
-            gzip.decompress(data) if location.endswith(".gz.metadata.json") else data, type=_Said
+            gzip.decompress(data) if location.endswith(".gz.metadata.json") else data, type=_MetadataHeader
         )
     except (msgspec.DecodeError, UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise Unavailable(f"file {location}: is not a metadata file: {error}") from error

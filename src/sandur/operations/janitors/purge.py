@@ -12,16 +12,16 @@ from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.janitors.delta import delete_folder
-from sandur.operations.janitors.files import Budget, Enough, Purge, homes_of
-from sandur.operations.janitors.sweeping import DAY_MS, Swept, Tell, is_older
+from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, table_folders
+from sandur.operations.janitors.records import delete_folder
+from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document
 from sandur.operations.tables.drop import is_drop_confirmed
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import settle_name
 from sandur.settings import seconds_of
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 
 T = TypeVar("T")
@@ -31,15 +31,15 @@ BLOCKED_KEPT_MS: Final = 30 * DAY_MS
 VOID_AFTER_MS: Final = DAY_MS
 
 
-class Target(NamedTuple):
+class PurgeTarget(NamedTuple):
     """A table whose files are to go: who ordered it, what is left of it, and where its files lie."""
 
-    order: Held[PurgeOrder]
+    order: Versioned[PurgeOrder]
     pointer: Pointer
     homes: Sequence[str]
 
 
-async def work_off(lake: Lake, *, position: str, tell: Tell) -> Swept:
+async def run_purge_queue(lake: Lake, *, position: str, tell: OnError) -> Swept:
     """Take up at most ORDERS_MAX orders that are older than `purge_delay`, and delete `janitor_objects_max` files.
 
     An order goes last, after every file, so that whatever dies on the way is done again; what is gone is gone.
@@ -50,7 +50,7 @@ async def work_off(lake: Lake, *, position: str, tell: Tell) -> Swept:
 class _Queue:
     """One run over the queue."""
 
-    def __init__(self, lake: Lake, tell: Tell) -> None:
+    def __init__(self, lake: Lake, tell: OnError) -> None:
         self._lake = lake
         self._tell = tell
         self._budget = Budget(lake.settings.janitor_objects_max)
@@ -77,7 +77,7 @@ class _Queue:
             self._tell(what, error)
         return None
 
-    async def _taken_up(self, listed: Listed) -> Target | None:
+    async def _taken_up(self, listed: Listed) -> PurgeTarget | None:
         """What an order asks for; None when there is nothing to delete, or not yet."""
         lake = self._lake
         order = await lake.purge_order(*lake.layout.parse_purge_order(listed.key)).read()
@@ -96,10 +96,10 @@ class _Queue:
             self._counts["kept"] += 1
         return None
 
-    async def _target(self, order: Held[PurgeOrder]) -> Target | None:
+    async def _target(self, order: Versioned[PurgeOrder]) -> PurgeTarget | None:
         pointer = await self._lake.pointer(order.value.uuid, order.value.format).read()
         if pointer and isinstance(pointer.value, DeltaTable):
-            return Target(order, pointer.value, (normalize_location(pointer.value.location),))
+            return PurgeTarget(order, pointer.value, (normalize_location(pointer.value.location),))
         try:
             metadata = await _metadata(self._lake, pointer.value) if pointer else None
         except BadRequest as error:
@@ -108,9 +108,9 @@ class _Queue:
         if pointer is None or metadata is None:
             await self._remove(order)
             return None
-        return Target(order, pointer.value, homes_of(metadata))
+        return PurgeTarget(order, pointer.value, table_folders(metadata))
 
-    async def _purge(self, target: Target, neighbour: Pointer | None) -> None:
+    async def _purge(self, target: PurgeTarget, neighbour: Pointer | None) -> None:
         """The files are gone, or some of them and the rest is next time's, or the order is blocked."""
         if neighbour:
             await self._block(target.order, f"table {neighbour.uuid} may need the files")
@@ -120,7 +120,7 @@ class _Queue:
         purge = Purge(self._lake, target.homes, roots, self._budget)
         try:
             await _delete_files(purge, target.pointer)
-        except Enough:
+        except BudgetSpent:
             self._counts["kept"] += 1
         except BadRequest as error:
             await self._block(target.order, str(error))
@@ -130,11 +130,11 @@ class _Queue:
             self._counts["files_removed"] += purge.removed
             self._counts["files_left"] += purge.left
 
-    async def _remove(self, order: Held[PurgeOrder]) -> None:
+    async def _remove(self, order: Versioned[PurgeOrder]) -> None:
         await self._lake.purge_order(order.value.table_uuid, order.value.drop).empty(expected=order.version)
         self._counts["removed"] += 1
 
-    async def _block(self, order: Held[PurgeOrder], reason: str) -> None:
+    async def _block(self, order: Versioned[PurgeOrder], reason: str) -> None:
         """The files stay. For good: the other table may leave the catalog one day and be needed elsewhere."""
         cell = self._lake.purge_order(order.value.table_uuid, order.value.drop)
         await cell.swap(replace(order.value, blocked=reason), expected=order.version)
@@ -177,7 +177,7 @@ async def _delete_files(purge: Purge, pointer: Pointer) -> None:
     await purge.remove([pointer.head.metadata_location])
 
 
-async def _with_neighbours(lake: Lake, targets: Sequence[Target]) -> list[tuple[Target, Pointer | None]]:
+async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, Pointer | None]]:
     """Each target with another table, if there is one, that may need its files.
 
     This reads the record of every table of either format, once for all targets and only when there are any. Tables
@@ -215,7 +215,7 @@ def _decoded(key: str, data: bytes, kind: type[Pointer]) -> Pointer:
         raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
 
 
-def may_share(target: Target, other: Pointer) -> bool:
+def may_share(target: PurgeTarget, other: Pointer) -> bool:
     """Whether a table that lives may need files of the target: it is the same table, or one lies within the other."""
     if other.uuid == target.pointer.uuid:
         return False

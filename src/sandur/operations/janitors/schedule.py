@@ -10,19 +10,19 @@ from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
 from sandur.operations.janitors import purge
-from sandur.operations.janitors.claims import CLAIMS, COMMIT_CLAIMS
-from sandur.operations.janitors.delta import DELTA_STAGES, DELTA_TABLES
 from sandur.operations.janitors.lease import Lease
-from sandur.operations.janitors.marks import MARKS
-from sandur.operations.janitors.names import NAMES, NAMESPACES
-from sandur.operations.janitors.plans import PLANS
-from sandur.operations.janitors.pointers import POINTERS
-from sandur.operations.janitors.reports import REPORTS
-from sandur.operations.janitors.segments import SEGMENTS
-from sandur.operations.janitors.stages import STAGES
-from sandur.operations.janitors.sweeping import Janitor, Swept, Tell, sweep
-from sandur.operations.janitors.transactions import TRANSACTIONS
-from sandur.operations.janitors.unity import UNITY
+from sandur.operations.janitors.leftovers import (
+    CLAIMS,
+    COMMIT_CLAIMS,
+    MARKS,
+    PLANS,
+    REPORTS,
+    SEGMENTS,
+    STAGES,
+    TRANSACTIONS,
+)
+from sandur.operations.janitors.records import DELTA_STAGES, DELTA_TABLES, NAMES, NAMESPACES, POINTERS, UNITY
+from sandur.operations.janitors.sweep import Janitor, OnError, Swept, sweep
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
@@ -70,7 +70,7 @@ async def run_janitors(
     lake: Lake,
     positions: Mapping[str, str],
     *,
-    tell: Tell,
+    tell: OnError,
     keep: Callable[[Mapping[str, str]], Awaitable[bool]] | None = None,
 ) -> Run:
     """Every janitor once, from where it stopped the last time. `keep` is asked in between whether to go on."""
@@ -87,12 +87,12 @@ async def run_janitors(
     return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
 
 
-def _works(lake: Lake, tell: Tell) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
+def _works(lake: Lake, tell: OnError) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
     def sweeping(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
         return lambda position: sweep(lake, janitor, position=position, tell=tell)
 
     works = [(janitor.name, sweeping(janitor)) for janitor in JANITORS]
-    return [*works, (PURGE, lambda position: purge.work_off(lake, position=position, tell=tell))]
+    return [*works, (PURGE, lambda position: purge.run_purge_queue(lake, position=position, tell=tell))]
 
 
 def _stopped_early(swept: Swept, settings: Settings) -> bool:
@@ -148,7 +148,7 @@ class Janitors:
     async def run_everywhere(self) -> bool:
         """One run in every workspace that is due; whether there is more to do soon."""
         has_more = False
-        async for layout in lakes(self._store, self._settings):
+        async for layout in list_layouts(self._store, self._settings):
             try:
                 run = await self._run(self._open_lake(layout))
             except Exception as error:  # noqa: BLE001 - no workspace may keep the janitors from the others, or end them
@@ -198,7 +198,7 @@ class Janitors:
         self.counters.add(JANITOR_RUNS, result)
 
 
-async def lakes(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
+async def list_layouts(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
     """The workspaces on a store that the settings let this server act for, found by one listing each."""
     if settings.tenant and settings.workspace:
         yield Layout(settings.tenant, settings.workspace)

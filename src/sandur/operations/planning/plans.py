@@ -27,7 +27,7 @@ from sandur.operations.tables.load import current_document
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import resolve_name
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 PLANS_FOLDER = "plans"
@@ -88,7 +88,7 @@ async def keep_plan(lake: Lake, plan: Plan) -> bool:
     return True
 
 
-async def found_plan(lake: Lake, plan_id: str, *, principal: str) -> Held[Plan]:
+async def found_plan(lake: Lake, plan_id: str, *, principal: str) -> Versioned[Plan]:
     """The plan, for whoever asked for it and while it lasts; NotFound otherwise."""
     held = await plan_cell(lake, plan_id).read() if is_plan_id(plan_id) else None
     if held is None or held.value.principal != principal or held.value.expires_ms <= lake.clock.now_ms():
@@ -218,7 +218,7 @@ async def _uuid_of(lake: Lake, identifier: Identifier) -> str:
     return found.uuid
 
 
-async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, principal: str) -> Held[Plan]:
+async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, principal: str) -> Versioned[Plan]:
     """The plan, if it is one of the table that has this name now."""
     found, held = await both(resolve_name(lake, identifier), _or_none(found_plan(lake, plan_id, principal=principal)))
     if found is None or not found.is_a("table"):
@@ -228,7 +228,7 @@ async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, princ
     return held
 
 
-async def _or_none(reading: Awaitable[Held[Plan]]) -> Held[Plan] | None:
+async def _or_none(reading: Awaitable[Versioned[Plan]]) -> Versioned[Plan] | None:
     try:
         return await reading
     except NotFound:

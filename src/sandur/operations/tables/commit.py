@@ -16,13 +16,13 @@ from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import relisting
 from sandur.operations.concurrency import CommitQueue, gather_all
 from sandur.operations.grounds import as_last_seen
 from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.index import update
+from sandur.operations.index.update import DeferredUpdate, changes_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of, tried_of
-from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.tables.documents import (
     HASH_LENGTH,
     Document,
@@ -40,7 +40,7 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.names import ResolvedName, active_record, is_alive, resolve_name
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -113,7 +113,7 @@ class Base(Generic[M]):
     """What a commit is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
 
     found: ResolvedName
-    pointer: Held[Pointer]
+    pointer: Versioned[Pointer]
     head: Head
     document: Document[M]
     is_remembered: bool
@@ -133,7 +133,7 @@ class Commit(Generic[M]):
     # Files of which it is not known that their swap was lost: ours with no answer, or those of who we took over from.
     uncertain: list[AttemptedFile] = field(default_factory=list)
     # Begun once it turns out that lists will show something else.
-    relisting: Relisting | None = None
+    relisting: DeferredUpdate | None = None
 
     async def run(self) -> Document[M]:
         """The document that is current after the commit."""
@@ -216,8 +216,8 @@ class Commit(Generic[M]):
         return bool(is_still)
 
     async def _relist(self, base: Base[M], document: Document[M]) -> None:
-        if self.relisting is None and changes_list(base.document.metadata, document.metadata):
-            self.relisting = await relisting.begin(self.lake, self.identifier)
+        if self.relisting is None and changes_entry(base.document.metadata, document.metadata):
+            self.relisting = await update.begin_deferred_update(self.lake, self.identifier)
 
     async def _is_still(self, base: Base[M]) -> bool:
         """Whether name and pointer are as remembered: asked every time, for a cached name is never trusted (C2)."""

@@ -41,7 +41,7 @@ from sandur.operations.tables.load import LoadedTable, loaded_table
 from sandur.operations.tables.locations import allowed_roots, chosen_location, create_directories, default_location
 from sandur.operations.tables.names import resolve_name, resolve_namespace
 from sandur.settings import seconds_of
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -131,7 +131,7 @@ class _Draft(Generic[M]):
             await write_document(self.lake, self.family, made.answer)
         cache_document(self.lake, self.family, made.answer)
 
-    async def found(self, pointer: Held[Pointer]) -> Document[M] | None:
+    async def found(self, pointer: Versioned[Pointer]) -> Document[M] | None:
         return await pointer_document(self.lake, self.family, pointer)
 
     async def answered(self, claim: Claim) -> Document[M]:

@@ -11,10 +11,10 @@ from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import AttemptedFile, Claim, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
-from sandur.operations import indexing
 from sandur.operations.concurrency import all_three, gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
-from sandur.operations.index_riding import Ride, board, ride, still_counts
+from sandur.operations.index import update
+from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import activate_name
 from sandur.operations.tables.documents import missing_file
@@ -26,7 +26,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Draft(Protocol[T]):
         """Write the files that the pointer speaks of; when this returns they are there."""
         ...
 
-    async def found(self, pointer: Held[Pointer]) -> T | None:
+    async def found(self, pointer: Versioned[Pointer]) -> T | None:
         """What a pointer stands for; None when its files are not there."""
         ...
 
@@ -104,7 +104,7 @@ class Creation(Generic[T]):
     request: Request
     operation: str
     _aside: tuple[str, NewRecord[T]] | None = None
-    _ride: Ride | None = None
+    _ride: PreparedInsert | None = None
     _is_listed: bool = False
     # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
     _is_retry: bool = False
@@ -193,7 +193,7 @@ class Creation(Generic[T]):
         is_same = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
         return is_same and self._is_ours(live.pointer)
 
-    def _is_ours(self, pointer: Held[Pointer]) -> bool:
+    def _is_ours(self, pointer: Versioned[Pointer]) -> bool:
         """S2: whether an attempt of this very request made the pointer."""
         return pointer.value.made_by == self._made_by()
 
@@ -253,7 +253,7 @@ class Creation(Generic[T]):
         return dataclasses.replace(made, pointer=signed)
 
     async def _board(self, uuid: str) -> None:
-        self._ride = await board(self.lake, self.identifier, uuid)
+        self._ride = await prepare_insert(self.lake, self.identifier, uuid)
 
     async def _create_pointer(self, pointer: Pointer) -> bool:
         """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
@@ -299,7 +299,7 @@ class Creation(Generic[T]):
         await self.claim.repin(uuid=fresh)
         return _Fresh(fresh)
 
-    async def _confirm(self, uuid: str, home: str, name: Held[NameRecord]) -> "_Answer[T]":
+    async def _confirm(self, uuid: str, home: str, name: Versioned[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
         is_there, pointer, self._is_listed = await all_three(
             confirm_namespace(self.lake, self.identifier.namespace, home),
@@ -311,7 +311,7 @@ class Creation(Generic[T]):
         if happened := await self._happened(uuid):
             return await self._answered(happened)
         await self._give_back(name)
-        unlisted = indexing.finish(self.lake, self.identifier, uuid)
+        unlisted = update.finish(self.lake, self.identifier, uuid)
         await self.lake.background.run("take an entry back", unlisted)
         if not is_there:
             raise await self._refused(self._no_namespace(), uuid)
@@ -321,9 +321,9 @@ class Creation(Generic[T]):
         """Whether the index shows the name already; if what is confirmed beside it fails, `finish` takes it back."""
         if self._ride is None or self._aside is None:
             return False
-        return await ride(self.lake, self._ride, name, self._aside[1].pointer)
+        return await insert_entry(self.lake, self._ride, name, self._aside[1].pointer)
 
-    async def _happened(self, uuid: str) -> Held[Pointer] | None:
+    async def _happened(self, uuid: str) -> Versioned[Pointer] | None:
         """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
         pointer = await self._cell(uuid).read()
         if pointer is None or not self._is_ours(pointer):
@@ -351,7 +351,7 @@ class Creation(Generic[T]):
             return None
         raise await self._refused(error, uuid)
 
-    async def _give_back(self, name: Held[NameRecord]) -> None:
+    async def _give_back(self, name: Versioned[NameRecord]) -> None:
         """The name of a creation that did not happen is free again; not dropped, for nothing was."""
         free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
         with contextlib.suppress(SwapLost):
@@ -362,13 +362,13 @@ class Creation(Generic[T]):
         await self.lake.background.run("finish create", self._finish(found))
         return answer
 
-    async def _answered(self, happened: Held[Pointer]) -> "_Answer[T]":
+    async def _answered(self, happened: Versioned[Pointer]) -> "_Answer[T]":
         """The answer to a creation of which it turned out that it happened before."""
         answer = await self._answer_of(happened)
         await self.lake.background.run("finish create", self._finish_claim(happened.value))
         return answer
 
-    async def _answer_of(self, pointer: Held[Pointer]) -> "_Answer[T]":
+    async def _answer_of(self, pointer: Versioned[Pointer]) -> "_Answer[T]":
         answer = await self.draft.found(pointer)
         if answer is None:
             location = pointer.value.head.metadata_location if pointer.value.head else str(self.identifier)
@@ -386,14 +386,14 @@ class Creation(Generic[T]):
             ]
         )
 
-    async def _finish_name(self, found: ResolvedName, pointer: Held[Pointer] | None) -> None:
+    async def _finish_name(self, found: ResolvedName, pointer: Versioned[Pointer] | None) -> None:
         """Nothing is left to do for a table that was dropped meanwhile."""
         if pointer:
             await gather_all([activate_name(self.lake, found), self.draft.finish(pointer.value)])
 
     async def _finish_index(self, uuid: str) -> None:
-        is_right = self._is_listed and self._ride is not None and await still_counts(self.lake, self._ride)
-        await indexing.finish(self.lake, self.identifier, uuid, is_right=is_right)
+        is_right = self._is_listed and self._ride is not None and await is_insert_current(self.lake, self._ride)
+        await update.finish(self.lake, self.identifier, uuid, is_right=is_right)
 
     async def _finish_claim(self, pointer: Pointer) -> None:
         location = pointer.head.metadata_location if pointer.head else ""

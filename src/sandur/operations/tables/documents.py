@@ -14,7 +14,7 @@ from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, 
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.lake import Lake
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -183,7 +183,7 @@ async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: 
         raise
 
 
-async def pointer_document(lake: Lake, family: Family[M], pointer: Held[Pointer]) -> Document[M] | None:
+async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[Pointer]) -> Document[M] | None:
     """The document a pointer stands for; None when it is of another kind, or its file is gone, as after a purge."""
     head = (await resolution.effective_pointer(lake, pointer)).value.head
     if head is None or pointer.value.kind != family.kind:

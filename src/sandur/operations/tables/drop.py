@@ -8,9 +8,9 @@ from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import NameRecord, Pointer, PurgeOrder
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
-from sandur.operations import indexing
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.tables.load import LoadedTable, loaded_table
@@ -23,7 +23,7 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 
 async def queue_purge(lake: Lake, found: ResolvedName, *, drop: str) -> None:
@@ -122,7 +122,7 @@ class _Drop:
         self._by = key_hash or lake.clock.new_id()
         self._claim = KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
-    async def run(self) -> Held[Pointer] | None:
+    async def run(self) -> Versioned[Pointer] | None:
         """The pointer of what was dropped, as it is from now on; None when a replay comes so late that it is gone."""
         try:
             return await self._run()
@@ -132,7 +132,7 @@ class _Drop:
         finally:
             await self._lake.background.run("finish drop", self._finish_index())
 
-    async def _run(self) -> Held[Pointer] | None:
+    async def _run(self) -> Versioned[Pointer] | None:
         for _ in range(FOLLOWS_MAX):
             try:
                 return await self._attempts()
@@ -142,8 +142,8 @@ class _Drop:
                     return await self._pointer_of(claim.uuid)
         raise Busy(f"{self._identifier}: is being dropped")
 
-    async def _attempts(self) -> Held[Pointer]:
-        _, live = await gather_all([indexing.mark(self._lake, self._identifier, self._by), self._live()])  # I1
+    async def _attempts(self) -> Versioned[Pointer]:
+        _, live = await gather_all([update.mark(self._lake, self._identifier, self._by), self._live()])  # I1
         for _ in range(TRIES_MAX):
             pinned = self._claim.held.value.uuid if self._claim.held else None
             if live and pinned in {None, live.uuid}:
@@ -163,7 +163,7 @@ class _Drop:
         live = (await settle_name(self._lake, self._identifier)).live
         return live if live and live.is_a(self._kind, self._formats) else None
 
-    async def _dropped_before(self, uuid: str) -> Held[Pointer] | None:
+    async def _dropped_before(self, uuid: str) -> Versioned[Pointer] | None:
         """What an attempt of this request dropped: whoever reuses the name first says so at the pointer (G6)."""
         pointer = await self._pointer_of(uuid)
         if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self._by):
@@ -171,12 +171,12 @@ class _Drop:
         await self._lake.background.run("finish drop", self._finish_claim())
         return pointer
 
-    async def _pointer_of(self, uuid: str) -> Held[Pointer] | None:
+    async def _pointer_of(self, uuid: str) -> Versioned[Pointer] | None:
         """What was dropped before, of whichever format: the claim keeps only its uuid."""
         found = await gather_all(self._lake.pointer(uuid, one).read() for one in self._formats)
         return next((pointer for pointer in found if pointer), None)
 
-    async def _dropped(self, live: ResolvedName) -> Held[Pointer] | None:
+    async def _dropped(self, live: ResolvedName) -> Versioned[Pointer] | None:
         """D3, D4: the drop happens at the name. None when the swap was lost."""
         record = live.name.value
         dropped = NameRecord(
@@ -205,7 +205,7 @@ class _Drop:
         found = await self._lake.name(self._identifier).read()
         return found is not None and (found.value.state, found.value.by) == ("dropped", self._by)
 
-    async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Held[Pointer]:
+    async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Versioned[Pointer]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
         cell = pointer_cell(self._lake, live.name.value)
         with contextlib.suppress(SwapLost):
@@ -219,7 +219,7 @@ class _Drop:
         return found
 
     async def _finish_index(self) -> None:
-        await indexing.finish(self._lake, self._identifier, self._by)
+        await update.finish(self._lake, self._identifier, self._by)
 
     async def _finish_claim(self) -> None:
         if self._claim.is_open:

@@ -17,7 +17,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file, prefetch_hint
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     return document
 
 
-async def _remembered_file_exists(lake: Lake, name: Held[NameRecord] | None) -> str | None:
+async def _remembered_file_exists(lake: Lake, name: Versioned[NameRecord] | None) -> str | None:
     """The location this server saw last, if the file is there.
 
     Asked in the same round as name and pointer: a cached table whose file was taken away is not served.

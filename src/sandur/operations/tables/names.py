@@ -11,7 +11,7 @@ from sandur.errors import Busy, SwapLost
 from sandur.operations.concurrency import both
 from sandur.operations.lake import Lake
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Cell, Held
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected
 
 H = TypeVar("H", Catalog, NamespaceRecord)
@@ -19,7 +19,7 @@ H = TypeVar("H", Catalog, NamespaceRecord)
 TRIES_MAX: Final = 8
 
 
-async def resolve_namespace(lake: Lake, namespace: Namespace) -> Held[NamespaceRecord] | None:
+async def resolve_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
     """The namespace as a reader sees it; None when there is none. One that is being dropped still exists."""
     found = await lake.namespace(namespace).read()
     if found is None or not await is_namespace_visible(lake, namespace, found.value):
@@ -89,8 +89,8 @@ class ResolvedName(NamedTuple):
     """A name that exists, as one look saw it."""
 
     identifier: Identifier
-    name: Held[NameRecord]
-    pointer: Held[Pointer]
+    name: Versioned[NameRecord]
+    pointer: Versioned[Pointer]
 
     @property
     def uuid(self) -> str:
@@ -133,7 +133,7 @@ async def resolve_name(
     raise Busy(f"{identifier}: the name keeps changing")
 
 
-async def _is_shown(lake: Lake, identifier: Identifier, name: Held[NameRecord]) -> bool:
+async def _is_shown(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
     """Whether the name counts, by what stands beside it."""
     match name.value.state:
         case "active":
@@ -148,7 +148,9 @@ async def _is_shown(lake: Lake, identifier: Identifier, name: Held[NameRecord]) 
             return False
 
 
-async def _name_and_pointer(lake: Lake, cell: Cell[NameRecord]) -> tuple[Held[NameRecord] | None, Held[Pointer] | None]:
+async def _name_and_pointer(
+    lake: Lake, cell: Cell[NameRecord]
+) -> tuple[Versioned[NameRecord] | None, Versioned[Pointer] | None]:
     """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
 
     A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
@@ -162,7 +164,7 @@ async def _name_and_pointer(lake: Lake, cell: Cell[NameRecord]) -> tuple[Held[Na
 
 async def _pointer_of(
     lake: Lake, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
-) -> Held[Pointer] | None:
+) -> Versioned[Pointer] | None:
     cell = pointer_cell(lake, name)
     if beside is None:
         return await cell.read()
@@ -181,7 +183,7 @@ def _is_moved_by(record: NameRecord, rename_id: str) -> bool:
     return record.state == "moved" and record.rename_id == rename_id
 
 
-def is_alive(pointer: Held[Pointer] | None) -> bool:
+def is_alive(pointer: Versioned[Pointer] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
@@ -208,8 +210,8 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
 async def _settled(
     lake: Lake,
     identifier: Identifier,
-    name: Held[NameRecord],
-    pointer: Held[Pointer] | None,
+    name: Versioned[NameRecord],
+    pointer: Versioned[Pointer] | None,
     *,
     dropping: str | None,
 ) -> NameSlot | None:
@@ -244,7 +246,7 @@ async def _finish(lake: Lake, identifier: Identifier, over: NameRecord) -> None:
         await _finish_rename(lake, over)
 
 
-async def _decide(lake: Lake, name: Held[NameRecord]) -> None:
+async def _decide(lake: Lake, name: Versioned[NameRecord]) -> None:
     """What may or may not come to be shown is made to be the one or the other."""
     if name.value.state == "pending":
         await resolution.resolve_pending_name(lake, name)
@@ -295,8 +297,8 @@ def pointer_cell(lake: Lake, name: NameRecord) -> Cell[Pointer]:
 
 
 async def bind_pointer(
-    cell: Cell[Pointer], found: Held[Pointer] | None = None, *, binds: bool = True
-) -> Held[Pointer] | None:
+    cell: Cell[Pointer], found: Versioned[Pointer] | None = None, *, binds: bool = True
+) -> Versioned[Pointer] | None:
     """The pointer of what lives; None when it does not. `found`: as it was read a moment ago, if it was.
 
     Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves

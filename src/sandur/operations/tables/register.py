@@ -14,9 +14,9 @@ from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of, tried_of
 from sandur.operations.tables.create import create_document
@@ -197,7 +197,7 @@ class _Overwrite:
             [
                 self._lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self._claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
-                indexing.mark(self._lake, self._identifier, head.registration),
+                update.mark(self._lake, self._identifier, head.registration),
             ]
         )
         self._tried.append(tried_of(head))
@@ -213,7 +213,7 @@ class _Overwrite:
 
     async def _finish(self, table_uuid: str, head: Head) -> None:
         await self._lake.receipts.ensure(table_uuid, head)
-        await indexing.finish(self._lake, self._identifier, head.registration)
+        await update.finish(self._lake, self._identifier, head.registration)
         if self._claim.is_open:
             with contextlib.suppress(ClaimLost):
                 await self._claim.done(location=self._document.location)

@@ -11,9 +11,9 @@ from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identif
 from sandur.catalog.records import NameRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations import indexing
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import (
     ICEBERG,
@@ -26,7 +26,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import Expected
 
 TRIES_MAX: Final = 8
@@ -198,11 +198,11 @@ class _Rename:
         old = await self._lake.name(self._source).read()
         return old is not None and (old.value.state, old.value.rename_id) == ("moved", rename_id)
 
-    async def _give_back(self, new: Held[NameRecord]) -> None:
+    async def _give_back(self, new: Versioned[NameRecord]) -> None:
         with contextlib.suppress(SwapLost):
             await self._lake.name(self._target).swap(replace(new.value, state="free"), expected=new.version)
 
-    async def _finish(self, new: Held[NameRecord]) -> None:
+    async def _finish(self, new: Versioned[NameRecord]) -> None:
         """R5, behind the answer: the new name is active. The old one stays `moved` for whoever reuses it."""
         with contextlib.suppress(SwapLost):
             await self._lake.name(self._target).swap(active_record(new.value), expected=new.version)
@@ -211,11 +211,11 @@ class _Rename:
                 await self._claim.done()
 
     async def _marked(self, identifier: Identifier) -> None:
-        await indexing.mark(self._lake, identifier, self._marks[identifier])
+        await update.mark(self._lake, identifier, self._marks[identifier])
 
     async def _finish_index(self) -> None:
         for identifier, mark in self._marks.items():
-            await indexing.finish(self._lake, identifier, mark)
+            await update.finish(self._lake, identifier, mark)
 
     def _no_namespace(self) -> NotFound:
         return NotFound(f"Namespace does not exist: {self._target.namespace}", subject="namespace")

@@ -25,7 +25,7 @@ from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Changed, Created, Overtaken, Replayed
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT
 
 ATTEMPTS_MAX: Final = 8
@@ -76,7 +76,7 @@ class _Transaction:
         self._request = request
         self._id = request.key_hash or lake.clock.new_id()
         self._cell = lake.transaction(self._id)
-        self._record: Held[Transaction] | None = None
+        self._record: Versioned[Transaction] | None = None
         self._started_ms = 0
         self._unreadable: SandurError | None = None
 
@@ -224,7 +224,7 @@ class _Transaction:
         table = created_metadata(lake, identifier, TableChange(commit, roots), roots)
         return Created(lake, TABLES, identifier, table, table.table_uuid or "", request)
 
-    def _held(self) -> Held[Transaction]:
+    def _held(self) -> Versioned[Transaction]:
         if self._record is None:
             raise self._busy()
         return self._record

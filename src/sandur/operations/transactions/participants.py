@@ -12,11 +12,11 @@ from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations import indexing, relisting
 from sandur.operations.concurrency import gather_all
+from sandur.operations.index import update
+from sandur.operations.index.update import DeferredUpdate, changes_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of
-from sandur.operations.relisting import Relisting, changes_list
 from sandur.operations.tables.commit import Change
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.documents import (
@@ -44,7 +44,7 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT, Expected
 
 TRIES_MAX: Final = 8
@@ -135,10 +135,10 @@ class Changed(Generic[M]):
     change: Change[M]
     request: Request
     base: Document[M] | None = None
-    pointer: Held[Pointer] | None = None
+    pointer: Versioned[Pointer] | None = None
     planned: M | None = None
     is_made: bool = False
-    relisting: Relisting | None = None
+    relisting: DeferredUpdate | None = None
     refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
@@ -217,15 +217,15 @@ class Changed(Generic[M]):
         return bool(is_pending)
 
     async def _relist(self, before: M, after: M) -> None:
-        if self.relisting is None and changes_list(before, after):
-            self.relisting = await relisting.begin(self.lake, self.identifier)
+        if self.relisting is None and changes_entry(before, after):
+            self.relisting = await update.begin_deferred_update(self.lake, self.identifier)
 
     async def _write(self, document: Document[M], *, is_there: bool) -> None:
         if not is_there:
             await write_document(self.lake, self.family, document)
             cache_document(self.lake, self.family, document)
 
-    async def _swap_in(self, pending: Pending, pointer: Held[Pointer]) -> bool:
+    async def _swap_in(self, pending: Pending, pointer: Versioned[Pointer]) -> bool:
         cell = self.lake.pointer(pointer.value.uuid)
         try:
             self.pointer = await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
@@ -272,7 +272,7 @@ class Changed(Generic[M]):
         _, pointer = self._state()
         return Participant(uuid=pointer.value.uuid, identifier=self.identifier)
 
-    def _state(self) -> tuple[Document[M], Held[Pointer]]:
+    def _state(self) -> tuple[Document[M], Versioned[Pointer]]:
         if self.base is None or self.pointer is None:
             raise Busy(f"{self.identifier}: it was not read")
         return self.base, self.pointer
@@ -295,7 +295,7 @@ class Created(Generic[M]):
     home: str = ""
     expected: Expected | None = None
     # The pointer that an earlier attempt of this request left, when there is one that did not happen.
-    left: Held[Pointer] | None = None
+    left: Versioned[Pointer] | None = None
     is_made: bool = False
     refusal: SandurError | None = None
 
@@ -318,11 +318,11 @@ class Created(Generic[M]):
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
-    def _is_ours(self, pointer: Held[Pointer]) -> bool:
+    def _is_ours(self, pointer: Versioned[Pointer]) -> bool:
         """S2: whether an attempt of this very request made the pointer; the uuid alone is no proof."""
         return (pointer.value.table_uuid, pointer.value.made_by) == (self.table_uuid, self._hash())
 
-    def _is_proof(self, pointer: Held[Pointer] | None) -> bool:
+    def _is_proof(self, pointer: Versioned[Pointer] | None) -> bool:
         """N7: a pointer of ours that is live or dropped shows that the creation happened."""
         return pointer is not None and self._is_ours(pointer) and pointer.value.state in {"live", "dropped"}
 
@@ -359,7 +359,7 @@ class Created(Generic[M]):
         )
         aside = [
             write_document(self.lake, self.family, document),
-            indexing.mark(self.lake, self.identifier, self.uuid),  # I1
+            update.mark(self.lake, self.identifier, self.uuid),  # I1
         ]
         if self.left is None:
             aside.append(self._write_pointer(pointer, ABSENT))
@@ -416,7 +416,7 @@ class Created(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
         await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
-        await indexing.finish(self.lake, self.identifier, self.uuid)
+        await update.finish(self.lake, self.identifier, self.uuid)
 
     def let_go(self) -> None:
         """The mark of a creation stays until the janitor has seen that nothing came of it."""

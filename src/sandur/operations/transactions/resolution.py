@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from sandur.catalog.records import NameRecord, Pointer, Transaction
 from sandur.errors import Busy, SwapLost
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 Outcome = Literal["committed", "aborted", "undecided", "gone"]
 
@@ -32,7 +32,7 @@ def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
     return "undecided" if record.state == "preparing" else record.state
 
 
-async def effective_pointer(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]:
+async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versioned[Pointer]:
     """The pointer as a reader takes it (T6): the pending of a committed transaction is its head, any other is nothing.
 
     The version is that of the object read, so that a swap from it folds the end of the transaction in. A pending that
@@ -45,22 +45,22 @@ async def effective_pointer(lake: Lake, pointer: Held[Pointer]) -> Held[Pointer]
         record = await lake.transaction(pending.transaction).read()
         match outcome_of(record.value if record else None, pending.attempt):
             case "committed":
-                return Held(replace(pointer.value, head=pending.head, pending=None), pointer.version)
+                return Versioned(replace(pointer.value, head=pending.head, pending=None), pointer.version)
             case "aborted":
-                return Held(replace(pointer.value, pending=None), pointer.version)
+                return Versioned(replace(pointer.value, pending=None), pointer.version)
             case "undecided":
                 return pointer
             case "gone":
                 again = await lake.pointer(pointer.value.uuid).read()
                 if again is None or again.version == pointer.version:
-                    return Held(replace(pointer.value, pending=None), pointer.version)
+                    return Versioned(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
     raise Busy(f"table {pointer.value.uuid}: its pointer keeps changing")
 
 
 async def resolve_pending(
-    lake: Lake, pointer: Held[Pointer], *, drops: bool = False, older_than: TransactionAge | None = None
-) -> Held[Pointer]:
+    lake: Lake, pointer: Versioned[Pointer], *, drops: bool = False, older_than: TransactionAge | None = None
+) -> Versioned[Pointer]:
     """The pointer as `effective` gives it, with no transaction undecided on it (T5).
 
     An undecided one is waited for a little; it is aborted when it is stale, when it is younger than `older_than` (the
@@ -73,7 +73,7 @@ async def resolve_pending(
             return found
         is_last = tries == WAITS_MAX
         if await _aborted(lake, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
-            return Held(replace(found.value, pending=None), found.version)
+            return Versioned(replace(found.value, pending=None), found.version)
         if not is_last:
             await lake.clock.sleep(_WAIT_SECONDS)
         again = await lake.pointer(pointer.value.uuid).read()
@@ -102,13 +102,13 @@ async def _aborted(
     return True
 
 
-async def pending_name_outcome(lake: Lake, name: Held[NameRecord]) -> Outcome:
+async def pending_name_outcome(lake: Lake, name: Versioned[NameRecord]) -> Outcome:
     """What became of a `pending` name; `gone` means: read the name again, and if it is the same, it is aborted."""
     record = await lake.transaction(name.value.transaction).read()
     return outcome_of(record.value if record else None, name.value.attempt)
 
 
-async def resolve_pending_name(lake: Lake, name: Held[NameRecord]) -> None:
+async def resolve_pending_name(lake: Lake, name: Versioned[NameRecord]) -> None:
     """T5 for a name: when this returns the transaction is decided, or the name has changed; otherwise Busy."""
     for tries in range(WAITS_MAX + 1):
         if await pending_name_outcome(lake, name) != "undecided":

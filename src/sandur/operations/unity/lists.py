@@ -7,24 +7,24 @@ from typing import NamedTuple
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.operations.catalogs import load_catalog
 from sandur.operations.concurrency import both
-from sandur.operations.index_pages import entries_page, glance
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import namespace_not_found
+from sandur.operations.index.lists import prefetch, read_page
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing
 from sandur.operations.tables.names import resolve_namespace
 
 _SEPARATOR = "\x1f"
 
 
-class ListAsked(NamedTuple):
+class ListRequest(NamedTuple):
     """What comes behind the token, at most so many; without a token from the beginning, without a size everything."""
 
     token: str | None
     size: int | None
 
 
-class Listed(NamedTuple):
+class ListPage(NamedTuple):
     """A part of a list, and how it was come by: which index was asked, and whether it was of no use."""
 
     infos: Sequence[memoryview | bytes]
@@ -34,25 +34,25 @@ class Listed(NamedTuple):
     is_fallback: bool
 
 
-async def list_catalogs(lake: Lake, asked: ListAsked) -> Listed:
-    return await _listed(lake, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
+async def list_catalogs(lake: Lake, asked: ListRequest) -> ListPage:
+    return await _read_list(lake, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
 
 
-async def list_schemas(lake: Lake, catalog: str, asked: ListAsked) -> Listed:
+async def list_schemas(lake: Lake, catalog: str, asked: ListRequest) -> ListPage:
     """The schemas of a catalog: its namespaces of the first level. NotFound when the catalog does not exist."""
     scope = namespaces_scope(catalog, None)
-    return await _listed(lake, scope, "schemas", asked, load_catalog(lake, catalog), lambda _: True)
+    return await _read_list(lake, scope, "schemas", asked, load_catalog(lake, catalog), lambda _: True)
 
 
 async def list_in_schema(
-    lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListAsked
-) -> Listed:
+    lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListRequest
+) -> ListPage:
     """What has a name of some kinds in a schema; NotFound when it does not exist."""
-    exists = _must_exist(lake, namespace)
-    return await _listed(lake, names_scope(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+    exists = _require_schema(lake, namespace)
+    return await _read_list(lake, names_scope(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
 
 
-async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collection: str, asked: ListAsked) -> Listed:
+async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collection: str, asked: ListRequest) -> ListPage:
     """What has a name of a kind in all schemas of a catalog, or of all catalogs, schema by schema in their order."""
     what = (lake.layout.root, collection, catalog or "")
     last = decode_page_token(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
@@ -68,7 +68,7 @@ async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collectio
             after = last[2] if place == last[:2] else None
             left = None if asked.size is None else asked.size - len(infos)
             scope = names_scope(Namespace(found_catalog, (schema,)))
-            page = await entries_page(
+            page = await read_page(
                 lake,
                 scope,
                 last=after or None,
@@ -80,26 +80,26 @@ async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collectio
             if asked.size is not None and len(infos) >= asked.size:
                 end = page.entries[-1].name if page.entries else after or ""
                 token = encode_page_token(what, _SEPARATOR.join((*place, end)))
-                return Listed(infos, token, collection, lake.layout.list_index(scope), is_fallback)
+                return ListPage(infos, token, collection, lake.layout.list_index(scope), is_fallback)
     path = lake.layout.schemas_index(catalog) if catalog else lake.layout.catalogs_index()
     if catalog and not infos:
         await load_catalog(lake, catalog)
-    return Listed(infos, None, collection, path, is_fallback)
+    return ListPage(infos, None, collection, path, is_fallback)
 
 
 async def _names(lake: Lake, scope: Scope) -> Sequence[str]:
-    page = await entries_page(lake, scope, last=None, wanted=None)
+    page = await read_page(lake, scope, last=None, wanted=None)
     return [entry.name for entry in page.entries if has_full_name(entry.name)]
 
 
-async def _listed(
+async def _read_list(
     lake: Lake,
     scope: Scope,
     collection: str,
-    asked: ListAsked,
+    asked: ListRequest,
     exists: Awaitable[object],
     accepts: Callable[[Entry], bool],
-) -> Listed:
+) -> ListPage:
     """The page; `exists` is asked in the same round, and what it raises is raised."""
     what = (lake.layout.root, collection, scope.text)
     try:
@@ -107,8 +107,8 @@ async def _listed(
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
-    _, seen = await both(exists, glance(lake, scope, last=last, wanted=asked.size))
-    page = await entries_page(
+    _, seen = await both(exists, prefetch(lake, scope, last=last, wanted=asked.size))
+    page = await read_page(
         lake,
         scope,
         last=last,
@@ -116,7 +116,7 @@ async def _listed(
         accepts=lambda entry: has_full_name(entry.name) and accepts(entry),
         seen=seen,
     )
-    return Listed(
+    return ListPage(
         infos=[memoryview(entry.info) for entry in page.entries],
         next_token=None if page.next_last is None else encode_page_token(what, page.next_last),
         collection=collection,
@@ -125,10 +125,10 @@ async def _listed(
     )
 
 
-async def _must_exist(lake: Lake, namespace: Namespace) -> None:
+async def _require_schema(lake: Lake, namespace: Namespace) -> None:
     _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
     if found is None:
-        raise missing(namespace)
+        raise namespace_not_found(namespace)
 
 
 async def _nothing() -> None:

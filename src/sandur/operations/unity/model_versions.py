@@ -12,11 +12,11 @@ from sandur.catalog.securables import ModelVersion, Securable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
 from sandur.operations.concurrency import gather_all
-from sandur.operations.index_truth import keys_below
+from sandur.operations.containers.records import RecordChange
+from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
-from sandur.operations.record_changes import RecordChange
-from sandur.operations.unity.lists import ListAsked
-from sandur.operations.unity.securables import drop_securable, load_securable, missing
+from sandur.operations.unity.lists import ListRequest
+from sandur.operations.unity.securables import drop_securable, load_securable, securable_not_found
 from sandur.storage.cell import Cell
 
 RESERVE: Final = "reserve-model-version"
@@ -80,13 +80,13 @@ async def load_version(lake: Lake, model: Identifier, number: int) -> ModelVersi
     return found.value
 
 
-async def list_versions(lake: Lake, model: Identifier, asked: ListAsked) -> Versions:
+async def list_versions(lake: Lake, model: Identifier, asked: ListRequest) -> Versions:
     """The versions behind the token, at most so many."""
     record = await load_securable(lake, model, "model")
     folder = lake.layout.model_versions_folder(record.uuid)
     what = (lake.layout.root, "model_versions", record.uuid)
     last = decode_page_token(asked.token, what) if asked.token else ""
-    keys = [key async for key in keys_below(lake, folder) if key > last]
+    keys = [key async for key in list_keys(lake, folder) if key > last]
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
         some = keys[start : start + READS_AT_ONCE]
@@ -128,7 +128,7 @@ async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Req
     """Drop a model; NotEmpty when it has versions and `force` is not set. A version begun meanwhile goes along."""
     record = await load_securable(lake, model, "model")
     if not force:
-        first = await list_versions(lake, model, ListAsked(None, 1))
+        first = await list_versions(lake, model, ListRequest(None, 1))
         if first.versions:
             raise NotEmpty(f"Model {model} is not empty. It has version {first.versions[0].version}")
     await drop_securable(lake, model, "model", request)
@@ -137,7 +137,7 @@ async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Req
 
 async def _forget(lake: Lake, record: Securable) -> None:
     """The versions of a model that is gone for good: nobody can reach them any more."""
-    async for key in keys_below(lake, lake.layout.model_versions_folder(record.uuid)):
+    async for key in list_keys(lake, lake.layout.model_versions_folder(record.uuid)):
         cell = _plain(lake, key)
         if found := await cell.read():
             with contextlib.suppress(SwapLost):
@@ -150,7 +150,7 @@ async def _reserved(lake: Lake, model: Identifier, request: Request) -> Securabl
 
     def decide(found: Securable | None) -> Securable:
         if found is None or found.state in {"dropped", "killed"}:
-            raise missing(model, "model")
+            raise securable_not_found(model, "model")
         return replace(found, state="live", last_version=found.last_version + 1)
 
     return await RecordChange(lake, lake.securable(record.uuid), request, RESERVE, decide).run()

@@ -23,9 +23,9 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
+from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
-from sandur.operations.record_changes import RecordChange
-from sandur.operations.unity.lists import ListAsked
+from sandur.operations.unity.lists import ListRequest
 from sandur.storage.cell import Cell
 
 E = TypeVar("E", Credential, ExternalLocation)
@@ -149,7 +149,9 @@ async def drop_location(lake: Lake, name: str, request: Request) -> None:
     await _changed(lake, "drop-external-location", lambda found: without_location(found, name), request)
 
 
-def page_of(lake: Lake, collection: str, entries: Mapping[str, E], asked: ListAsked) -> tuple[Sequence[E], str | None]:
+def page_of(
+    lake: Lake, collection: str, entries: Mapping[str, E], asked: ListRequest
+) -> tuple[Sequence[E], str | None]:
     """Entries in the order of their names, behind the token and at most so many; and the token of what is left."""
     what = (lake.layout.root, collection)
     last = decode_page_token(asked.token, what) if asked.token else ""

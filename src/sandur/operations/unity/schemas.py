@@ -11,14 +11,12 @@ from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
 from sandur.catalog.locations import check_property_keys
 from sandur.catalog.records import NamespaceRecord
 from sandur.catalog.sources import Request
-from sandur.operations.catalogs import load_catalog
 from sandur.operations.concurrency import both
-from sandur.operations.create_namespace import NamespaceCreation
-from sandur.operations.drop_namespace import drop_namespace
-from sandur.operations.emptying import drop_with_content
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
+from sandur.operations.containers.namespaces import NamespaceCreation
+from sandur.operations.containers.records import RecordChange, namespace_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing
-from sandur.operations.record_changes import RecordChange
 from sandur.operations.tables.names import resolve_namespace
 
 UPDATE: Final = "update-schema"
@@ -46,7 +44,7 @@ async def create_schema(
 async def load_schema(lake: Lake, namespace: Namespace) -> SchemaInfo:
     _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
     if found is None:
-        raise missing(namespace)
+        raise namespace_not_found(namespace)
     return schema_info(namespace, found.value)
 
 
@@ -64,7 +62,7 @@ async def update_schema(
 
     def decide(found: NamespaceRecord | None) -> NamespaceRecord:
         if found is None:
-            raise missing(namespace)
+            raise namespace_not_found(namespace)
         changed = update_schema_record(
             found, comment=comment, properties=None if properties is None else dict(properties)
         )
@@ -91,6 +89,6 @@ async def drop_schema(lake: Lake, namespace: Namespace, *, force: bool, request:
     """When this returns the schema is gone; NotFound, or NotEmpty when it holds something and `force` is not set."""
     await load_catalog(lake, namespace.catalog)
     if force:
-        await drop_with_content(lake, namespace, request)
+        await drop_namespace_cascade(lake, namespace, request)
     else:
         await drop_namespace(lake, namespace, request)

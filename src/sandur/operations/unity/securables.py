@@ -13,15 +13,15 @@ from sandur.catalog.records import Claim, NameRecord, Pointer
 from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, SandurError
-from sandur.operations.catalogs import load_catalog
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
-from sandur.operations.record_changes import RecordChange
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.locations import allowed_roots, default_location
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.tables.rename import rename
-from sandur.storage.cell import Held
+from sandur.storage.cell import Versioned
 
 UNITY: Final[tuple[Format, ...]] = ("unity",)
 
@@ -83,7 +83,7 @@ async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Secu
     """What has that name and is of that kind; NotFound when nothing is."""
     found = await _found(lake, identifier, kind)
     if found is None:
-        raise missing(identifier, kind)
+        raise securable_not_found(identifier, kind)
     return found.value
 
 
@@ -114,7 +114,7 @@ async def drop_securable(lake: Lake, identifier: Identifier, kind: Kind, request
     await drop_name(lake, identifier, kind=kind, request=request, formats=UNITY)
 
 
-def missing(identifier: Identifier, kind: Kind) -> NotFound:
+def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
     return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=kind)
 
 
@@ -124,12 +124,12 @@ async def _commented(
     found = await _found(lake, identifier, kind)
     if comment is None:
         if found is None:
-            raise missing(identifier, kind)
+            raise securable_not_found(identifier, kind)
         return found.value
 
     def decide(current: Securable | None) -> Securable:
         if current is None:
-            raise missing(identifier, kind)
+            raise securable_not_found(identifier, kind)
         if current.comment == comment:
             return current
         now_ms, principal = lake.clock.now_ms(), request.source.principal
@@ -137,7 +137,7 @@ async def _commented(
 
     uuid = found.value.uuid if found else ""
 
-    async def same() -> Held[Securable] | None:
+    async def same() -> Versioned[Securable] | None:
         """What has the name, as long as it is the one that had it at first: only that one's cell is swapped."""
         current = await _found(lake, identifier, kind)
         return current if current and current.value.uuid == uuid else None
@@ -154,14 +154,14 @@ async def _commented(
     return await change.run()
 
 
-async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Held[Securable] | None:
+async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Securable] | None:
     await load_catalog(lake, identifier.catalog)
     found = await resolve_name(lake, identifier)
     return held_securable(found) if found and found.is_a(kind, UNITY) else None
 
 
-def held_securable(found: ResolvedName) -> Held[Securable]:
-    return cast("Held[Securable]", found.pointer)  # What names of this format lead to.
+def held_securable(found: ResolvedName) -> Versioned[Securable]:
+    return cast("Versioned[Securable]", found.pointer)  # What names of this format lead to.
 
 
 def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
@@ -209,7 +209,7 @@ class _Draft:
     async def write(self, made: NewRecord[Securable]) -> None:
         """The pointer says all there is."""
 
-    async def found(self, pointer: Held[Pointer]) -> Securable | None:
+    async def found(self, pointer: Versioned[Pointer]) -> Securable | None:
         return cast("Securable", pointer.value)  # What cells of this format hold.
 
     async def answered(self, claim: Claim) -> Securable:

@@ -5,13 +5,13 @@ from sandur.catalog.infos import TableInfo, delta_table_info
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, Unsupported
-from sandur.operations.catalogs import load_catalog
 from sandur.operations.concurrency import both
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing
 from sandur.operations.tables.names import resolve_namespace
 from sandur.operations.transactions.resolution import effective_pointer
 from sandur.operations.unity.infos import info_of
@@ -81,4 +81,4 @@ async def location_of(lake: Lake, table_id: str) -> str:
 async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
     """What to say of a table that is not there: clients want to know which part of its name it is."""
     _, namespace = await both(load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
-    return delta.table_not_found(identifier) if namespace else missing(identifier.namespace)
+    return delta.table_not_found(identifier) if namespace else namespace_not_found(identifier.namespace)

@@ -10,12 +10,12 @@ from msgspec.structs import asdict, replace
 
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
+from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import metadata
-from sandur.operations.janitors.receipts import COMMITTED_RECEIPTS, PENDING_RECEIPTS
+from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.schedule import JANITORS
-from sandur.operations.janitors.sweeping import VISITS_AT_ONCE, Janitor
+from sandur.operations.janitors.sweep import VISITS_AT_ONCE, Janitor
 from sandur.operations.lake import Lake
-from sandur.operations.rehearsing import rehearsal
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.storage.contract import Listed, Version
 
@@ -91,7 +91,7 @@ async def _published_file(lake: Lake, candidate: Candidate) -> Visited:
 
 async def _folder(lake: Lake, candidate: Candidate) -> Visited:
     told = msgspec.json.decode(candidate.detail, type=FolderDetail)
-    garbage = await metadata.in_folder(lake, candidate.key, told.uuids)
+    garbage = await metadata.garbage_in_folder(lake, candidate.key, told.uuids)
     allowed = [file for file in garbage.files if told.names is None or _name(file.location) in told.names]
     names = tuple(_name(file.location) for file in allowed)
     detail = msgspec.json.encode(FolderDetail(told.uuids, names)).decode()
@@ -100,18 +100,18 @@ async def _folder(lake: Lake, candidate: Candidate) -> Visited:
 
 async def _killed(lake: Lake, candidate: Candidate) -> Visited:
     pointer = await lake.pointer(lake.layout.parse_pointer(candidate.key)).read()
-    garbage = await metadata.of_killed(lake, pointer) if pointer else metadata.Garbage()
+    garbage = await metadata.garbage_of_killed(lake, pointer) if pointer else metadata.Garbage()
     return await _removed(lake, candidate, garbage)
 
 
 async def _nobodys(lake: Lake, candidate: Candidate) -> Visited:
-    return await _removed(lake, candidate, await metadata.of_nobody(lake, candidate.key))
+    return await _removed(lake, candidate, await metadata.garbage_without_owner(lake, candidate.key))
 
 
 async def _removed(lake: Lake, candidate: Candidate, garbage: metadata.Garbage) -> Visited:
     if not garbage.files:
         return _visited(candidate, "kept")
-    gone = await metadata.remove(lake, garbage)
+    gone = await metadata.remove_garbage(lake, garbage)
     freed_bytes = sum(file.size_bytes for file in garbage.files)
     return _visited(candidate, "removed", objects=gone, freed_bytes=freed_bytes)
 
@@ -153,7 +153,7 @@ def collect_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Ba
                 for start in range(0, len(rows), VISITS_AT_ONCE):
                     some = rows[start : start + VISITS_AT_ONCE]
                     # Each rehearsal is alone: what another one pretends must not count.
-                    places = [rehearsal(held) if rehearses else held for _ in some]
+                    places = [open_dry_run(held) if rehearses else held for _ in some]
                     visits = (visit(place, candidate) for place, candidate in zip(places, some, strict=True))
                     visited = open_store.wait(gather_all(visits))
                     open_store.wait(gather_all(place.background.drain() for place in places))

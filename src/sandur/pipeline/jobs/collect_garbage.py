@@ -18,10 +18,10 @@ from sandur.catalog.garbage import folders_in_use
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, Unavailable
-from sandur.operations.catalogs import list_catalogs
+from sandur.operations.containers.catalogs import list_catalogs
+from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import purge
 from sandur.operations.lake import Lake
-from sandur.operations.rehearsing import rehearsal
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.executor_tasks.collect import (
     ABANDONED,
@@ -337,7 +337,7 @@ class _Collection:
             if self.left <= 0:
                 return
             self._context.check_fence()
-            swept = self._context.wait(purge.work_off(self._purging(), position=position, tell=self._tell))
+            swept = self._context.wait(purge.run_purge_queue(self._purging(), position=position, tell=self._tell))
             self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
             self.left -= swept.counts.get("files_removed", 0)
             position = swept.position
@@ -398,7 +398,7 @@ class _Collection:
     def _purging(self) -> Lake:
         """A workspace that deletes no more than this run may, or only pretends to."""
         lake = self._context.lake
-        held = rehearsal(lake) if self._context.dry_run else lake
+        held = open_dry_run(lake) if self._context.dry_run else lake
         return Lake(
             store=held.store,
             layout=held.layout,

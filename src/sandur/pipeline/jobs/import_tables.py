@@ -15,9 +15,9 @@ from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, Invalid, SandurError, Unavailable
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
-from sandur.operations.namespaces import create_namespace
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.register import register_table

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.errors import BadRequest, NotFound, SandurError, Unavailable
-from sandur.operations.index_merging import remake
-from sandur.operations.rehearsing import rehearsal
+from sandur.operations.dry_run import open_dry_run
+from sandur.operations.index.rebuild import rebuild_and_merge
 from sandur.operations.tables.names import resolve_namespace
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
@@ -108,9 +108,9 @@ def rebuild_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Ba
                 for row in batch.to_pylist():
                     levels = tuple(row["levels"].split(_SEPARATOR)) if row["levels"] else ()
                     scope = Scope(row["collection"], row["catalog"], levels)
-                    lake = rehearsal(open_store.lake) if rehearses else open_store.lake
+                    lake = open_dry_run(open_store.lake) if rehearses else open_store.lake
                     try:
-                        done = open_store.wait(remake(lake, scope))
+                        done = open_store.wait(rebuild_and_merge(lake, scope))
                     except SandurError as error:
                         yield _batch(scope, "failed", 0, 0, f"{type(error).__name__}: {error}")
                         continue

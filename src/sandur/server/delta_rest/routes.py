@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.operations.catalogs import load_catalog
+from sandur.operations.containers.catalogs import load_catalog
 from sandur.server.delta_rest import tables
 from sandur.server.delta_rest import tables as credentials
 from sandur.server.delta_rest.bodies import ConfigBody

@@ -3,7 +3,7 @@
 from typing import Final
 
 from sandur.errors import BadRequest, NotFound
-from sandur.operations.catalogs import list_catalogs, load_catalog
+from sandur.operations.containers.catalogs import list_catalogs, load_catalog
 from sandur.server.http import CACHE_CONTROL, JSON, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import encoded
 from sandur.server.iceberg_rest.call import SEPARATOR, Call, decoded_query, encoded_segment

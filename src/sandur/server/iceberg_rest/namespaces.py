@@ -2,7 +2,7 @@
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
-from sandur.operations import namespaces as operations
+from sandur.operations.containers import namespaces as operations
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import (
     CreateNamespaceBody,

@@ -12,7 +12,7 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
-from sandur.operations.listing import list_names
+from sandur.operations.index.lists import list_names
 from sandur.operations.tables import load as loading
 from sandur.operations.tables import load as operations
 from sandur.operations.tables import register as registering

@@ -2,8 +2,8 @@
 
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
-from sandur.operations.listing import list_names
-from sandur.operations.namespaces import load_namespace
+from sandur.operations.containers.namespaces import load_namespace
+from sandur.operations.index.lists import list_names
 from sandur.operations.tables import register as registering
 from sandur.operations.tables import views as operations
 from sandur.operations.tables.drop import drop_name

@@ -9,7 +9,7 @@ import structlog
 from sandur.catalog.identifiers import Identifier, Namespace, parse_full_name, parse_schema_name
 from sandur.errors import BadRequest
 from sandur.operations.lakes import Lakes
-from sandur.operations.unity.lists import Listed
+from sandur.operations.unity.lists import ListPage
 from sandur.server.context import SHOWN_CHARS_MAX, Asked, decoded_json
 from sandur.server.http import JSON, Answer, json_answer
 from sandur.settings import Settings
@@ -98,7 +98,7 @@ def shown(value: msgspec.Struct) -> Answer:
     return json_answer(_encode(value))
 
 
-def list_answer(call: Call, key: str, listed: Listed) -> Answer:
+def list_answer(call: Call, key: str, listed: ListPage) -> Answer:
     """A page of a list, told to the log with what it was served from."""
     log.info(
         "list",

@@ -5,9 +5,9 @@ import msgspec
 from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import catalog_info
 from sandur.errors import Unsupported
-from sandur.operations import catalogs as operations
-from sandur.operations.drop_catalog import drop_catalog
-from sandur.operations.unity.lists import ListAsked, list_catalogs
+from sandur.operations.containers import catalogs as operations
+from sandur.operations.containers.drop import drop_catalog
+from sandur.operations.unity.lists import ListRequest, list_catalogs
 from sandur.server.http import Answer
 from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 
@@ -39,7 +39,7 @@ async def create(call: Call) -> Answer:
 
 
 async def list_all(call: Call) -> Answer:
-    return list_answer(call, "catalogs", await list_catalogs(call.lake, ListAsked(*call.page)))
+    return list_answer(call, "catalogs", await list_catalogs(call.lake, ListRequest(*call.page)))
 
 
 async def load(call: Call) -> Answer:

@@ -10,7 +10,7 @@ import msgspec
 
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
-from sandur.operations.unity import users as operations
+from sandur.operations.unity import access as operations
 from sandur.server.http import (
     CACHE_CONTROL,
     JSON,

@@ -4,7 +4,7 @@ import msgspec
 
 from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableType, permissions_list
 from sandur.errors import BadRequest
-from sandur.operations.unity import grants as operations
+from sandur.operations.unity import access as operations
 from sandur.server.http import Answer
 from sandur.server.unity_rest.call import Call, shown
 

@@ -4,7 +4,7 @@ import msgspec
 
 from sandur.catalog.identifiers import checked_new_name, namespace_from_parts
 from sandur.operations.unity import schemas as operations
-from sandur.operations.unity.lists import ListAsked, list_schemas
+from sandur.operations.unity.lists import ListRequest, list_schemas
 from sandur.server.http import Answer
 from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 from sandur.server.unity_rest.catalogs import check_not_renamed
@@ -39,7 +39,7 @@ async def create(call: Call) -> Answer:
 
 async def list_all(call: Call) -> Answer:
     catalog = call.wanted("catalog_name")
-    return list_answer(call, "schemas", await list_schemas(call.lake, catalog, ListAsked(*call.page)))
+    return list_answer(call, "schemas", await list_schemas(call.lake, catalog, ListRequest(*call.page)))
 
 
 async def load(call: Call) -> Answer:

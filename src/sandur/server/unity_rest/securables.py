@@ -15,7 +15,7 @@ from sandur.catalog.securables import FunctionDefinition, VolumeType, securable_
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
-from sandur.operations.unity.lists import ListAsked, list_everywhere, list_in_schema
+from sandur.operations.unity.lists import ListRequest, list_everywhere, list_in_schema
 from sandur.server.http import Answer, json_answer
 from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, list_body, shown
 
@@ -50,7 +50,7 @@ async def create_volume(call: Call) -> Answer:
 
 async def list_volumes(call: Call) -> Answer:
     namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListRequest(*call.page))
     return list_answer(call, "volumes", listed)
 
 
@@ -104,7 +104,7 @@ async def create_function(call: Call) -> Answer:
 
 async def list_functions(call: Call) -> Answer:
     namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListRequest(*call.page))
     return list_answer(call, "functions", listed)
 
 
@@ -162,7 +162,7 @@ async def create_model(call: Call) -> Answer:
 async def list_models(call: Call) -> Answer:
     """The models of a schema, of a catalog, or all."""
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
-    asked = ListAsked(*call.page)
+    asked = ListRequest(*call.page)
     if catalog and schema:
         namespace = namespace_from_parts(catalog, schema)
         return list_answer(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
@@ -205,7 +205,7 @@ async def create_version(call: Call) -> Answer:
 
 async def list_versions(call: Call) -> Answer:
     model = call.identifier("full_name")
-    found = await versions.list_versions(call.lake, model, ListAsked(*call.page))
+    found = await versions.list_versions(call.lake, model, ListRequest(*call.page))
     infos = [msgspec.json.encode(version_info(model, version)) for version in found.versions]
     return json_answer(list_body("model_versions", infos, found.next_token))
 

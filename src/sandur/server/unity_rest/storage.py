@@ -17,7 +17,7 @@ from sandur.catalog.storage_registry import (
 from sandur.errors import BadRequest, NotFound, Unsupported
 from sandur.operations.lake import Lake
 from sandur.operations.unity import registry as operations
-from sandur.operations.unity.lists import ListAsked
+from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.tables import location_of
 from sandur.server.http import Answer, json_answer
@@ -62,7 +62,7 @@ async def create_credential(call: Call) -> Answer:
 
 
 async def list_credentials(call: Call) -> Answer:
-    asked = ListAsked(*call.page)
+    asked = ListRequest(*call.page)
     registry = await operations.load_registry(call.lake)
     page, token = operations.page_of(call.lake, "credentials", registry.credentials, asked)
     return json_answer(list_body("credentials", [msgspec.json.encode(credential_info(one)) for one in page], token))
@@ -101,7 +101,7 @@ async def create_location(call: Call) -> Answer:
 
 
 async def list_locations(call: Call) -> Answer:
-    asked = ListAsked(*call.page)
+    asked = ListRequest(*call.page)
     registry = await operations.load_registry(call.lake)
     page, token = operations.page_of(call.lake, "external_locations", registry.locations, asked)
     infos = [msgspec.json.encode(location_info(registry, location)) for location in page]

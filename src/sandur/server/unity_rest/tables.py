@@ -8,10 +8,10 @@ from sandur.catalog.identifiers import Kind, checked_new_name, identifier_from_p
 from sandur.catalog.infos import without_fields
 from sandur.catalog.locations import check_property_keys
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns
-from sandur.operations.catalogs import load_catalog
+from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
-from sandur.operations.unity.lists import ListAsked, list_in_schema
+from sandur.operations.unity.lists import ListRequest, list_in_schema
 from sandur.server.http import Answer
 from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
 
@@ -83,7 +83,7 @@ async def create(call: Call) -> Answer:
 
 async def list_all(call: Call) -> Answer:
     namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", ListAsked(*call.page))
+    listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", ListRequest(*call.page))
     omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
     if omit_columns or omit_properties:
         infos = [

@@ -1,4 +1,4 @@
-"""How every janitor walks through its folder: a bounded part at a time, from where it stopped, only what is old."""
+"""The sweep of one janitor over its folder: bounded, resumed where it stopped, over old objects only."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 """What became of an object: taken away, brought to its end, left as it is, changed by somebody else meanwhile (it is
 seen again next time), not understood or not reached."""
 
-Tell = Callable[[str, SandurError], None]
+OnError = Callable[[str, SandurError], None]
 """Hears of what went wrong with an object, by its key; the sweep goes on."""
 
 
@@ -39,7 +39,7 @@ class Swept(NamedTuple):
     position: str
 
 
-async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: Tell) -> Swept:
+async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: OnError) -> Swept:
     """Visit at most `janitor_objects_max` objects that are old enough, and list at most PAGES_MAX pages for them."""
     folder = janitor.folder(lake.layout)
     age_ms = janitor.age_ms(lake.settings)
@@ -58,7 +58,7 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: Tell) -> S
     return Swept(counts, after or "")
 
 
-async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: Tell) -> list[Outcome]:
+async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: OnError) -> list[Outcome]:
     waiting = list(old)
     outcomes: list[Outcome] = []
     for start in range(0, len(waiting), VISITS_AT_ONCE):
@@ -67,7 +67,7 @@ async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: Te
     return outcomes
 
 
-async def _visit(lake: Lake, janitor: Janitor, listed: Listed, tell: Tell) -> Outcome:
+async def _visit(lake: Lake, janitor: Janitor, listed: Listed, tell: OnError) -> Outcome:
     try:
         return await janitor.visit(lake, listed)
     except SwapLost:

@@ -1,36 +1,50 @@
-"""Reading lists from an index: in one round when it was seen before, from the things themselves when there is none."""
+"""Read lists page by page: from the index in one round, from the listed records when there is no index."""
 
 import asyncio
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.catalog.index import SEGMENT_MAX, Entry, Manifest, Scope, Segment, entries_after, merge_entries, segment_at
+from sandur.catalog.identifiers import Kind, Namespace
+from sandur.catalog.index import (
+    SEGMENT_MAX,
+    Entry,
+    Manifest,
+    Scope,
+    Segment,
+    entries_after,
+    merge_entries,
+    names_scope,
+    segment_at,
+)
+from sandur.catalog.paging import checked_page_size, decode_page_token, encode_page_token
+from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
 from sandur.operations.grounds import still_held
-from sandur.operations.index_objects import Damaged, read_manifest, read_segment
-from sandur.operations.index_rebuild import rebuild
-from sandur.operations.index_truth import LOOKS_AT_ONCE, truth_about, written_names
+from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
+from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Held
+from sandur.operations.tables.load import Page
+from sandur.operations.tables.names import resolve_namespace
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import Version
 
-TRIES_MAX: Final = 4
+READ_TRIES_MAX: Final = 4
 READS_AT_ONCE_MAX: Final = 64
 _KEPT_ENTRY_BYTES: Final = 16  # The entries themselves are the index's, which is kept anyway.
 
 Accepts = Callable[[Entry], bool]
-Parts = Mapping[str, Held[Segment] | Damaged | None]
+Parts = Mapping[str, Versioned[Segment] | Damaged | None]
 
 
-class Glance(NamedTuple):
+class Prefetched(NamedTuple):
     """The first look at an index: what it is, and those of its segments that could be guessed to be needed.
 
     `changed` was under way before the look: an update that ends during it is in neither the index that was read nor
     among what is under way afterwards.
     """
 
-    manifest: Held[Manifest] | Damaged | None
+    manifest: Versioned[Manifest] | Damaged | None
     parts: Parts
     changed: Sequence[str]
 
@@ -62,23 +76,23 @@ class _Kept(NamedTuple):
     page: EntriesPage
 
 
-async def glance(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Glance:
+async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Prefetched:
     """Read the index, and in the same round what the page needs of it if it is as it was seen last."""
     changed = lake.index_memory.under_way(scope, lake.clock.now_ms())
     before = lake.index(scope).last_seen
     ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
     manifest, parts = await asyncio.gather(read_manifest(lake, scope), _read_parts(lake, scope, ids))
-    return Glance(manifest, parts, changed)
+    return Prefetched(manifest, parts, changed)
 
 
-async def entries_page(
+async def read_page(
     lake: Lake,
     scope: Scope,
     *,
     last: str | None,
     wanted: int | None,
     accepts: Accepts = lambda _: True,
-    seen: Glance | None = None,
+    seen: Prefetched | None = None,
     kept_as: str = "",
 ) -> EntriesPage:
     """At most `wanted` entries (all, if None) that are accepted and come behind `last`.
@@ -88,25 +102,25 @@ async def entries_page(
     With `kept_as`, which names what is accepted, a whole list is kept: while the index stays, so does the very object.
     """
     changed = seen.changed if seen else lake.index_memory.under_way(scope, lake.clock.now_ms())
-    examined = await _from_index(lake, scope, last, _Wish(wanted, accepts), seen)
+    examined = await _from_index(lake, scope, last, _Selection(wanted, accepts), seen)
     if examined is None:
-        return await _without_index(lake, scope, last, _Wish(wanted, accepts))
+        return await _without_index(lake, scope, last, _Selection(wanted, accepts))
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     if names:
-        entries = merge_entries(examined.entries, await truth_about(lake, scope, names))
-        return _page(entries, _Wish(wanted, accepts), bound)
+        entries = merge_entries(examined.entries, await read_entries(lake, scope, names))
+        return _page(entries, _Selection(wanted, accepts), bound)
     if not kept_as or wanted is not None or last is not None:
-        return _page(examined.entries, _Wish(wanted, accepts), bound)
+        return _page(examined.entries, _Selection(wanted, accepts), bound)
     key = (f"list of {kept_as}", scope.text)
     kept: _Kept | None = lake.documents.get(key)
     if kept is None or kept.versions != examined.versions:
-        kept = _Kept(examined.versions, _page(examined.entries, _Wish(wanted, accepts), bound))
+        kept = _Kept(examined.versions, _page(examined.entries, _Selection(wanted, accepts), bound))
         lake.documents.put(key, kept, _KEPT_ENTRY_BYTES * (len(kept.page.entries) + 1))
     return kept.page
 
 
-class _Wish(NamedTuple):
+class _Selection(NamedTuple):
     """How many entries are wanted, and which."""
 
     wanted: int | None
@@ -117,7 +131,7 @@ class _Wish(NamedTuple):
         return self.wanted is not None and sum(map(self.accepts, entries)) > self.wanted
 
 
-def _page(entries: Sequence[Entry], wish: _Wish, bound: str | None) -> EntriesPage:
+def _page(entries: Sequence[Entry], wish: _Selection, bound: str | None) -> EntriesPage:
     """The page of what was examined up to `bound`, which is None when that was everything."""
     accepted = [entry for entry in entries if wish.accepts(entry)]
     if wish.wanted is not None and len(accepted) > wish.wanted:
@@ -126,14 +140,16 @@ def _page(entries: Sequence[Entry], wish: _Wish, bound: str | None) -> EntriesPa
     return EntriesPage(accepted, bound)
 
 
-async def _from_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish, seen: Glance | None) -> _Examined | None:
+async def _from_index(
+    lake: Lake, scope: Scope, last: str | None, wish: _Selection, seen: Prefetched | None
+) -> _Examined | None:
     """What the index says; None when it cannot be used, or is not to be."""
     if not lake.settings.unity_catalog.preview_index_enabled:
         return None
-    for _ in range(TRIES_MAX):
-        found = seen or await glance(lake, scope, last=last, wanted=wish.wanted)
+    for _ in range(READ_TRIES_MAX):
+        found = seen or await prefetch(lake, scope, last=last, wanted=wish.wanted)
         seen = None
-        if not isinstance(found.manifest, Held):
+        if not isinstance(found.manifest, Versioned):
             lake.counters.add(INDEX_READS, "error" if found.manifest else "miss")
             return None
         if not found.manifest.value.segments:
@@ -149,8 +165,10 @@ async def _from_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish, s
     return None
 
 
-async def _from_segments(lake: Lake, scope: Scope, last: str | None, wish: _Wish, found: Glance) -> _Examined | None:
-    if not isinstance(found.manifest, Held):
+async def _from_segments(
+    lake: Lake, scope: Scope, last: str | None, wish: _Selection, found: Prefetched
+) -> _Examined | None:
+    if not isinstance(found.manifest, Versioned):
         return None
     entries: list[Entry] = []
     versions = [found.manifest.version]
@@ -162,7 +180,7 @@ async def _from_segments(lake: Lake, scope: Scope, last: str | None, wish: _Wish
         parts = {**found.parts, **await _read_parts(lake, scope, missing)}
         for segment_id in some:
             part = parts[segment_id]
-            if not isinstance(part, Held):
+            if not isinstance(part, Versioned):
                 return None
             entries += entries_after(part.value.entries, last)
             versions.append(part.version)
@@ -194,26 +212,82 @@ async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
 async def _read_one_by_one(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
     places = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
-    async def one(segment_id: str) -> Held[Segment] | Damaged | None:
+    async def one(segment_id: str) -> Versioned[Segment] | Damaged | None:
         async with places:
             return await read_segment(lake, scope, segment_id)
 
     return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
 
 
-async def _without_index(lake: Lake, scope: Scope, last: str | None, wish: _Wish) -> EntriesPage:
+async def _without_index(lake: Lake, scope: Scope, last: str | None, wish: _Selection) -> EntriesPage:
     """The same page, in the same order, from the things themselves; the index is made anew behind the answer."""
     lake.counters.add(LIST_FALLBACKS, scope.collection)
     is_used = lake.settings.unity_catalog.preview_index_enabled
     if is_used and lake.index_memory.may_rebuild(scope, lake.clock.now_ms()):
         await lake.background.run("rebuild index", rebuild(lake, scope))
-    names = await written_names(lake, scope)
+    names = await list_written_names(lake, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]
     entries: list[Entry] = []
     done = 0
     while done < len(names) and not wish.is_met(entries):
         some = names[done : done + LOOKS_AT_ONCE]
-        truth = await truth_about(lake, scope, some)
+        truth = await read_entries(lake, scope, some)
         entries += [entry for name in some if (entry := truth[name])]
         done += len(some)
     return _page(entries, wish, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
+
+
+class PageRequest(NamedTuple):
+    """Which part of a list a client asks for: without a token everything, with an empty one the first page."""
+
+    token: str | None
+    size: int | None
+
+
+async def list_names(
+    lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
+) -> Page[Entry]:
+    """What has a name of one kind in a namespace; NotFound when the namespace does not exist."""
+    listing = Listing(lake, names_scope(namespace), kind, PageRequest(page_token, page_size))
+    page = await listing.read(beside=require_namespace(lake, namespace))
+    return Page(page.entries, listing.next_token(page))
+
+
+def _is_for_iceberg(entry: Entry) -> bool:
+    """Whether an Iceberg client could use what it is shown: a table or view of another format it could not load."""
+    return entry.kind not in {"table", "view"} or entry.format == "iceberg"
+
+
+async def require_namespace(lake: Lake, namespace: Namespace) -> None:
+    if await resolve_namespace(lake, namespace) is None:
+        raise namespace_not_found(namespace)
+
+
+class Listing:
+    """One request for a list. What it asks for is checked before anything is read."""
+
+    def __init__(self, lake: Lake, scope: Scope, kind: str, request: PageRequest) -> None:
+        self._lake = lake
+        self._scope = scope
+        self._kind = kind
+        self._what = (lake.layout.root, kind, scope.text)
+        size = checked_page_size(request.size)
+        self._wanted = None if request.token is None else size
+        self._last = decode_page_token(request.token, self._what) if request.token else None
+
+    async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
+        """The page; `beside` is done in the same round, and what it raises is raised."""
+        first_look = prefetch(self._lake, self._scope, last=self._last, wanted=self._wanted)
+        _, seen = await asyncio.gather(beside, first_look)
+        return await read_page(
+            self._lake,
+            self._scope,
+            last=self._last,
+            wanted=self._wanted,
+            accepts=lambda entry: entry.kind == self._kind and _is_for_iceberg(entry),
+            seen=seen,
+            kept_as=self._kind,
+        )
+
+    def next_token(self, page: EntriesPage) -> str | None:
+        return None if page.next_last is None else encode_page_token(self._what, page.next_last)

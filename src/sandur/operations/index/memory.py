@@ -1,4 +1,4 @@
-"""What a server remembers about its indexes: what it has under way, and when it last made one anew."""
+"""What a server remembers about its indexes: changes in progress, shared marks, and the last rebuild."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,8 @@ from sandur.operations.caches import LruCache
 from sandur.storage.contract import Version
 
 if TYPE_CHECKING:
-    from sandur.operations.relisting import Relisting
+    from sandur.operations.index.update import DeferredUpdate
+
 
 REBUILD_EVERY_MS: Final = 10_000
 UNDER_WAY_MS_MAX: Final = 300_000
@@ -36,7 +37,7 @@ class IndexMemory:
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
         self._batches: dict[Scope, Batch] = {}
         # Marks that are shared by commits; see `relisting`.
-        self.relistings: dict[Place, Relisting] = {}
+        self.relistings: dict[Place, DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
         """An operation is about to change what the entry should say."""

@@ -1,4 +1,4 @@
-"""A workspace in which everything can be tried and nothing happens, for dry runs."""
+"""A lake for dry runs: what is written in it is visible in it and nowhere else."""
 
 from sandur.operations.lake import Lake
 from sandur.storage.contract import ObjectStore
@@ -6,7 +6,7 @@ from sandur.storage.dry_run import DryRunStore
 from sandur.storage.locations import Locations
 
 
-def rehearsal(lake: Lake) -> Lake:
+def open_dry_run(lake: Lake) -> Lake:
     """A fresh workspace over the same stores: what is done in it is seen in it, and nowhere else.
 
     It remembers all that was written. It has nothing to close: the stores are those of the workspace.

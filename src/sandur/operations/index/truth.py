@@ -1,4 +1,4 @@
-"""What an index should say: read from the catalogs, namespaces and names themselves."""
+"""What an index should contain, read from the catalogs, namespaces and names."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, assert_never
@@ -19,7 +19,7 @@ from sandur.storage.contract import LIST_LIMIT_MAX
 LOOKS_AT_ONCE: Final = 64
 
 
-async def truth_about(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
+async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
     """What each name is by now; None where there is nothing."""
     wanted = sorted(set(names))
     truth: dict[str, Entry | None] = {}
@@ -81,10 +81,10 @@ async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
     if found is None:
         return None
     pointer = await effective_pointer(lake, found.pointer)
-    return await entry_of(lake, identifier, found.name.value, pointer.value)
+    return await index_entry(lake, identifier, found.name.value, pointer.value)
 
 
-async def entry_of(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
+async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
     """What lists say of a name that exists, and of what it leads to."""
     return Entry(
         name=identifier.name,
@@ -97,7 +97,7 @@ async def entry_of(lake: Lake, identifier: Identifier, name: NameRecord, pointer
     )
 
 
-async def written_names(lake: Lake, scope: Scope) -> Sequence[str]:
+async def list_written_names(lake: Lake, scope: Scope) -> Sequence[str]:
     """Every name that was ever written in the scope and not swept since, sorted; what it is must be looked up.
 
     This lists: it is for repairs and for lists without an index.
@@ -105,30 +105,30 @@ async def written_names(lake: Lake, scope: Scope) -> Sequence[str]:
     layout = lake.layout
     match scope.collection:
         case "catalogs":
-            keys = keys_below(lake, layout.catalogs_folder())
+            keys = list_keys(lake, layout.catalogs_folder())
             return sorted([layout.parse_catalog(key) async for key in keys])
         case "schemas":
-            children = child_namespaces(lake, scope.catalog, scope.namespace if scope.levels else None)
+            children = list_child_namespaces(lake, scope.catalog, scope.namespace if scope.levels else None)
             return sorted([child.levels[-1] async for child in children])
         case "tables":
-            keys = keys_below(lake, layout.names_folder(scope.namespace))
+            keys = list_keys(lake, layout.names_folder(scope.namespace))
             return sorted([layout.parse_name(key).name async for key in keys])
         case _:
             assert_never(scope.collection)
 
 
-async def child_namespaces(lake: Lake, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
+async def list_child_namespaces(lake: Lake, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
     """The namespaces ever written right below another, or on the first level, page by page."""
     layout = lake.layout
     depth = len(parent.levels) + 1 if parent else 1
     beginning = layout.namespaces_below(parent) if parent else ""
-    async for key in keys_below(lake, layout.namespaces_folder(catalog), beginning=beginning):
+    async for key in list_keys(lake, layout.namespaces_folder(catalog), beginning=beginning):
         namespace = layout.parse_namespace(key)
         if len(namespace.levels) == depth:
             yield namespace
 
 
-async def keys_below(lake: Lake, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
+async def list_keys(lake: Lake, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
     """The keys in a folder, in order, page by page; with `beginning`, only those that begin so."""
     after = beginning.rstrip("/") or None
     while True:

@@ -1,4 +1,4 @@
-"""Catalogs: made, found by name, changed; how one is dropped stands in `drop_catalog`."""
+"""Create, load, list and update catalogs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -12,14 +12,13 @@ from sandur.catalog.records import Catalog
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists
 from sandur.operations.concurrency import gather_all
-from sandur.operations.index_pages import entries_page
+from sandur.operations.containers.records import RecordChange, catalog_not_found
+from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
-from sandur.operations.namespace_changes import missing_catalog
-from sandur.operations.record_changes import RecordChange
 from sandur.operations.tables.names import catalog_exists
 
-OPERATION: Final = "create-catalog"
-UPDATE: Final = "update-catalog"
+CREATE_CATALOG: Final = "create-catalog"
+UPDATE_CATALOG: Final = "update-catalog"
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
@@ -29,7 +28,7 @@ async def load_catalog(lake: Lake, name: str) -> Catalog:
         return found.value
     if name == lake.settings.default_catalog:
         return await ensure_default_catalog(lake)
-    raise missing_catalog(name)
+    raise catalog_not_found(name)
 
 
 async def ensure_default_catalog(lake: Lake) -> Catalog:
@@ -46,7 +45,7 @@ async def ensure_default_catalog(lake: Lake) -> Catalog:
 
 async def list_catalogs(lake: Lake) -> Sequence[Catalog]:
     """All catalogs, sorted by name."""
-    page = await entries_page(lake, CATALOGS, last=None, wanted=None)
+    page = await read_page(lake, CATALOGS, last=None, wanted=None)
     found = await gather_all(lake.catalog(entry.name).read() for entry in page.entries)
     return [held.value for held in found if held and catalog_exists(held.value)]
 
@@ -84,7 +83,7 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    return await _changed(lake, name, request, OPERATION, decide)
+    return await _changed(lake, name, request, CREATE_CATALOG, decide)
 
 
 async def update_catalog(
@@ -95,7 +94,7 @@ async def update_catalog(
 
     def decide(found: Catalog | None) -> Catalog:
         if found is None or not catalog_exists(found):
-            raise missing_catalog(name)
+            raise catalog_not_found(name)
         changed = replace(
             found,
             comment=found.comment if comment is None else comment,
@@ -105,7 +104,7 @@ async def update_catalog(
             return found
         return replace(changed, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    return await _changed(lake, name, request, UPDATE, decide)
+    return await _changed(lake, name, request, UPDATE_CATALOG, decide)
 
 
 async def _changed(

@@ -1,0 +1,1 @@
+"""Operations on catalogs and namespaces (rules N3 to N9, G5, G6)."""

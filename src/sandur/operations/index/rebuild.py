@@ -1,0 +1,372 @@
+"""The objects of an index, and its rebuild from the records that it lists (rule I4)."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.index import (
+    CATALOGS,
+    Entry,
+    Manifest,
+    Scope,
+    Segment,
+    SegmentRef,
+    Split,
+    after_split,
+    group_by_segment,
+    is_full,
+    names_scope,
+    namespaces_scope,
+    needs_segments,
+    pack_segments,
+    split_entries,
+    split_key,
+)
+from sandur.errors import Busy, SandurError, SwapLost, Unavailable
+from sandur.operations.concurrency import gather_all
+from sandur.operations.counters import INDEX_REBUILDS
+from sandur.operations.index.truth import list_keys, list_written_names, read_entries
+from sandur.operations.lake import Lake
+from sandur.storage.cell import Cell, Versioned
+from sandur.storage.contract import ABSENT, Expected, Version
+
+T = TypeVar("T", Manifest, Segment)
+
+SPLIT_TRIES_MAX: Final = 8
+_ID_LENGTH: Final = 16
+
+
+class Damaged(NamedTuple):
+    """An object that says nothing sensible; it can only be replaced."""
+
+    version: Version
+
+
+async def read_manifest(lake: Lake, scope: Scope) -> Versioned[Manifest] | Damaged | None:
+    """The index; None when there is none."""
+    return await _read(lake, lake.index(scope), Manifest)
+
+
+async def read_segment(lake: Lake, scope: Scope, segment_id: str) -> Versioned[Segment] | Damaged | None:
+    return await _read(lake, lake.index_segment(scope, segment_id), Segment)
+
+
+async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Versioned[T] | Damaged | None:
+    try:
+        found = await cell.read()
+    except Unavailable:
+        # Either the store does not answer, and this raises again, or the object is there and is none of ours.
+        stored = await lake.store.get(cell.key)
+        if stored is None:
+            return None
+        try:
+            found = Versioned(msgspec.json.decode(stored.data, type=kind), stored.version)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return Damaged(stored.version)
+    return found if found is None or found.value.is_sound else Damaged(found.version)
+
+
+def expected_of(found: Versioned[Manifest] | Versioned[Segment] | Damaged | None) -> Expected:
+    """What a swap of the object has to expect."""
+    return found.version if found else ABSENT
+
+
+def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], now_ms: int) -> Manifest:
+    return Manifest(version=1, updated_at_epoch_ms=now_ms, entries=entries, segments=segments)
+
+
+def segment_of(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
+    """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
+    split = Split(split_key(entries), new_segment_id(lake), new_segment_id(lake)) if is_full else None
+    return Segment(scope=scope, updated_at_epoch_ms=lake.clock.now_ms(), entries=entries, split=split)
+
+
+async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
+    """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
+    parts = pack_segments(entries)
+    refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
+    await gather_all(
+        lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
+        for ref, (_, part) in zip(refs, parts, strict=True)
+    )
+    return refs
+
+
+async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
+    """Take away segments that no manifest names."""
+    await gather_all(_remove(lake, scope, ref.id) for ref in refs)
+
+
+async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Versioned[Segment]) -> None:
+    """Bring a split to its end, whoever began it: both successors are there, then the manifest names them.
+
+    A successor that is there already is as it should be, or has changed since, which only those do who found it in
+    the manifest. A sealed segment that the manifest does not name is over.
+    """
+    split = sealed.value.split
+    if split is None:
+        return
+    left, right = split_entries(sealed.value, split)
+    await gather_all([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
+    for _ in range(SPLIT_TRIES_MAX):
+        manifest = await read_manifest(lake, scope)
+        if manifest is None or isinstance(manifest, Damaged):
+            return
+        refs = after_split(manifest.value.segments, sealed_id, split)
+        if refs is None:
+            return
+        grown = replace(manifest.value, segments=refs, updated_at_epoch_ms=lake.clock.now_ms())
+        with contextlib.suppress(SwapLost):
+            await lake.index(scope).swap(grown, expected=manifest.version)
+            await lake.background.run("remove a split segment", _remove(lake, scope, sealed_id))
+            return
+
+
+async def _put_successor(lake: Lake, scope: Scope, segment_id: str, entries: tuple[Entry, ...]) -> None:
+    with contextlib.suppress(SwapLost):
+        await lake.index_segment(scope, segment_id).create(segment_of(lake, scope, entries, is_full=False))
+
+
+async def _remove(lake: Lake, scope: Scope, segment_id: str) -> None:
+    cell = lake.index_segment(scope, segment_id)
+    found = await cell.read()
+    if found:
+        with contextlib.suppress(SwapLost):
+            await cell.empty(expected=found.version)
+
+
+def new_segment_id(lake: Lake) -> str:
+    return lake.clock.new_uuid().replace("-", "")[:_ID_LENGTH]
+
+
+REBUILD_TRIES_MAX: Final = 8
+
+
+async def rebuild(lake: Lake, scope: Scope) -> None:
+    """When this returns, the index says what is true, or what somebody else made true since; otherwise Busy."""
+    try:
+        await _rebuild(lake, scope)
+    except SandurError:
+        lake.counters.add(INDEX_REBUILDS, "error")
+        raise
+    lake.counters.add(INDEX_REBUILDS, "ok")
+
+
+async def _rebuild(lake: Lake, scope: Scope) -> None:
+    for _ in range(REBUILD_TRIES_MAX):
+        found = await read_manifest(lake, scope)
+        if isinstance(found, Versioned) and found.value.segments:
+            is_done = await _rebuild_segments(lake, scope, found)
+        else:
+            is_done = await replace_all(lake, scope, expected=expected_of(found))
+        if is_done:
+            return
+    raise Busy(f"index {scope.text!r}: it keeps changing while it is made anew")
+
+
+async def replace_all(lake: Lake, scope: Scope, *, expected: Expected) -> bool:
+    """Replace an index without segments, read at `expected` before the listing; False when somebody was faster."""
+    return await write_index(lake, scope, await _true_entries(lake, scope), expected=expected)
+
+
+async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, expected: Expected) -> bool:
+    """Write a whole index, in segments if it is too large for one object; False when the swap is lost."""
+    refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
+    manifest = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
+    try:
+        await lake.index(scope).swap(manifest, expected=expected)
+    except SwapLost as lost:
+        if lost.is_definite:
+            await remove_segments(lake, scope, refs)
+        return False
+    return True
+
+
+async def _true_entries(lake: Lake, scope: Scope) -> tuple[Entry, ...]:
+    names = await list_written_names(lake, scope)
+    truth = await read_entries(lake, scope, names)
+    return tuple(entry for name in names if (entry := truth[name]))
+
+
+async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Versioned[Manifest]) -> bool:
+    """I4 for every segment by itself: an update changes a segment, not the manifest. False to start over."""
+    positions: Sequence[int] = range(len(manifest.value.segments))
+    for _ in range(REBUILD_TRIES_MAX):
+        positions = await _replace_segments(lake, scope, manifest.value, positions)
+        if not positions:
+            break
+    # Segments that the manifest does not name any more were written for nobody.
+    again = await read_manifest(lake, scope)
+    return not positions and isinstance(again, Versioned) and again.version == manifest.version
+
+
+async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positions: Sequence[int]) -> Sequence[int]:
+    """Bring the segments at these positions in line with the truth; those where somebody was faster come back."""
+    refs = manifest.segments
+    found = await gather_all(read_segment(lake, scope, refs[position].id) for position in positions)
+    names = group_by_segment(await list_written_names(lake, scope), refs)
+
+    async def is_replaced(position: int, expected: Expected) -> bool:
+        truth = await read_entries(lake, scope, names.get(position, ()))
+        entries = tuple(entry for entry in truth.values() if entry)
+        segment = segment_of(lake, scope, entries, is_full=is_full(entries))
+        try:
+            held = await lake.index_segment(scope, refs[position].id).swap(segment, expected=expected)
+        except SwapLost:
+            return False
+        await finish_split(lake, scope, refs[position].id, held)
+        return True
+
+    lost: list[int] = []
+    for position, segment in zip(positions, found, strict=True):
+        if isinstance(segment, Versioned) and segment.value.split:
+            await finish_split(lake, scope, refs[position].id, segment)
+        elif not await is_replaced(position, expected_of(segment)):
+            lost.append(position)
+    return lost
+
+
+MERGE_FACTOR: Final = 2
+"""Segments are merged when so many times fewer of them would do."""
+
+
+class RebuiltIndex(NamedTuple):
+    """What became of an index: whether it listed the same things before, how many they are, and in how many segments.
+
+    Times do not count: a commit that only adds data leaves the entry of its table as it is.
+    """
+
+    was_right: bool
+    entries: int
+    segments_before: int
+    segments: int
+
+
+async def rebuild_and_merge(lake: Lake, scope: Scope) -> RebuiltIndex:
+    """Make an index anew from what is true, and merge its segments if that is worth it; Busy when it keeps changing."""
+    before, segments_before = await _content(lake, scope)
+    await rebuild(lake, scope)
+    await merge_segments(lake, scope)
+    after, segments = await _content(lake, scope)
+    return RebuiltIndex(_things(before) == _things(after), len(after or ()), segments_before, segments)
+
+
+def _things(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, str]] | None:
+    return None if entries is None else [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries]
+
+
+async def merge_segments(lake: Lake, scope: Scope) -> bool:
+    """Replace many segments by few, without a listing; False when there is no need, or somebody else is at it.
+
+    Every segment is sealed first, at the version that was read, as if it were to be split: an update that comes later
+    finds it sealed and splits it, an update that came before makes the sealing lose. Either way the swap of the
+    manifest loses as well, and nothing that anybody wrote is missing from what is written here.
+    """
+    manifest = await read_manifest(lake, scope)
+    if not isinstance(manifest, Versioned) or not manifest.value.segments:
+        return False
+    refs = manifest.value.segments
+    segments = await _segments(lake, scope, refs)
+    splits = _splits(lake, refs, segments) if segments else None
+    if segments is None or splits is None:
+        return False
+    entries = tuple(entry for segment in segments for entry in segment.value.entries)
+    if needs_segments(entries) and len(pack_segments(entries)) * MERGE_FACTOR > len(refs):
+        return False
+    sealed = await _sealed(lake, scope, refs, segments, splits)
+    if len(sealed) == len(refs) and await _swap_manifest(lake, scope, manifest, entries):
+        await remove_segments(lake, scope, refs)
+        return True
+    for ref, segment in sealed:
+        await finish_split(lake, scope, ref.id, segment)
+    return False
+
+
+async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
+    """The entries of an index and the number of its segments; None when it is damaged or changing.
+
+    An index that is not there says that there is nothing: most namespaces have none below them, and no list of them.
+    """
+    manifest = await read_manifest(lake, scope)
+    if manifest is None:
+        return (), 0
+    if not isinstance(manifest, Versioned):
+        return None, 0
+    if not manifest.value.segments:
+        return manifest.value.entries, 0
+    segments = await _segments(lake, scope, manifest.value.segments)
+    entries = tuple(entry for segment in segments or () for entry in segment.value.entries)
+    return entries if segments is not None else None, len(manifest.value.segments)
+
+
+async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Versioned[Segment]] | None:
+    """All segments; None when one of them is missing or damaged."""
+    found = await gather_all(read_segment(lake, scope, ref.id) for ref in refs)
+    held = [segment for segment in found if isinstance(segment, Versioned)]
+    return held if len(held) == len(refs) else None
+
+
+def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned[Segment]]) -> list[Split] | None:
+    """How each segment is cut, should somebody meet it sealed; None when one is sealed already, or cannot be cut."""
+    ends = [ref.first for ref in refs[1:]]
+    splits: list[Split] = []
+    for at, (ref, segment) in enumerate(zip(refs, segments, strict=True)):
+        entries = segment.value.entries
+        cut = split_key(entries) if len(entries) > 1 else f"{ref.first}\x00"
+        if segment.value.split or (at < len(ends) and cut >= ends[at]):
+            return None
+        splits.append(Split(cut, new_segment_id(lake), new_segment_id(lake)))
+    return splits
+
+
+async def _sealed(
+    lake: Lake,
+    scope: Scope,
+    refs: Sequence[SegmentRef],
+    segments: Sequence[Versioned[Segment]],
+    splits: Sequence[Split],
+) -> list[tuple[SegmentRef, Versioned[Segment]]]:
+    """The segments that are sealed now; fewer than there are when somebody changed one of them meanwhile."""
+    sealed: list[tuple[SegmentRef, Versioned[Segment]]] = []
+    for ref, segment, split in zip(refs, segments, splits, strict=True):
+        cell = lake.index_segment(scope, ref.id)
+        try:
+            sealed.append((ref, await cell.swap(replace(segment.value, split=split), expected=segment.version)))
+        except SwapLost:
+            break
+    return sealed
+
+
+async def _swap_manifest(lake: Lake, scope: Scope, manifest: Versioned[Manifest], entries: tuple[Entry, ...]) -> bool:
+    refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
+    merged = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
+    try:
+        await lake.index(scope).swap(merged, expected=manifest.version)
+    except SwapLost as lost:
+        if lost.is_definite:
+            await remove_segments(lake, scope, refs)
+        return False
+    return True
+
+
+async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:
+    """Every index of a catalog, or of all catalogs, one by one: its scope, and why it could not be made anew, if so."""
+    catalogs = [catalog] if catalog else list(await list_written_names(lake, CATALOGS))
+    scopes = [] if catalog else [CATALOGS]
+    for name in catalogs:
+        scopes.append(namespaces_scope(name, None))
+        folder = lake.layout.namespaces_folder(name)
+        namespaces = [lake.layout.parse_namespace(key) async for key in list_keys(lake, folder)]
+        scopes += [
+            scope for namespace in namespaces for scope in (namespaces_scope(name, namespace), names_scope(namespace))
+        ]
+    for scope in scopes:
+        try:
+            await rebuild(lake, scope)
+        except SandurError as error:
+            yield scope, error
+        else:
+            yield scope, None

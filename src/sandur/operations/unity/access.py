@@ -1,0 +1,168 @@
+"""Users, and the grants on securables: grants are stored by the id of the securable, so they survive a rename."""
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from msgspec.structs import replace
+
+from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, apply_permission_changes
+from sandur.catalog.identifiers import Kind, parse_full_name, parse_schema_name
+from sandur.catalog.records import Record
+from sandur.catalog.sources import Request
+from sandur.catalog.storage_registry import credential_named, location_named
+from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
+from sandur.errors import AlreadyExists, BadRequest, NotFound, SwapLost
+from sandur.operations.concurrency import gather_all
+from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.records import RecordChange
+from sandur.operations.index.truth import list_keys
+from sandur.operations.lake import Lake
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.unity.registry import load_registry
+from sandur.operations.unity.schemas import load_schema
+from sandur.operations.unity.securables import securable_not_found
+from sandur.operations.unity.tables import load_table
+from sandur.storage.cell import Cell
+
+READS_AT_ONCE: Final = 64
+
+
+async def create_user(lake: Lake, resource: UserResource, request: Request) -> User:
+    email = primary_email(resource)
+    now_ms = lake.clock.now_ms()
+    plain = User(id=user_id(email), email=email, display_name=email, created_ms=now_ms, changed_ms=now_ms)
+    wanted = apply_resource(plain, resource)
+
+    def decide(found: User | None) -> User:
+        if found is not None and found.state == "live":
+            raise AlreadyExists(f"User already exists: {email}", subject="user")
+        return wanted
+
+    return await RecordChange(lake, _user_cell(lake, wanted.id), request, "create-user", decide).run()
+
+
+async def load_user(lake: Lake, id_: str) -> User:
+    found = await _user_cell(lake, id_).read()
+    if found is None or found.value.state == "dropped":
+        raise _user_not_found(id_)
+    return found.value
+
+
+async def list_users(lake: Lake) -> Sequence[User]:
+    """All users, by their addresses."""
+    keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
+    users: list[User] = []
+    for start in range(0, len(keys), READS_AT_ONCE):
+        found = await gather_all(_user_cell_at(lake, key).read() for key in keys[start : start + READS_AT_ONCE])
+        users += [held.value for held in found if held and held.value.state == "live"]
+    return sorted(users, key=lambda user: user.email)
+
+
+async def update_user(lake: Lake, id_: str, resource: UserResource, request: Request) -> User:
+    if resource.id not in {None, id_}:
+        raise BadRequest(f"The body is about user {resource.id}, the path about {id_}")
+
+    def decide(found: User | None) -> User:
+        if found is None or found.state == "dropped":
+            raise _user_not_found(id_)
+        changed = apply_resource(found, resource)
+        return found if changed == found else replace(changed, changed_ms=lake.clock.now_ms())
+
+    return await RecordChange(lake, _user_cell(lake, id_), request, "update-user", decide).run()
+
+
+async def drop_user(lake: Lake, id_: str, request: Request) -> None:
+    def decide(found: User | None) -> User:
+        if found is None or found.state == "dropped":
+            raise _user_not_found(id_)
+        return replace(found, state="dropped", changed_ms=lake.clock.now_ms())
+
+    await RecordChange(lake, _user_cell(lake, id_), request, "drop-user", decide).run()
+
+
+def _user_cell(lake: Lake, id_: str) -> Cell[User]:
+    return _user_cell_at(lake, lake.layout.user(id_))
+
+
+def _user_cell_at(lake: Lake, key: str) -> Cell[User]:
+    return Cell(lake.store, key, User, lake.clock)
+
+
+def _user_not_found(id_: str) -> NotFound:
+    return NotFound(f"User does not exist: {id_}", subject="user")
+
+
+UPDATE: Final = "update-permissions"
+
+
+class Metastore(Record, frozen=True, kw_only=True):
+    """What a whole workspace is called."""
+
+    id: str
+
+
+async def metastore_id(lake: Lake) -> str:
+    """The id of the workspace, made when it is first asked for."""
+    cell = Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock)
+    found = await cell.read()
+    if found is None:
+        try:
+            found = await cell.create(Metastore(id=lake.clock.new_uuid()))
+        except SwapLost:  # Somebody else was faster.
+            found = await cell.read()
+    return found.value.id if found else ""
+
+
+async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Grants | None:
+    """The grants on a securable; None when there are none, NotFound when there is no such thing."""
+    found = await _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name)).read()
+    return found.value if found else None
+
+
+async def update_grants(
+    lake: Lake,
+    securable_type: SecurableType,
+    full_name: str,
+    changes: Sequence[PermissionsChange],
+    request: Request,
+) -> Grants:
+    cell = _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
+    return await RecordChange(lake, cell, request, UPDATE, lambda found: apply_permission_changes(found, changes)).run()
+
+
+def _grants_cell(lake: Lake, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
+    return Cell(lake.store, lake.layout.grants(securable_type, securable_id), Grants, lake.clock)
+
+
+async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> str:  # noqa: PLR0911 - one line per type
+    match securable_type:
+        case "metastore":
+            found = await metastore_id(lake)
+            if full_name not in {found, "metastore"}:
+                raise NotFound(f"Metastore does not exist: {full_name}", subject="metastore")
+            return found
+        case "catalog":
+            return (await load_catalog(lake, full_name)).id
+        case "schema":
+            return (await load_schema(lake, parse_schema_name(full_name))).schema_id
+        case "table":
+            return (await load_table(lake, parse_full_name(full_name))).table_id
+        case "function" | "volume":
+            return await _id_of_named(lake, full_name, securable_type)
+        case "registered_model":
+            return await _id_of_named(lake, full_name, "model")
+        case "external_location":
+            return location_named(await load_registry(lake), full_name).id
+        case "credential":
+            return credential_named(await load_registry(lake), full_name).id
+        case _:
+            assert_never(securable_type)
+
+
+async def _id_of_named(lake: Lake, full_name: str, kind: Kind) -> str:
+    identifier = parse_full_name(full_name)
+    await load_catalog(lake, identifier.catalog)
+    found = await resolve_name(lake, identifier)
+    if found is None or found.name.value.kind != kind:
+        raise securable_not_found(identifier, kind)
+    return found.uuid
