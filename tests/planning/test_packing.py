@@ -24,9 +24,9 @@ LOCATION = "file:///t/metadata/m.avro"
 WHERE_PANDAS_IS_NOT_LOADED = """
 import sys
 from pathlib import Path
-from sandur.operations.planning.avro import decoded_manifest
+from sandur.iceberg.scan.manifest_decoder import decoded_manifest
 from sandur.iceberg.scan.packing import packed, unpacked
-from sandur.iceberg.scan.tasks import file_parts
+from sandur.iceberg.scan.task_json import file_parts
 columns = unpacked(packed(decoded_manifest(Path(sys.argv[1]).read_bytes(), location="m")))
 print(columns.count, columns.numbers("record_count").values.sum(), "pandas" in sys.modules)
 """

@@ -7,9 +7,9 @@ import sys
 SCRIPT = """
 import logging
 import structlog
-from sandur.server.logs import configure_logs
+from sandur.server.logs import configure_logging
 
-configure_logs("{form}", "{level}")
+configure_logging("{form}", "{level}")
 log = structlog.get_logger()
 log.info("request", status=200, path="a b", odd="x\\ny=1", empty="")
 log.warning("careful")
