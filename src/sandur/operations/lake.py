@@ -1,6 +1,6 @@
 """Everything an operation needs, for one tenant's workspace."""
 
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar, cast
 
@@ -44,6 +44,7 @@ from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 
 T = TypeVar("T", bound=msgspec.Struct)
+F = TypeVar("F")
 
 
 def _index_weight(held: Versioned[Manifest] | Versioned[Segment]) -> int:
@@ -69,6 +70,8 @@ class Lake:
         self.settings = settings
         self.locations = locations
         self.background = background or Background()
+        self._features: dict[Callable[[Lake], Any], Any] = {}
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
         self.manifests = ManifestMemory(settings.plan_cache_bytes_max)
         self.plans: UnderWay[Answered] = UnderWay(size_of)
@@ -87,6 +90,22 @@ class Lake:
         )
         self.standing: MutableMapping[Identifier, Any] = LruCache(CELLS_MAX)
         self._turns: MutableMapping[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
+
+    def feature(self, kind: Callable[["Lake"], F]) -> F:
+        """The one instance of a feature's own class, such as its cache, created with this lake on first use."""
+        found = self._features.get(kind)
+        if found is None:
+            found = self._features[kind] = kind(self)
+        return cast("F", found)  # Stored only under the class that made it.
+
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have `close` called before this lake's store is closed, for a feature with work in progress."""
+        self._closers.append(close)
+
+    async def close(self) -> None:
+        """Close the features. The store stays open: it belongs to the caller."""
+        for close in self._closers:
+            await close()
 
     def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
         """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap."""
