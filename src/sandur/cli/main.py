@@ -180,26 +180,6 @@ def rebuild_index(
 
 
 @app.command()
-def plan(
-    table: Annotated[str, typer.Argument(help="namespace.table, or catalog.namespace.table")],
-    *,
-    filter_text: Annotated[
-        str | None, typer.Option("--filter", metavar="CONDITION", help="As in SQL, or as the JSON that clients send")
-    ] = None,
-    snapshot_id: Annotated[
-        int | None, typer.Option("--snapshot", metavar="ID", help="Another than the current")
-    ] = None,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a scan of a table would read, and how much of the table its filter leaves out."""
-    from sandur.cli.plan import show_plan  # noqa: PLC0415 - starts fast
-
-    show_plan(table, filter_text=filter_text, snapshot_id=snapshot_id, store=store, config=config, as_json=as_json)
-
-
-@app.command()
 def token(
     principal: str,
     *,
