@@ -112,7 +112,7 @@ class Lake:
         turn = self._turns.get(identifier)
         if turn is None:
             turn = self._turns[identifier] = CommitQueue(self.clock)
-        return turn.taken()
+        return turn.turn()
 
     @property
     def area(self) -> str:

@@ -38,7 +38,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations.concurrency import both, gather_all
+from sandur.operations.concurrency import gather_all
 from sandur.operations.delta.publishing import (
     known_published,
     published_location,
@@ -167,7 +167,7 @@ class _Update:
         if self.identifier is None:
             await load_by_id(self.lake, self.change.asserted_uuid)
             return _Base(self._seen(), None, is_remembered=False)
-        name, table = await both(self.lake.name(self.identifier).read(), self._cell().read())
+        name, table = await gather_all((self.lake.name(self.identifier).read(), self._cell().read()))
         if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
             return _Base(
                 table, ResolvedName(self.identifier, name, Versioned(table.value, table.version)), is_remembered=False
@@ -290,7 +290,7 @@ class _Update:
         relisted = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
-            held, _ = await both(swap, self._beside(base, reported))  # The commit happens here.
+            held, _ = await gather_all((swap, self._beside(base, reported)))  # The commit happens here.
         except SwapLost as lost:
             self._is_uncertain = not lost.is_definite
             return None

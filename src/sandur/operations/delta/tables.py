@@ -12,7 +12,7 @@ from sandur.catalog.records import Claim, DeltaStage, DeltaTable, NameRecord, Po
 from sandur.catalog.sources import Request
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
-from sandur.operations.concurrency import all_three
+from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.lake import Lake
@@ -35,10 +35,12 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
     AlreadyExists when the name is taken; any number of places may be asked for under one that is not.
     """
     checked_identifier(identifier)
-    roots, namespace, found = await all_three(
-        allowed_roots(lake, identifier.catalog),
-        resolve_namespace(lake, identifier.namespace),
-        resolve_name(lake, identifier),
+    roots, namespace, found = await gather_all(
+        (
+            allowed_roots(lake, identifier.catalog),
+            resolve_namespace(lake, identifier.namespace),
+            resolve_name(lake, identifier),
+        )
     )
     if namespace is None:
         await load_catalog(lake, identifier.catalog)  # Which part of the name it is.

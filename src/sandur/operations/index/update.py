@@ -38,7 +38,7 @@ from sandur.catalog.records import NameRecord, Pointer
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import all_three, gather_all
+from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_UPDATES
 from sandur.operations.index.rebuild import (
     Damaged,
@@ -247,10 +247,12 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
     place = place_of(identifier)
     before = lake.index(place.scope).last_seen
     guessed = _segment_id(before.value, place) if before else None
-    _, manifest, segment = await all_three(
-        mark_place(lake, place, operation_id),
-        read_manifest(lake, place.scope),
-        read_segment(lake, place.scope, guessed) if guessed else _nothing(),
+    _, manifest, segment = await gather_all(
+        (
+            mark_place(lake, place, operation_id),
+            read_manifest(lake, place.scope),
+            read_segment(lake, place.scope, guessed) if guessed else _nothing(),
+        )
     )
     if not isinstance(manifest, Versioned):
         return PreparedInsert(place, None)

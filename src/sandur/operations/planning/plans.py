@@ -16,7 +16,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import BadRequest, Busy, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, scan_of
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import Answered
 from sandur.operations.planning.manifests import Manifests, aside
@@ -154,7 +154,9 @@ async def plan_table_scan(lake: Lake, identifier: Identifier, scan_request: Scan
         expires_ms=now_ms + plan_ttl_ms(settings),
     )
     # Kept before it is answered: a plan that a client knows of is there, whichever server is asked next.
-    result, is_kept = await both(_worked_out(lake, identifier, plan, scan, document.metadata), keep_plan(lake, plan))
+    result, is_kept = await gather_all(
+        (_worked_out(lake, identifier, plan, scan, document.metadata), keep_plan(lake, plan))
+    )
     if is_kept:
         return result
     # An earlier try of the same request was kept: what it was told is true, and may have been another snapshot.
@@ -220,7 +222,9 @@ async def _uuid_of(lake: Lake, identifier: Identifier) -> str:
 
 async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, principal: str) -> Versioned[Plan]:
     """The plan, if it is one of the table that has this name now."""
-    found, held = await both(resolve_name(lake, identifier), _or_none(found_plan(lake, plan_id, principal=principal)))
+    found, held = await gather_all(
+        (resolve_name(lake, identifier), _or_none(found_plan(lake, plan_id, principal=principal)))
+    )
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     if held is None or held.value.table_uuid != found.uuid:

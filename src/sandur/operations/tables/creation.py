@@ -11,7 +11,7 @@ from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import AttemptedFile, Claim, NameRecord, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
-from sandur.operations.concurrency import all_three, gather_all
+from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
@@ -123,10 +123,12 @@ class Creation(Generic[T]):
             raise
 
     async def _first_attempt(self) -> T:
-        namespace, spot, uuid = await all_three(  # N1
-            resolve_namespace(self.lake, self.identifier.namespace),
-            settle_name(self.lake, self.identifier),
-            self._free_uuid(),
+        namespace, spot, uuid = await gather_all(
+            (  # N1
+                resolve_namespace(self.lake, self.identifier.namespace),
+                settle_name(self.lake, self.identifier),
+                self._free_uuid(),
+            )
         )
         if namespace is None:
             raise await self._refused(self._no_namespace(), uuid)
@@ -301,10 +303,12 @@ class Creation(Generic[T]):
 
     async def _confirm(self, uuid: str, home: str, name: Versioned[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
-        is_there, pointer, self._is_listed = await all_three(
-            confirm_namespace(self.lake, self.identifier.namespace, home),
-            bind_pointer(self._cell(uuid), binds=False),
-            self._listed(name.value),
+        is_there, pointer, self._is_listed = await gather_all(
+            (
+                confirm_namespace(self.lake, self.identifier.namespace, home),
+                bind_pointer(self._cell(uuid), binds=False),
+                self._listed(name.value),
+            )
         )
         if is_there and pointer:
             return await self._done(ResolvedName(self.identifier, name, pointer))

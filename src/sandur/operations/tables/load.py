@@ -11,7 +11,7 @@ from sandur.catalog.records import Head, NameRecord
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.grounds import note_standing, standing_location
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file, prefetch_hint
@@ -88,8 +88,8 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     if standing is not None:
         return await load_document(lake, TABLES, standing)
     seen = lake.name(identifier).last_seen
-    found, confirmed = await both(
-        resolve_name(lake, identifier, beside=prefetch_hint(lake, TABLES)), _remembered_file_exists(lake, seen)
+    found, confirmed = await gather_all(
+        (resolve_name(lake, identifier, beside=prefetch_hint(lake, TABLES)), _remembered_file_exists(lake, seen))
     )
     if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
         raise TABLES.missing(identifier)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.records import Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, SwapLost
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell, Versioned
@@ -158,7 +158,7 @@ async def _name_and_pointer(
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await both(cell.read(), pointer_cell(lake, before.value).read())
+    name, pointer = await gather_all((cell.read(), pointer_cell(lake, before.value).read()))
     return name, pointer if name and name.version == before.version else None
 
 
@@ -168,7 +168,7 @@ async def _pointer_of(
     cell = pointer_cell(lake, name)
     if beside is None:
         return await cell.read()
-    pointer, _ = await both(cell.read(), beside(name))
+    pointer, _ = await gather_all((cell.read(), beside(name)))
     return pointer
 
 

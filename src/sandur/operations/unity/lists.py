@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.index.lists import prefetch, read_page
@@ -107,7 +107,7 @@ async def _read_list(
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
-    _, seen = await both(exists, prefetch(lake, scope, last=last, wanted=asked.size))
+    _, seen = await gather_all((exists, prefetch(lake, scope, last=last, wanted=asked.size)))
     page = await read_page(
         lake,
         scope,
@@ -126,7 +126,7 @@ async def _read_list(
 
 
 async def _require_schema(lake: Lake, namespace: Namespace) -> None:
-    _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
+    _, found = await gather_all((load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace)))
     if found is None:
         raise namespace_not_found(namespace)
 

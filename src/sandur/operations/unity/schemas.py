@@ -11,7 +11,7 @@ from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
 from sandur.catalog.locations import check_property_keys
 from sandur.catalog.records import NamespaceRecord
 from sandur.catalog.sources import Request
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
 from sandur.operations.containers.namespaces import NamespaceCreation
@@ -42,7 +42,7 @@ async def create_schema(
 
 
 async def load_schema(lake: Lake, namespace: Namespace) -> SchemaInfo:
-    _, found = await both(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
+    _, found = await gather_all((load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace)))
     if found is None:
         raise namespace_not_found(namespace)
     return schema_info(namespace, found.value)

@@ -5,7 +5,7 @@ from sandur.catalog.infos import TableInfo, delta_table_info
 from sandur.catalog.records import DeltaTable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, Unsupported
-from sandur.operations.concurrency import both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta import tables as delta
@@ -68,7 +68,7 @@ async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> No
 
 async def location_of(lake: Lake, table_id: str) -> str:
     """Where the files of a table lie, by its id, or of a place that was staged for one; NotFound when there is none."""
-    pointer, table = await both(lake.pointer(table_id).read(), lake.delta_table(table_id).read())
+    pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
     if table and table.value.state not in {"dropped", "killed"}:
         return table.value.location
     if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
@@ -80,5 +80,7 @@ async def location_of(lake: Lake, table_id: str) -> str:
 
 async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
     """What to say of a table that is not there: clients want to know which part of its name it is."""
-    _, namespace = await both(load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
+    _, namespace = await gather_all(
+        (load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
+    )
     return delta.table_not_found(identifier) if namespace else namespace_not_found(identifier.namespace)
