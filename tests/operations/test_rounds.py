@@ -46,7 +46,7 @@ class Served:
     def cold(self) -> Lake:
         """A server that has just started. It knows the catalog: that is read once in its life."""
         server = self.server()
-        server.catalog("main")._noted(self.warm.catalog("main").last_seen)
+        server.catalog("main")._remember(self.warm.catalog("main").last_seen)
         return server
 
 

@@ -1,17 +1,24 @@
 """Cells: typed, unique, and changed only by swap."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 import pytest
 
-from sandur.errors import SwapLost, Unavailable
-from sandur.storage.cell import Cell, Versioned
-from sandur.storage.contract import ABSENT, UNCHANGED
+from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
+from sandur.storage.cell import TRIES_MAX, Cell, Versioned
+from sandur.storage.contract import ABSENT, UNCHANGED, Version
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.fakes.yielding_store import YieldingStore
 
 KEY = "a/cell"
+T = TypeVar("T")
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +84,154 @@ async def test_a_conditional_read_tells_unchanged_from_changed_and_empty() -> No
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"count": "x"}', b"\xff\xfe"])
-async def test_a_body_that_is_not_of_the_type_is_told_by_key(body: bytes) -> None:
+async def test_a_body_of_another_type_raises_unavailable_with_its_key(body: bytes) -> None:
     store = MemoryStore()
     await store.put(KEY, body, expected=ABSENT)
 
     with pytest.raises(Unavailable, match="object a/cell: is not a Count"):
         await cell(store).read()
+
+
+class Unsettled(WrappingStore):
+    """Loses the first answer: the write is applied, then replaced by `other`, if there is one."""
+
+    def __init__(self, inner: MemoryStore, other: Count | None) -> None:
+        super().__init__(inner)
+        self._other = other
+        self._is_lost = False
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        result = await perform()
+        if not call.is_write or self._is_lost:
+            return result
+        self._is_lost = True
+        if self._other:
+            counts = Cell(self._inner, KEY, Count, FixedClock(seed=1))
+            found = await counts.read()
+            await counts.swap(self._other, expected=found.version if found else ABSENT)
+        raise SwapLost("the answer was lost", is_definite=False)
+
+
+def increment(found: Count | None) -> Count:
+    return Count(count=found.count + 1 if found else 1)
+
+
+async def test_an_update_fills_an_empty_cell_and_changes_a_full_one() -> None:
+    counts = cell(MemoryStore())
+
+    first = await counts.update(increment, is_idempotent=False)
+    second = await counts.update(increment, is_idempotent=False)
+
+    assert first
+    assert second
+    assert (first.value.count, second.value.count) == (1, 2)
+    assert await counts.read() == second
+
+
+async def test_an_update_that_decides_on_nothing_writes_nothing() -> None:
+    counts = cell(MemoryStore())
+
+    assert await counts.update(lambda _: None, is_idempotent=True) is None
+    created = await counts.create(Count(count=1))
+    assert await counts.update(lambda _: None, is_idempotent=True) == created
+
+
+async def test_an_update_decides_again_on_what_a_faster_writer_wrote() -> None:
+    counts = cell(MemoryStore())
+    await counts.create(Count(count=1))
+    decided_on: list[int] = []
+
+    async def decide(found: Count | None) -> Count:
+        assert found
+        decided_on.append(found.count)
+        if found.count == 1:
+            await counts.swap(Count(count=10), expected=version_of(await counts.read()))
+        return increment(found)
+
+    updated = await counts.update(decide, is_idempotent=False)
+
+    assert updated
+    assert (decided_on, updated.value.count) == ([1, 10], 11)
+
+
+async def test_concurrent_updates_lose_nothing() -> None:
+    store = YieldingStore(MemoryStore(), seed=3)
+    cells = [Cell(store, KEY, Count, FixedClock(seed=number)) for number in range(8)]
+
+    await asyncio.gather(*(counts.update(increment, is_idempotent=False) for counts in cells))
+
+    found = await cells[0].read()
+    assert found
+    assert found.value.count == len(cells)
+
+
+async def test_an_update_that_always_loses_gives_up_after_growing_pauses() -> None:
+    clock = FixedClock()
+    counts = Cell(MemoryStore(), KEY, Count, clock)
+    created = await counts.create(Count(count=0))
+    version = created.version
+
+    async def lose(found: Count | None) -> Count:
+        nonlocal version
+        version = (await counts.swap(increment(found), expected=version)).version
+        return Count(count=-1)
+
+    with pytest.raises(Busy, match="the counter keeps changing"):
+        await counts.update(lose, is_idempotent=False, subject="the counter")
+
+    found = await counts.read()
+    assert found
+    assert found.value.count == TRIES_MAX
+    assert len(clock.slept_seconds) == TRIES_MAX - 1
+    assert 0.02 < max(clock.slept_seconds) < 0.2
+
+
+async def test_an_update_may_begin_with_a_value_that_was_read_before() -> None:
+    spy = SpyStore(MemoryStore())
+    counts = Cell(spy, KEY, Count, FixedClock())
+    stale = await counts.create(Count(count=1))
+    await counts.swap(Count(count=5), expected=stale.version)
+    spy.calls.clear()
+
+    updated = await counts.update(increment, is_idempotent=False, found=stale)
+
+    assert updated
+    assert updated.value.count == 6
+    assert [call.name for call in spy.calls] == ["put", "get", "put"]
+
+
+async def test_an_update_whose_answer_was_lost_is_done_when_the_cell_still_has_its_value() -> None:
+    store = MemoryStore()
+    counts = Cell(Unsettled(store, None), KEY, Count, FixedClock())
+
+    updated = await counts.update(increment, is_idempotent=False)
+
+    assert updated
+    assert updated.value.count == 1
+
+
+async def test_an_update_that_may_have_been_replaced_is_unknown() -> None:
+    store = MemoryStore()
+    counts = Cell(Unsettled(store, Count(count=7)), KEY, Count, FixedClock())
+
+    with pytest.raises(OutcomeUnknown):
+        await counts.update(increment, is_idempotent=False)
+
+    found = await cell(store).read()
+    assert found
+    assert found.value.count == 7
+
+
+async def test_an_idempotent_update_that_may_have_been_replaced_is_decided_again() -> None:
+    store = MemoryStore()
+    counts = Cell(Unsettled(store, Count(count=7)), KEY, Count, FixedClock())
+
+    updated = await counts.update(lambda _: Count(count=3), is_idempotent=True)
+
+    assert updated
+    assert updated.value.count == 3
+
+
+def version_of(found: Versioned[Count] | None) -> Version:
+    assert found
+    return found.version

@@ -1,32 +1,60 @@
-"""A typed value that changes only by swap."""
+"""A typed value that changes only by swap, and the one loop that tries a lost swap again."""
 
-from collections.abc import MutableMapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from sandur.clock import Clock
-from sandur.errors import Unavailable
+from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+TRIES_MAX: Final = 16
+_BACKOFF_SECONDS: Final = 0.002
+_BACKOFF_DOUBLINGS_MAX: Final = 6
+
 
 class Versioned(NamedTuple, Generic[T]):
-    """A value as it was at one moment."""
+    """A value and the version at which it was read or written."""
 
     value: T
     version: Version
 
 
+class Attempts:
+    """At most TRIES_MAX attempts with a random, growing pause between them: `async for attempt in Attempts(clock)`.
+
+    The body of the loop returns when it succeeds; the caller raises Busy when the loop ends.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._number = -1
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        """The number of the attempt; the first is 0 and does not wait."""
+        self._number += 1
+        if self._number == TRIES_MAX:
+            raise StopAsyncIteration
+        if self._number:
+            longest_seconds = _BACKOFF_SECONDS * (1 << min(self._number, _BACKOFF_DOUBLINGS_MAX))
+            await self._clock.sleep(longest_seconds * self._clock.chance())
+        return self._number
+
+
 class Cell(Generic[T]):
     """One object of type `kind`, a struct with a field `event_id`, under `key`.
 
-    Every written body carries a fresh `event_id` (G1): on S3 a version is a hash of the bytes, so that two equal bodies
-    would have equal versions and a swap could succeed twice.
+    Every written body carries a fresh `event_id` (G1). On S3 a version is a hash of the bytes: two equal bodies would
+    have equal versions, and a swap could succeed twice.
 
-    With `seen`, what was read or written last is kept there by key. It spares reading and decoding what has not
-    changed; it is never believed without asking the store.
+    `seen` caches the last value by key. It saves the transfer and decoding of an unchanged body; the store is still
+    asked for the version on every read.
     """
 
     def __init__(
@@ -46,45 +74,88 @@ class Cell(Generic[T]):
 
     @property
     def last_seen(self) -> Versioned[T] | None:
-        """What was read or written last; by now it may be something else."""
+        """The value that was read or written last; it may be stale."""
         return self._seen.get(self.key) if self._seen is not None else None
 
     async def read(self) -> Versioned[T] | None:
-        """The value and its version; None when the cell is empty."""
+        """The value and its version; None if the cell is empty."""
         if before := self.last_seen:
             found = await self.read_if_changed(seen=before.version)
             return before if found is UNCHANGED else found
-        found_now = await self._store.get(self.key)
-        return self._noted(Versioned(self._decoded(found_now.data), found_now.version) if found_now else None)
+        stored = await self._store.get(self.key)
+        return self._remember(Versioned(self._decode(stored.data), stored.version) if stored else None)
 
     async def read_if_changed(self, *, seen: Version) -> Versioned[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""
         found = await self._store.get_if_changed(self.key, seen=seen)
         if found is UNCHANGED:
             return found
-        return self._noted(Versioned(self._decoded(found.data), found.version) if found else None)
+        return self._remember(Versioned(self._decode(found.data), found.version) if found else None)
 
     async def create(self, value: T) -> Versioned[T]:
-        """Fill the empty cell; SwapLost when it is not empty."""
+        """Fill the empty cell; SwapLost if it is not empty."""
         return await self.swap(value, expected=ABSENT)
 
     async def swap(self, value: T, *, expected: Expected) -> Versioned[T]:
-        """Replace what is there at the expected version; what was written comes back with its new version.
+        """Replace the value at the expected version; returns what was written with its new version.
 
-        Swapping to the value that is already there is a bump: its only effect is that slower swaps lose.
+        A swap to the current value is a bump: its only effect is that slower swaps are lost.
         """
-        written = msgspec.structs.replace(value, event_id=self._clock.new_id())
-        version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
-        held = Versioned(written, version)
-        self._noted(held)
-        return held
+        return await self._put(self._stamp(value), expected)
+
+    async def update(
+        self,
+        decide: Callable[[T | None], T | Awaitable[T | None] | None],
+        *,
+        is_idempotent: bool,
+        found: Versioned[T] | None = None,
+        subject: str | None = None,
+    ) -> Versioned[T] | None:
+        """Read the value, decide, swap; repeat while others change the cell. Busy after TRIES_MAX lost swaps.
+
+        `decide` gets the current value (None: the cell is empty) and returns the new one; None means: leave the cell
+        as it is. It may be async, and may raise. `found` is a value read a moment ago, which saves the first read.
+        Returns the value that the cell now has; None if it is empty.
+
+        A lost swap that may have been applied, and then replaced (`SwapLost.is_definite` is false), is decided again
+        only if `is_idempotent`: `decide` then finds its own effect in the current value, or may repeat it. Otherwise
+        OutcomeUnknown is raised.
+        """
+        unsettled: list[T] = []
+        async for attempt in Attempts(self._clock):
+            current = found if found and not attempt else await self.read()
+            if unsettled:
+                if current and current.value in unsettled:
+                    return current
+                if not is_idempotent:
+                    raise OutcomeUnknown(f"object {self.key}: a change may have been applied and then replaced")
+            decided = decide(current.value if current else None)
+            value = await decided if isinstance(decided, Awaitable) else decided
+            if value is None:
+                return current
+            written = self._stamp(value)
+            try:
+                return await self._put(written, current.version if current else ABSENT)
+            except SwapLost as lost:
+                if not lost.is_definite:
+                    unsettled.append(written)
+        raise Busy(f"{subject or f'object {self.key}'} keeps changing")
 
     async def empty(self, *, expected: Version) -> None:
-        """Take the value away if it is at the expected version."""
+        """Delete the value if it is at the expected version; otherwise SwapLost."""
         await self._store.delete(self.key, expected=expected)
-        self._noted(None)
+        self._remember(None)
 
-    def _noted(self, held: Versioned[T] | None) -> Versioned[T] | None:
+    def _stamp(self, value: T) -> T:
+        return msgspec.structs.replace(value, event_id=self._clock.new_id())
+
+    async def _put(self, written: T, expected: Expected) -> Versioned[T]:
+        version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
+        held = Versioned(written, version)
+        self._remember(held)
+        return held
+
+    def _remember(self, held: Versioned[T] | None) -> Versioned[T] | None:
         if self._seen is not None:
             if held is None:
                 self._seen.pop(self.key, None)
@@ -92,7 +163,7 @@ class Cell(Generic[T]):
                 self._seen[self.key] = held
         return held
 
-    def _decoded(self, data: bytes) -> T:
+    def _decode(self, data: bytes) -> T:
         try:
             return msgspec.json.decode(data, type=self.kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
