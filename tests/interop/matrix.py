@@ -2,7 +2,7 @@
 
 A test says what it shows with the mark `operation`. In a run of `make interop` its outcome is kept at once, in a file
 of `build/interop` for each part of the run. `python -m tests.interop.matrix` prints the table and writes it into
-`docs/engines.md`, where what was not run stays as it is.
+`docs/engine-matrix.md`, where what was not run stays as it is.
 """
 
 import os
@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "build" / "interop"
 # Names the file that a run writes what it sees to; without it nothing is kept.
 KEPT_IN: Final = "INTEROP_RESULTS"
-PAGE: Final = ROOT / "docs" / "engines.md"
+PAGE: Final = ROOT / "docs" / "engine-matrix.md"
 BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"
 

@@ -19,8 +19,9 @@ from typing import Final
 import duckdb
 
 from demo.duckdb_sessions import EXTENSIONS, extension_file
-from tests.interop.matrix import PAGE
+from tests.interop.matrix import ROOT
 
+PAGE: Final = ROOT / "docs" / "engines.md"
 # The only thing that is replaced: where a server listens when nothing else was said.
 DEFAULT_ADDRESS: Final = "127.0.0.1:8181"
 SECONDS_MAX: Final = 280

@@ -16,8 +16,7 @@ from tests.interop.engines.installing import (
     node_modules,
     python_environment,
 )
-from tests.interop.matrix import PAGE
-from tests.interop.recipes import DEFAULT_ADDRESS, Recipe, Runner, run_command
+from tests.interop.recipes import DEFAULT_ADDRESS, PAGE, Recipe, Runner, run_command
 
 T = TypeVar("T")
 
