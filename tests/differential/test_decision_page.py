@@ -1,4 +1,4 @@
-"""The decision page lists every intended difference, and no other."""
+"""docs/iceberg-differences.md lists every intended difference, and no other."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.differential.differences import JAVA_CREATIONS, JAVA_TABLES, JAVA_VIEWS, PYICEBERG
 from tests.differential.java_examples import TABLE_EXAMPLES
 
-PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0003-where-we-differ-from-the-java-builder.md"
+PAGE = Path(__file__).parents[2] / "docs" / "iceberg-differences.md"
 
 
 def test_the_page_names_exactly_the_rules_of_the_tests() -> None:
