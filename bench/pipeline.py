@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from bench.generated import Made
 from bench.measuring import save, show
 from bench.processes import family_cpu_seconds, forget_largest, largest_mib
+from sandur.catalog.records import head_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake
@@ -234,10 +235,11 @@ async def _all_tables(open_store: BlockingLake) -> dict[str, list[dict[str, Any]
 
 async def _table(lake: Lake, key: str) -> Rows:
     found = await resolve_name(lake, lake.layout.parse_name(key))
-    if found is None or found.pointer.value.head is None:
+    head = head_of(found.pointer.value) if found else None
+    if found is None or head is None:
         return {}
     told = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}
-    return await rows_of_table(lake, told | {"metadata_location": found.pointer.value.head.metadata_location})
+    return await rows_of_table(lake, told | {"metadata_location": head.metadata_location})
 
 
 def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:

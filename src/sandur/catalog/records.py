@@ -100,7 +100,7 @@ class NameRecord(Record, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a transaction would make of a table: it is so once the transaction's record says committed (T1)."""
+    """The head that a transaction prepared; it counts once the transaction's record says committed (T1)."""
 
     transaction: str
     attempt: str
@@ -108,10 +108,10 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The metadata file that is current, and all that its receipt says, so that a successor can write it (C5).
+    """The current metadata file, with everything that its receipt contains, so that a successor can write it (C5).
 
-    A file can be made current by a register more than once; `registration` tells one time from another. It is empty for
-    a file that a commit wrote: that becomes current once.
+    A register can make the same file current more than once; `registration` distinguishes these times. It is empty for
+    a file that a commit wrote, because such a file becomes current once.
     """
 
     metadata_location: str
@@ -127,33 +127,37 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: Source = Source()
 
 
-class Pointer(Record, frozen=True, kw_only=True):
-    """Which metadata file of a table or view is current.
+class _Bound(Record, frozen=True, kw_only=True):
+    """The fields of every record that a name refers to.
 
-    `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its head and the name
-    it had (`dropped_as`). `killed`: a create that failed, or a rest that was swept; it never lives again.
+    `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its content and the
+    name it had (`dropped_as`). `killed`: a create that failed, or an orphan that was swept; it never lives again.
 
-    `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It is the table's own
-    uuid, which the metadata carries as well, unless a table is registered whose uuid was in use before: that one is
-    `table_uuid` all the same.
+    `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It equals `table_uuid`,
+    the uuid in the metadata, unless a table is registered whose uuid was in use before.
     """
 
     uuid: str
     table_uuid: str
     state: Literal["unbound", "condemned", "live", "dropped", "killed"]
     kind: Kind = "table"
-    format: Format = "iceberg"
     made_for: Identifier | None = None
     made_by: str = ""
     dropped_as: Identifier | None = None
-    head: Head | None = None
-    pending: Pending | None = None
     by: str = ""
     updated_ms: int = 0
 
 
+class Pointer(_Bound, frozen=True, kw_only=True):
+    """Which metadata file of an Iceberg table or view is current."""
+
+    format: Literal["iceberg"] = "iceberg"
+    head: Head | None = None
+    pending: Pending | None = None
+
+
 class DeltaCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit of a Delta table that the catalog accepted: version, time, and the staged file that holds it."""
+    """A commit of a Delta table that the catalog accepted, and the staged file that holds it."""
 
     version: int
     timestamp_ms: int
@@ -165,7 +169,7 @@ class DeltaCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uniform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The Iceberg metadata that a client wrote beside a Delta table, and which Delta version it shows."""
+    """The Iceberg metadata that a client wrote for a Delta table, and the Delta version that it describes."""
 
     metadata_location: str
     converted_delta_version: int
@@ -173,19 +177,19 @@ class Uniform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     base_converted_delta_version: int | None = None
 
 
-class DeltaTable(Pointer, frozen=True, kw_only=True):
-    """All that the catalog knows of a Delta table, or of anything else that only the Unity Catalog API calls a table.
+class DeltaTable(_Bound, frozen=True, kw_only=True):
+    """A Delta table, or anything else that only the Unity Catalog API calls a table.
 
-    In its states it is a pointer like any other, with no head: the truth about a Delta table is its own log, and what
-    is swapped here is the tail of it. `last_version` is the newest version, 0 for a table that was only created.
-    `commits` are those that are not known to be published as `_delta_log/{version}.json`, oldest first and without a
-    gap up to `last_version`, and the newest one in any case; up to `published` all are known to be (L4).
+    The source of truth of a Delta table is its log; this record holds the tail of it. `last_version` is the newest
+    version, 0 for a table that was only created. `commits` are the versions that are not known to be published as
+    `_delta_log/{version}.json`, oldest first and without a gap up to `last_version`; the newest one is always kept.
+    All versions up to `published` are known to be published (L4).
 
-    `columns` is a JSON list in the form of the classic API, `position` and `partition_index` included. `etag` is new
-    whenever something a client caches changes; a commit that only adds data leaves it, and `changed_ms`, alone.
+    `columns` is a JSON list in the form of the classic API, with `position` and `partition_index`. `etag` is new
+    whenever something that a client caches changes; a commit that only adds data keeps it, and keeps `changed_ms`.
     """
 
-    format: Format = "delta"
+    format: Literal["delta"] = "delta"
     table_type: str = "MANAGED"
     data_source_format: str = "DELTA"
     location: str = ""
@@ -205,6 +209,91 @@ class DeltaTable(Pointer, frozen=True, kw_only=True):
     published: int = 0
     commits: tuple[DeltaCommit, ...] = ()
     uniform: Uniform | None = None
+
+
+VolumeType = Literal["MANAGED", "EXTERNAL"]
+
+
+class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    type_text: str
+    type_name: str
+    type_json: str
+    position: int
+    type_precision: int | None = None
+    type_scale: int | None = None
+    type_interval_type: str | None = None
+    parameter_mode: Literal["IN"] | None = None
+    parameter_type: Literal["PARAM", "COLUMN"] | None = None
+    parameter_default: str | None = None
+    comment: str | None = None
+
+
+class FunctionParameters(msgspec.Struct, frozen=True, omit_defaults=True):
+    parameters: tuple[FunctionParameter, ...] | None = None
+
+
+class TableDependency(msgspec.Struct, frozen=True):
+    table_full_name: str
+
+
+class FunctionDependency(msgspec.Struct, frozen=True):
+    function_full_name: str
+
+
+class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
+    table: TableDependency | None = None
+    function: FunctionDependency | None = None
+
+
+class DependencyList(msgspec.Struct, frozen=True, omit_defaults=True):
+    dependencies: tuple[Dependency, ...] | None = None
+
+
+class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function as the client that created it described it."""
+
+    input_params: FunctionParameters
+    data_type: str
+    full_data_type: str
+    routine_body: Literal["SQL", "EXTERNAL"]
+    routine_definition: str
+    parameter_style: Literal["S"]
+    is_deterministic: bool
+    sql_data_access: Literal["CONTAINS_SQL", "READS_SQL_DATA", "NO_SQL"]
+    is_null_call: bool
+    security_type: Literal["DEFINER"]
+    specific_name: str
+    return_params: FunctionParameters | None = None
+    routine_dependencies: DependencyList | None = None
+    properties: str | None = None
+    external_language: str | None = None
+
+
+class Securable(_Bound, frozen=True, kw_only=True):
+    """A volume, a function or a registered model. `last_version` is the newest model version that was ever started."""
+
+    format: Literal["unity"] = "unity"
+    comment: str | None = None
+    location: str = ""
+    volume_type: VolumeType | None = None
+    function: FunctionDefinition | None = None
+    last_version: int = 0
+    owner: str = ""
+    change: LastChange | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+    changed_by: str = ""
+
+
+BoundRecord = Pointer | DeltaTable | Securable
+"""What a name refers to. The format in the name record says which: it selects the cell and its decoder."""
+
+
+def head_of(record: BoundRecord) -> Head | None:
+    """The current metadata file; None for records without one, which all but Iceberg's are."""
+    return record.head if isinstance(record, Pointer) else None
 
 
 class DeltaStage(Record, frozen=True, kw_only=True):

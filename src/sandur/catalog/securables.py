@@ -4,86 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from sandur.catalog.identifiers import Format, Identifier, full_name_of
-from sandur.catalog.records import LastChange, Pointer, Record
-
-VolumeType = Literal["MANAGED", "EXTERNAL"]
-
-
-class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
-    type_text: str
-    type_name: str
-    type_json: str
-    position: int
-    type_precision: int | None = None
-    type_scale: int | None = None
-    type_interval_type: str | None = None
-    parameter_mode: Literal["IN"] | None = None
-    parameter_type: Literal["PARAM", "COLUMN"] | None = None
-    parameter_default: str | None = None
-    comment: str | None = None
-
-
-class FunctionParameters(msgspec.Struct, frozen=True, omit_defaults=True):
-    parameters: tuple[FunctionParameter, ...] | None = None
-
-
-class TableDependency(msgspec.Struct, frozen=True):
-    table_full_name: str
-
-
-class FunctionDependency(msgspec.Struct, frozen=True):
-    function_full_name: str
-
-
-class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
-    table: TableDependency | None = None
-    function: FunctionDependency | None = None
-
-
-class DependencyList(msgspec.Struct, frozen=True, omit_defaults=True):
-    dependencies: tuple[Dependency, ...] | None = None
-
-
-class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a function is, as its maker described it."""
-
-    input_params: FunctionParameters
-    data_type: str
-    full_data_type: str
-    routine_body: Literal["SQL", "EXTERNAL"]
-    routine_definition: str
-    parameter_style: Literal["S"]
-    is_deterministic: bool
-    sql_data_access: Literal["CONTAINS_SQL", "READS_SQL_DATA", "NO_SQL"]
-    is_null_call: bool
-    security_type: Literal["DEFINER"]
-    specific_name: str
-    return_params: FunctionParameters | None = None
-    routine_dependencies: DependencyList | None = None
-    properties: str | None = None
-    external_language: str | None = None
-
-
-class Securable(Pointer, frozen=True, kw_only=True):
-    """All that the catalog knows of a volume, a function or a registered model: a pointer with no files of ours.
-
-    `last_version` counts the versions of a model that were ever begun.
-    """
-
-    format: Format = "unity"
-    comment: str | None = None
-    location: str = ""
-    volume_type: VolumeType | None = None
-    function: FunctionDefinition | None = None
-    last_version: int = 0
-    owner: str = ""
-    change: LastChange | None = None
-    created_ms: int = 0
-    created_by: str = ""
-    changed_ms: int = 0
-    changed_by: str = ""
+from sandur.catalog.identifiers import Identifier, full_name_of
+from sandur.catalog.records import FunctionDefinition, LastChange, Record, Securable, VolumeType
 
 
 class VolumeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

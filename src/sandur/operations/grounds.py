@@ -73,7 +73,8 @@ def note_standing(lake: Lake, found: ResolvedName, location: str) -> None:
     store, file_key = lake.locations.holder(location)
     looks, file_looks = looks_of(lake.store), looks_of(store)
     # A pending also rests on the record of its transaction (T6).
-    if looks is None or file_looks is None or found.pointer.value.pending is not None:
+    pointer = found.iceberg_pointer
+    if looks is None or file_looks is None or pointer is None or pointer.value.pending is not None:
         return
     homes = _homes(lake, looks, found)
     file_version = file_looks.version_now(file_key)

@@ -9,6 +9,7 @@ import msgspec
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
 from sandur.catalog.records import (
+    BoundRecord,
     Catalog,
     Claim,
     DeltaStage,
@@ -17,10 +18,10 @@ from sandur.catalog.records import (
     NamespaceRecord,
     Pointer,
     PurgeOrder,
+    Securable,
     Stage,
     Transaction,
 )
-from sandur.catalog.securables import Securable
 from sandur.clock import Clock
 from sandur.operations.background import Background
 from sandur.operations.caches import (
@@ -135,14 +136,18 @@ class Lake:
         key = self.layout.index_segment(scope, segment_id)
         return Cell(self.store, key, Segment, self.clock, seen=self._seen_index)
 
-    def pointer(self, table_uuid: str, table_format: Format = "iceberg") -> Cell[Pointer]:
-        """What a name of that format leads to; every format keeps its own, and each is a pointer in its states."""
-        if table_format == "delta":
-            # A DeltaTable is a Pointer, and nothing is ever swapped in but what was read from the same cell, changed.
-            return cast("Cell[Pointer]", self.delta_table(table_uuid))
-        if table_format == "unity":
-            return cast("Cell[Pointer]", self.securable(table_uuid))  # Likewise.
+    def pointer(self, table_uuid: str) -> Cell[Pointer]:
         return self._cell(self.layout.pointer(table_uuid), Pointer)
+
+    def bound_record(self, uuid: str, table_format: Format) -> Cell[BoundRecord]:
+        """The record that a name of that format refers to; each format has its own cells."""
+        match table_format:
+            case "iceberg":
+                return self._cell(self.layout.pointer(uuid), Pointer)
+            case "delta":
+                return self._cell(self.layout.delta_table(uuid), DeltaTable)
+            case "unity":
+                return self._cell(self.layout.securable(uuid), Securable)
 
     def delta_table(self, table_uuid: str) -> Cell[DeltaTable]:
         return self._cell(self.layout.delta_table(table_uuid), DeltaTable)

@@ -10,16 +10,17 @@ from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
 
 T = TypeVar("T", bound=msgspec.Struct)
+T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
 
 TRIES_MAX: Final = 16
 _BACKOFF_SECONDS: Final = 0.002
 _BACKOFF_DOUBLINGS_MAX: Final = 6
 
 
-class Versioned(NamedTuple, Generic[T]):
+class Versioned(NamedTuple, Generic[T_co]):
     """A value and the version at which it was read or written."""
 
-    value: T
+    value: T_co
     version: Version
 
 

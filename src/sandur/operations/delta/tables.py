@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import Claim, DeltaStage, DeltaTable, NameRecord, Pointer, Uniform
+from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, NameRecord, Uniform
 from sandur.catalog.sources import Request
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
@@ -258,20 +258,20 @@ class _Draft:
     async def write(self, made: NewRecord[DeltaTable]) -> None:
         """There are no files of ours."""
 
-    async def found(self, pointer: Versioned[Pointer]) -> DeltaTable | None:
+    async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
 
     async def answered(self, claim: Claim) -> DeltaTable:
         return await load_by_id(self.lake, claim.uuid)
 
-    async def finish(self, pointer: Pointer) -> None:
+    async def finish(self, pointer: BoundRecord) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
             await self.lake.delta_receipts.ensure(pointer, first_delta_commit(pointer))
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return name_taken(identifier, by, self.kind)
 
-    def spent(self, pointer: Pointer) -> SandurError | None:
+    def spent(self, pointer: BoundRecord) -> SandurError | None:
         """A place becomes one table, and a uuid that was given out stands for that one."""
         if self.uuid is None:
             return None

@@ -8,11 +8,11 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
-from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.records import BoundRecord, NameRecord
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
-from sandur.operations.transactions.resolution import effective_pointer
+from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.infos import info_of
 from sandur.storage.contract import LIST_LIMIT_MAX
 
@@ -80,11 +80,11 @@ async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
     found = await resolve_name(lake, identifier)
     if found is None:
         return None
-    pointer = await effective_pointer(lake, found.pointer)
+    pointer = await effective_record(lake, found.pointer)
     return await index_entry(lake, identifier, found.name.value, pointer.value)
 
 
-async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Entry:
+async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Entry:
     """What lists say of a name that exists, and of what it leads to."""
     return Entry(
         name=identifier.name,
@@ -92,8 +92,8 @@ async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, poin
         format=name.format,
         uuid=name.uuid,
         created_ms=name.updated_ms,
-        updated_ms=max(name.updated_ms, pointer.updated_ms),
-        info=_info(await info_of(lake, identifier, name, pointer)),
+        updated_ms=max(name.updated_ms, record.updated_ms),
+        info=_info(await info_of(lake, identifier, name, record)),
     )
 
 

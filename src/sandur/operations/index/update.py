@@ -34,7 +34,7 @@ from sandur.catalog.index import (
     place_of,
     segment_at,
 )
-from sandur.catalog.records import NameRecord, Pointer
+from sandur.catalog.records import BoundRecord, NameRecord
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
@@ -264,13 +264,13 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
     return PreparedInsert(place, segment if is_known and isinstance(segment, Versioned) else None, segment_id)
 
 
-async def insert_entry(lake: Lake, boarded: PreparedInsert, name: NameRecord, pointer: Pointer) -> bool:
+async def insert_entry(lake: Lake, boarded: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
     """The second half of I2, for whoever wrote the name after it boarded: whether the index says so now."""
     if boarded.part is None or lake.index_memory.is_being_put_right(boarded.place.scope):
         return False
     identifier = Identifier(*boarded.place.scope.namespace, boarded.place.name)
     try:
-        return await _swap_entry(lake, boarded, await index_entry(lake, identifier, name, pointer))
+        return await _swap_entry(lake, boarded, await index_entry(lake, identifier, name, record))
     except SandurError:  # Lost, or worse: the mark is there, and `finish` puts it right.
         return False
 

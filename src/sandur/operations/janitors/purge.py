@@ -26,6 +26,9 @@ from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 
 T = TypeVar("T")
 
+_Table = Pointer | DeltaTable
+"""The records of things that have files."""
+
 ORDERS_MAX: Final = 100
 BLOCKED_KEPT_MS: Final = 30 * DAY_MS
 VOID_AFTER_MS: Final = DAY_MS
@@ -35,7 +38,7 @@ class PurgeTarget(NamedTuple):
     """A table whose files are to go: who ordered it, what is left of it, and where its files lie."""
 
     order: Versioned[PurgeOrder]
-    pointer: Pointer
+    record: _Table
     homes: Sequence[str]
 
 
@@ -97,20 +100,21 @@ class _Queue:
         return None
 
     async def _target(self, order: Versioned[PurgeOrder]) -> PurgeTarget | None:
-        pointer = await self._lake.pointer(order.value.uuid, order.value.format).read()
-        if pointer and isinstance(pointer.value, DeltaTable):
-            return PurgeTarget(order, pointer.value, (normalize_location(pointer.value.location),))
+        found = await self._lake.bound_record(order.value.uuid, order.value.format).read()
+        record = found.value if found else None
+        if isinstance(record, DeltaTable):
+            return PurgeTarget(order, record, (normalize_location(record.location),))
         try:
-            metadata = await _metadata(self._lake, pointer.value) if pointer else None
+            metadata = await _metadata(self._lake, record) if isinstance(record, Pointer) else None
         except BadRequest as error:
             await self._block(order, str(error))
             return None
-        if pointer is None or metadata is None:
+        if not isinstance(record, Pointer) or metadata is None:
             await self._remove(order)
             return None
-        return PurgeTarget(order, pointer.value, table_folders(metadata))
+        return PurgeTarget(order, record, table_folders(metadata))
 
-    async def _purge(self, target: PurgeTarget, neighbour: Pointer | None) -> None:
+    async def _purge(self, target: PurgeTarget, neighbour: _Table | None) -> None:
         """The files are gone, or some of them and the rest is next time's, or the order is blocked."""
         if neighbour:
             await self._block(target.order, f"table {neighbour.uuid} may need the files")
@@ -119,7 +123,7 @@ class _Queue:
         roots = tuple(map(normalize_location, await allowed_roots(self._lake, catalog)))
         purge = Purge(self._lake, target.homes, roots, self._budget)
         try:
-            await _delete_files(purge, target.pointer)
+            await _delete_files(purge, target.record)
         except BudgetSpent:
             self._counts["kept"] += 1
         except BadRequest as error:
@@ -163,7 +167,7 @@ async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadat
         return None
 
 
-async def _delete_files(purge: Purge, pointer: Pointer) -> None:
+async def _delete_files(purge: Purge, pointer: _Table) -> None:
     if isinstance(pointer, DeltaTable):
         purge.removed += await delete_folder(purge.lake, pointer.location, purge.budget)
         return
@@ -177,7 +181,7 @@ async def _delete_files(purge: Purge, pointer: Pointer) -> None:
     await purge.remove([pointer.head.metadata_location])
 
 
-async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, Pointer | None]]:
+async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, _Table | None]]:
     """Each target with another table, if there is one, that may need its files.
 
     This reads the record of every table of either format, once for all targets and only when there are any. Tables
@@ -185,7 +189,7 @@ async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[t
     """
     if not targets:
         return []
-    neighbours: dict[int, Pointer] = {}
+    neighbours: dict[int, _Table] = {}
     async for other in _living(lake):
         for at, target in enumerate(targets):
             if at not in neighbours and may_share(target, other):
@@ -193,7 +197,7 @@ async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[t
     return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
 
 
-async def _living(lake: Lake) -> AsyncIterator[Pointer]:
+async def _living(lake: Lake) -> AsyncIterator[_Table]:
     layout = lake.layout
     for folder, kind in ((layout.pointers_folder(), Pointer), (layout.delta_tables_folder(), DeltaTable)):
         after: str | None = None
@@ -208,25 +212,25 @@ async def _living(lake: Lake) -> AsyncIterator[Pointer]:
             after = page[-1].key
 
 
-def _decoded(key: str, data: bytes, kind: type[Pointer]) -> Pointer:
+def _decoded(key: str, data: bytes, kind: type[_Table]) -> _Table:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
 
 
-def may_share(target: PurgeTarget, other: Pointer) -> bool:
+def may_share(target: PurgeTarget, other: _Table) -> bool:
     """Whether a table that lives may need files of the target: it is the same table, or one lies within the other."""
-    if other.uuid == target.pointer.uuid:
+    if other.uuid == target.record.uuid:
         return False
-    if other.table_uuid == target.pointer.table_uuid:
+    if other.table_uuid == target.record.table_uuid:
         return True
     return any(
         is_within(file, home) or is_within(home, folder) for file, folder in _places(other) for home in target.homes
     )
 
 
-def _places(table: Pointer) -> Sequence[tuple[str, str]]:
+def _places(table: _Table) -> Sequence[tuple[str, str]]:
     """Files or folders of a table, and what surely holds all of its files, as far as its record tells."""
     if isinstance(table, DeltaTable):
         return [(normalize_location(table.location),) * 2] if table.location else []

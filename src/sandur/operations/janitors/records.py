@@ -5,11 +5,13 @@ Nothing that expects such a name absent, and was sent before it was used, can st
 A managed table has a folder of its own, named by its uuid, in which nothing else lies; so all of it goes.
 """
 
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.records import Catalog, DeltaStage, DeltaTable, Pointer
+from sandur.catalog.records import BoundRecord, Catalog, DeltaStage, DeltaTable, head_of
 from sandur.catalog.securables import ModelVersion
 from sandur.catalog.users import User
 from sandur.errors import Invalid, SwapLost
@@ -25,6 +27,8 @@ from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import Listed, ObjectStore
 from sandur.storage.layout import Layout
 
+B = TypeVar("B", bound=BoundRecord)
+
 _SHOWS = ("new", "active", "pending")
 _GONE = ("free", "moved")
 
@@ -33,7 +37,7 @@ async def visit_pointer(lake: Lake, listed: Listed) -> Outcome:
     return await visit_pointer_cell(lake, lake.pointer(lake.layout.parse_pointer(listed.key)), listed)
 
 
-async def visit_pointer_cell(lake: Lake, cell: Cell[Pointer], listed: Listed) -> Outcome:
+async def visit_pointer_cell(lake: Lake, cell: Cell[B], listed: Listed) -> Outcome:
     """A pointer of whatever format."""
     found = await cell.read()
     if found is None or found.version != listed.version:
@@ -47,7 +51,7 @@ async def visit_pointer_cell(lake: Lake, cell: Cell[Pointer], listed: Listed) ->
             return await _dead(lake, cell, listed, found)
 
 
-async def _orphan(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Versioned[Pointer]) -> Outcome:
+async def _orphan(lake: Lake, cell: Cell[B], listed: Listed, found: Versioned[B]) -> Outcome:
     """GC2: mark, look at the name it was made for, act. A creator that comes late sees the mark, or is seen (N5)."""
     made_for = found.value.made_for
     if made_for is None or not is_older(lake, listed, _orphan_age_ms(lake.settings)):
@@ -61,7 +65,7 @@ async def _orphan(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Versio
     return "settled"
 
 
-async def _dead(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Versioned[Pointer]) -> Outcome:
+async def _dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versioned[B]) -> Outcome:
     """GC3: kept as long as a replay may ask for it, while its files wait to be deleted, and while its name is there."""
     pointer = found.value
     if not is_older(lake, listed, key_age_ms(lake.settings)):
@@ -72,14 +76,14 @@ async def _dead(lake: Lake, cell: Cell[Pointer], listed: Listed, found: Versione
         order = await lake.purge_order(pointer.table_uuid, pointer.by).read()
         if order and not order.value.blocked:
             return "kept"
-        if pointer.head:
+        if head := head_of(pointer):
             # C5: what was committed is recognised by its receipt from now on. What was killed never was.
-            await lake.receipts.ensure(pointer.table_uuid, pointer.head)
+            await lake.receipts.ensure(pointer.table_uuid, head)
     await cell.empty(expected=found.version)
     return "removed"
 
 
-async def _is_named(lake: Lake, pointer: Pointer, identifier: Identifier | None) -> bool:
+async def _is_named(lake: Lake, pointer: BoundRecord, identifier: Identifier | None) -> bool:
     """Whether a name still refers to the pointer.
 
     Whoever reuses a `dropped` name drops the pointer of its uuid once more: if that were gone, and the table had been
@@ -150,7 +154,7 @@ NAMESPACES = Janitor("namespaces", Layout.all_namespaces_folder, _name_age_ms, v
 
 async def visit_securable(lake: Lake, listed: Listed) -> Outcome:
     """A volume, function or model, which is a pointer like any other (GC2, GC3)."""
-    cell = lake.pointer(lake.layout.parse_securable(listed.key), "unity")
+    cell = lake.securable(lake.layout.parse_securable(listed.key))
     return await visit_pointer_cell(lake, cell, listed)
 
 
@@ -189,7 +193,7 @@ UNITY = (CATALOGS, SECURABLES, MODEL_VERSIONS, USERS)
 async def visit_delta_table(lake: Lake, listed: Listed) -> Outcome:
     """The record of a table, which is a pointer like any other (GC2, GC3)."""
     uuid = lake.layout.parse_delta_table(listed.key)
-    cell = lake.pointer(uuid, "delta")
+    cell = lake.delta_table(uuid)
     found = await cell.read()
     if found and found.value.state in {"dropped", "killed"} and await lake.delta_stage(uuid).read():
         return "kept"  # Without the record, the place could be made a table once more.

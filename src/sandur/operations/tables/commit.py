@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import AttemptedFile, Head, NameRecord, Pointer
+from sandur.catalog.records import AttemptedFile, Head, NameRecord, Pointer, head_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
@@ -51,7 +51,7 @@ async def finish_commit(
     lake: Lake, family: Family[M], found: ResolvedName, before: Document[M], after: Document[M], claim: KeyClaim
 ) -> None:
     """C6: our own receipt, the claim, the name of a table that is committed to for the first time, and old files."""
-    head = found.pointer.value.head
+    head = head_of(found.pointer.value)
     if head is None:
         return
     work = [lake.receipts.ensure(found.pointer.value.table_uuid, head)]
@@ -257,10 +257,11 @@ class Commit(Generic[M]):
             return await self._without_name()
         if document := await self._made_before_the_name_changed(found):
             return document
-        pointer = await resolution.resolve_pending(self.lake, found.pointer)
-        head = pointer.value.head
-        if head is None or not is_alive(pointer):
+        current = found.iceberg_pointer
+        pointer = await resolution.resolve_pending(self.lake, current) if current else None
+        if pointer is None or pointer.value.head is None or not is_alive(pointer):
             return await self._without_name()
+        head = pointer.value.head
         document = await load_document(self.lake, self.family, head.metadata_location)
         if committed := await self._committed(document):
             return await self._replayed(committed, found.uuid)

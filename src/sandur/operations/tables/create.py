@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier
-from sandur.catalog.records import Claim, NameRecord, Pointer, Stage
+from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Stage, head_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost, Unsupported
 from sandur.iceberg.requests import CreateTable
@@ -131,20 +131,20 @@ class _Draft(Generic[M]):
             await write_document(self.lake, self.family, made.answer)
         cache_document(self.lake, self.family, made.answer)
 
-    async def found(self, pointer: Versioned[Pointer]) -> Document[M] | None:
+    async def found(self, pointer: Versioned[BoundRecord]) -> Document[M] | None:
         return await pointer_document(self.lake, self.family, pointer)
 
     async def answered(self, claim: Claim) -> Document[M]:
         return await replayed_document(self.lake, self.family, claim.location, claim.uuid)
 
-    async def finish(self, pointer: Pointer) -> None:
-        if pointer.head:
-            await self.lake.receipts.ensure(pointer.table_uuid, pointer.head)
+    async def finish(self, pointer: BoundRecord) -> None:
+        if head := head_of(pointer):
+            await self.lake.receipts.ensure(pointer.table_uuid, head)
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return self.refuse(identifier, by, self.family.kind)
 
-    def spent(self, pointer: Pointer) -> SandurError | None:
+    def spent(self, pointer: BoundRecord) -> SandurError | None:
         del pointer  # The name may refer to another uuid than the metadata has.
         return None
 

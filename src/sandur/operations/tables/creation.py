@@ -8,7 +8,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import AttemptedFile, Claim, NameRecord, Pointer
+from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, head_of
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
@@ -40,7 +40,7 @@ class NewRecord(Generic[T]):
     `hint` is the location that the name remembers, and `tried` what the claim does, where there is a metadata file.
     """
 
-    pointer: Pointer
+    pointer: BoundRecord
     answer: T
     hint: str = ""
     tried: AttemptedFile | None = None
@@ -73,7 +73,7 @@ class Draft(Protocol[T]):
         """Write the files that the pointer speaks of; when this returns they are there."""
         ...
 
-    async def found(self, pointer: Versioned[Pointer]) -> T | None:
+    async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
         """What a pointer stands for; None when its files are not there."""
         ...
 
@@ -81,7 +81,7 @@ class Draft(Protocol[T]):
         """What was answered to a request whose claim is done."""
         ...
 
-    async def finish(self, pointer: Pointer) -> None:
+    async def finish(self, pointer: BoundRecord) -> None:
         """Behind the answer: the receipt."""
         ...
 
@@ -89,7 +89,7 @@ class Draft(Protocol[T]):
         """What to say when the name belongs to another; see `taken`."""
         ...
 
-    def spent(self, pointer: Pointer) -> SandurError | None:
+    def spent(self, pointer: BoundRecord) -> SandurError | None:
         """What to say when the uuid belongs to another request; None when a fresh one will do as well."""
         ...
 
@@ -149,8 +149,8 @@ class Creation(Generic[T]):
             raise await self._refused(spent, wanted)
         return self.lake.clock.new_uuid()
 
-    def _cell(self, uuid: str) -> Cell[Pointer]:
-        return self.lake.pointer(uuid, self.draft.format)
+    def _cell(self, uuid: str) -> Cell[BoundRecord]:
+        return self.lake.bound_record(uuid, self.draft.format)
 
     async def _retried(self) -> T:
         """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
@@ -195,7 +195,7 @@ class Creation(Generic[T]):
         is_same = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
         return is_same and self._is_ours(live.pointer)
 
-    def _is_ours(self, pointer: Versioned[Pointer]) -> bool:
+    def _is_ours(self, pointer: Versioned[BoundRecord]) -> bool:
         """S2: whether an attempt of this very request made the pointer."""
         return pointer.value.made_by == self._made_by()
 
@@ -257,7 +257,7 @@ class Creation(Generic[T]):
     async def _board(self, uuid: str) -> None:
         self._ride = await prepare_insert(self.lake, self.identifier, uuid)
 
-    async def _create_pointer(self, pointer: Pointer) -> bool:
+    async def _create_pointer(self, pointer: BoundRecord) -> bool:
         """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
         try:
             await self._cell(pointer.uuid).create(pointer)
@@ -280,8 +280,8 @@ class Creation(Generic[T]):
         if found.value.state not in {"unbound", "condemned"}:
             return None
         if earlier := await self.draft.found(found):
-            hint = found.value.head.metadata_location if found.value.head else ""
-            return NewRecord(found.value, earlier, hint)
+            head = head_of(found.value)
+            return NewRecord(found.value, earlier, head.metadata_location if head else "")
         # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
@@ -293,7 +293,7 @@ class Creation(Generic[T]):
             return None
         return made
 
-    async def _fresh(self, taken_by: Pointer) -> "_Fresh":
+    async def _fresh(self, taken_by: BoundRecord) -> "_Fresh":
         """N10: with that uuid it never happens; go on with a fresh one, if any will do."""
         if spent := self.draft.spent(taken_by):
             raise await self._refused(spent, taken_by.uuid)
@@ -327,7 +327,7 @@ class Creation(Generic[T]):
             return False
         return await insert_entry(self.lake, self._ride, name, self._aside[1].pointer)
 
-    async def _happened(self, uuid: str) -> Versioned[Pointer] | None:
+    async def _happened(self, uuid: str) -> Versioned[BoundRecord] | None:
         """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
         pointer = await self._cell(uuid).read()
         if pointer is None or not self._is_ours(pointer):
@@ -344,7 +344,7 @@ class Creation(Generic[T]):
             return await self._answered(found)
         try:
             if found is None:
-                await cell.create(replace(self._drafted(uuid).pointer, state="killed", head=None))
+                await cell.create(_killed(self._drafted(uuid).pointer))
             elif found.value.state != "killed":
                 condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
                 name = await self.lake.name(self.identifier).read()
@@ -366,17 +366,17 @@ class Creation(Generic[T]):
         await self.lake.background.run("finish create", self._finish(found))
         return answer
 
-    async def _answered(self, happened: Versioned[Pointer]) -> "_Answer[T]":
+    async def _answered(self, happened: Versioned[BoundRecord]) -> "_Answer[T]":
         """The answer to a creation of which it turned out that it happened before."""
         answer = await self._answer_of(happened)
         await self.lake.background.run("finish create", self._finish_claim(happened.value))
         return answer
 
-    async def _answer_of(self, pointer: Versioned[Pointer]) -> "_Answer[T]":
+    async def _answer_of(self, pointer: Versioned[BoundRecord]) -> "_Answer[T]":
         answer = await self.draft.found(pointer)
         if answer is None:
-            location = pointer.value.head.metadata_location if pointer.value.head else str(self.identifier)
-            raise missing_file(location)
+            head = head_of(pointer.value)
+            raise missing_file(head.metadata_location if head else str(self.identifier))
         return _Answer(answer)
 
     async def _finish(self, found: ResolvedName) -> None:
@@ -390,7 +390,7 @@ class Creation(Generic[T]):
             ]
         )
 
-    async def _finish_name(self, found: ResolvedName, pointer: Versioned[Pointer] | None) -> None:
+    async def _finish_name(self, found: ResolvedName, pointer: Versioned[BoundRecord] | None) -> None:
         """Nothing is left to do for a table that was dropped meanwhile."""
         if pointer:
             await gather_all([activate_name(self.lake, found), self.draft.finish(pointer.value)])
@@ -399,8 +399,9 @@ class Creation(Generic[T]):
         is_right = self._is_listed and self._ride is not None and await is_insert_current(self.lake, self._ride)
         await update.finish(self.lake, self.identifier, uuid, is_right=is_right)
 
-    async def _finish_claim(self, pointer: Pointer) -> None:
-        location = pointer.head.metadata_location if pointer.head else ""
+    async def _finish_claim(self, pointer: BoundRecord) -> None:
+        head = head_of(pointer)
+        location = head.metadata_location if head else ""
         with contextlib.suppress(ClaimLost):
             await self.claim.done(uuid=pointer.uuid, location=location)
 
@@ -427,6 +428,13 @@ class _Fresh(NamedTuple):
     """Another uuid to go on with."""
 
     uuid: str
+
+
+def _killed(record: BoundRecord) -> BoundRecord:
+    """A record that only says that its creation failed: it names no metadata file."""
+    if isinstance(record, Pointer):
+        return replace(record, state="killed", head=None)
+    return replace(record, state="killed")
 
 
 def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.records import Head, NameRecord, Pointer
+from sandur.catalog.records import BoundRecord, Head, NameRecord, head_of
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata, replaced
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
@@ -183,9 +183,9 @@ async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: 
         raise
 
 
-async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[Pointer]) -> Document[M] | None:
+async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[BoundRecord]) -> Document[M] | None:
     """The document a pointer stands for; None when it is of another kind, or its file is gone, as after a purge."""
-    head = (await resolution.effective_pointer(lake, pointer)).value.head
+    head = head_of((await resolution.effective_record(lake, pointer)).value)
     if head is None or pointer.value.kind != family.kind:
         return None
     try:

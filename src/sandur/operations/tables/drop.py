@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import NameRecord, Pointer, PurgeOrder
+from sandur.catalog.records import BoundRecord, NameRecord, PurgeOrder, head_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
@@ -17,7 +17,7 @@ from sandur.operations.tables.load import LoadedTable, loaded_table
 from sandur.operations.tables.names import (
     ICEBERG,
     ResolvedName,
-    dropped_pointer,
+    dropped_record,
     finish_drop,
     pointer_cell,
     settle_name,
@@ -66,7 +66,7 @@ async def _is_due(lake: Lake, table_uuid: str, drop: str) -> bool:
 
 async def is_drop_confirmed(lake: Lake, order: PurgeOrder) -> bool:
     """Whether the drop that the order belongs to is the one that happened."""
-    pointer = await lake.pointer(order.uuid, order.format).read()
+    pointer = await lake.bound_record(order.uuid, order.format).read()
     return pointer is not None and (pointer.value.state, pointer.value.by) == ("dropped", order.drop)
 
 
@@ -93,7 +93,7 @@ async def drop_name(
 async def unregister_table(lake: Lake, identifier: Identifier, request: Request) -> LoadedTable:
     """Let go of a table: no file is deleted. What comes back is its last state; no commit comes to it any more."""
     pointer = await _Drop(lake, identifier, "table", purge=False, request=request).run()
-    head = pointer.value.head if pointer else None
+    head = head_of(pointer.value) if pointer else None
     if head is None:
         raise TABLES.missing(identifier)
     return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
@@ -122,7 +122,7 @@ class _Drop:
         self._by = key_hash or lake.clock.new_id()
         self._claim = KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
-    async def run(self) -> Versioned[Pointer] | None:
+    async def run(self) -> Versioned[BoundRecord] | None:
         """The pointer of what was dropped, as it is from now on; None when a replay comes so late that it is gone."""
         try:
             return await self._run()
@@ -132,7 +132,7 @@ class _Drop:
         finally:
             await self._lake.background.run("finish drop", self._finish_index())
 
-    async def _run(self) -> Versioned[Pointer] | None:
+    async def _run(self) -> Versioned[BoundRecord] | None:
         for _ in range(FOLLOWS_MAX):
             try:
                 return await self._attempts()
@@ -142,7 +142,7 @@ class _Drop:
                     return await self._pointer_of(claim.uuid)
         raise Busy(f"{self._identifier}: is being dropped")
 
-    async def _attempts(self) -> Versioned[Pointer]:
+    async def _attempts(self) -> Versioned[BoundRecord]:
         _, live = await gather_all([update.mark(self._lake, self._identifier, self._by), self._live()])  # I1
         for _ in range(TRIES_MAX):
             pinned = self._claim.held.value.uuid if self._claim.held else None
@@ -163,7 +163,7 @@ class _Drop:
         live = (await settle_name(self._lake, self._identifier)).live
         return live if live and live.is_a(self._kind, self._formats) else None
 
-    async def _dropped_before(self, uuid: str) -> Versioned[Pointer] | None:
+    async def _dropped_before(self, uuid: str) -> Versioned[BoundRecord] | None:
         """What an attempt of this request dropped: whoever reuses the name first says so at the pointer (G6)."""
         pointer = await self._pointer_of(uuid)
         if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self._by):
@@ -171,12 +171,12 @@ class _Drop:
         await self._lake.background.run("finish drop", self._finish_claim())
         return pointer
 
-    async def _pointer_of(self, uuid: str) -> Versioned[Pointer] | None:
+    async def _pointer_of(self, uuid: str) -> Versioned[BoundRecord] | None:
         """What was dropped before, of whichever format: the claim keeps only its uuid."""
-        found = await gather_all(self._lake.pointer(uuid, one).read() for one in self._formats)
+        found = await gather_all(self._lake.bound_record(uuid, one).read() for one in self._formats)
         return next((pointer for pointer in found if pointer), None)
 
-    async def _dropped(self, live: ResolvedName) -> Versioned[Pointer] | None:
+    async def _dropped(self, live: ResolvedName) -> Versioned[BoundRecord] | None:
         """D3, D4: the drop happens at the name. None when the swap was lost."""
         record = live.name.value
         dropped = NameRecord(
@@ -205,12 +205,12 @@ class _Drop:
         found = await self._lake.name(self._identifier).read()
         return found is not None and (found.value.state, found.value.by) == ("dropped", self._by)
 
-    async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Versioned[Pointer]:
+    async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Versioned[BoundRecord]:
         """D4: from the pointer as it was seen, which mostly is still so; otherwise as everyone does who finds this."""
         cell = pointer_cell(self._lake, live.name.value)
         with contextlib.suppress(SwapLost):
-            pointer = await resolution.resolve_pending(self._lake, live.pointer, drops=True)
-            gone = dropped_pointer(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)
+            pointer = await resolution.abort_pending(self._lake, live.pointer)
+            gone = dropped_record(pointer.value, self._identifier, by=self._by, now_ms=dropped.updated_ms)
             return await cell.swap(gone, expected=pointer.version)
         await finish_drop(self._lake, self._identifier, dropped)
         found = await cell.read()

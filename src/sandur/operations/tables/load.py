@@ -7,7 +7,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, NameRecord
+from sandur.catalog.records import Head, NameRecord, head_of
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
@@ -116,7 +116,7 @@ async def _remembered_file_exists(lake: Lake, name: Versioned[NameRecord] | None
 
 
 async def effective_head(lake: Lake, found: ResolvedName) -> Head:
-    head = (await resolution.effective_pointer(lake, found.pointer)).value.head
+    head = head_of((await resolution.effective_record(lake, found.pointer)).value)
     if head is None:
         raise NotFound(f"{found.identifier} has no metadata", subject="table")
     return head

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar, get_args
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
-from sandur.catalog.records import Catalog, NameRecord, NamespaceRecord, Pointer
+from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
@@ -15,6 +15,7 @@ from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected
 
 H = TypeVar("H", Catalog, NamespaceRecord)
+B = TypeVar("B", bound=BoundRecord)
 
 TRIES_MAX: Final = 8
 
@@ -90,11 +91,17 @@ class ResolvedName(NamedTuple):
 
     identifier: Identifier
     name: Versioned[NameRecord]
-    pointer: Versioned[Pointer]
+    pointer: Versioned[BoundRecord]
 
     @property
     def uuid(self) -> str:
         return self.name.value.uuid
+
+    @property
+    def iceberg_pointer(self) -> Versioned[Pointer] | None:
+        """The pointer of an Iceberg table or view; None for a record of another format."""
+        record = self.pointer.value
+        return Versioned(record, self.pointer.version) if isinstance(record, Pointer) else None
 
     def is_a(self, kind: Kind, formats: Collection[Format] = ICEBERG) -> bool:
         """Whether it is of that kind, and of a format that the one who asks can handle."""
@@ -150,7 +157,7 @@ async def _is_shown(lake: Lake, identifier: Identifier, name: Versioned[NameReco
 
 async def _name_and_pointer(
     lake: Lake, cell: Cell[NameRecord]
-) -> tuple[Versioned[NameRecord] | None, Versioned[Pointer] | None]:
+) -> tuple[Versioned[NameRecord] | None, Versioned[BoundRecord] | None]:
     """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
 
     A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
@@ -164,7 +171,7 @@ async def _name_and_pointer(
 
 async def _pointer_of(
     lake: Lake, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
-) -> Versioned[Pointer] | None:
+) -> Versioned[BoundRecord] | None:
     cell = pointer_cell(lake, name)
     if beside is None:
         return await cell.read()
@@ -183,7 +190,7 @@ def _is_moved_by(record: NameRecord, rename_id: str) -> bool:
     return record.state == "moved" and record.rename_id == rename_id
 
 
-def is_alive(pointer: Versioned[Pointer] | None) -> bool:
+def is_alive(pointer: Versioned[BoundRecord] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
@@ -211,7 +218,7 @@ async def _settled(
     lake: Lake,
     identifier: Identifier,
     name: Versioned[NameRecord],
-    pointer: Versioned[Pointer] | None,
+    pointer: Versioned[BoundRecord] | None,
     *,
     dropping: str | None,
 ) -> NameSlot | None:
@@ -291,14 +298,12 @@ async def _fence_rename(lake: Lake, moving: NameRecord) -> None:
         await cell.swap(other.value, expected=other.version)
 
 
-def pointer_cell(lake: Lake, name: NameRecord) -> Cell[Pointer]:
+def pointer_cell(lake: Lake, name: NameRecord) -> Cell[BoundRecord]:
     """The cell of what a name leads to."""
-    return lake.pointer(name.uuid, name.format)
+    return lake.bound_record(name.uuid, name.format)
 
 
-async def bind_pointer(
-    cell: Cell[Pointer], found: Versioned[Pointer] | None = None, *, binds: bool = True
-) -> Versioned[Pointer] | None:
+async def bind_pointer(cell: Cell[B], found: Versioned[B] | None = None, *, binds: bool = True) -> Versioned[B] | None:
     """The pointer of what lives; None when it does not. `found`: as it was read a moment ago, if it was.
 
     Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves
@@ -325,9 +330,9 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
         found = await cell.read()
         if found is None or not is_alive(found):
             return
-        pointer = await resolution.resolve_pending(lake, found, drops=True)
+        pointer = await resolution.abort_pending(lake, found)
         try:
-            gone = dropped_pointer(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
+            gone = dropped_record(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
             await cell.swap(gone, expected=pointer.version)
         except SwapLost:
             continue
@@ -335,6 +340,6 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
     raise Busy(f"table {dropped.uuid}: its pointer keeps changing")
 
 
-def dropped_pointer(pointer: Pointer, identifier: Identifier, *, by: str, now_ms: int) -> Pointer:
+def dropped_record(record: BoundRecord, identifier: Identifier, *, by: str, now_ms: int) -> BoundRecord:
     """What is left of a table: its head, who dropped it, and under which name."""
-    return replace(pointer, state="dropped", dropped_as=identifier, by=by, pending=None, updated_ms=now_ms)
+    return replace(record, state="dropped", dropped_as=identifier, by=by, updated_ms=now_ms)

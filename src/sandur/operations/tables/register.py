@@ -176,11 +176,12 @@ class _Overwrite:
         return any(await gather_all(self._lake.receipts.exists(tried) for tried in self._tried))
 
     async def _swapped(self, found: ResolvedName) -> bool:
-        pointer = await resolution.resolve_pending(self._lake, found.pointer)
-        before = pointer.value.head
+        current = found.iceberg_pointer
+        pointer = await resolution.resolve_pending(self._lake, current) if current else None
         metadata = self._document.metadata
-        if before is None or not is_alive(pointer):
+        if pointer is None or pointer.value.head is None or not is_alive(pointer):
             return False
+        before = pointer.value.head
         if before.metadata_location == self._document.location:  # Nothing to do.
             await self._claim.done(uuid=found.uuid, location=self._document.location)
             return True

@@ -7,7 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, NameRecord, Participant, Pending, Pointer
+from sandur.catalog.records import BoundRecord, Head, NameRecord, Participant, Pending, Pointer
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
@@ -146,8 +146,11 @@ class Changed(Generic[M]):
         found = await resolve_name(self.lake, self.identifier)
         if found is None or found.name.value.kind != self.family.kind:
             return await self._read_elsewhere()
+        current = found.iceberg_pointer
+        if current is None:
+            return await self._read_elsewhere()
         self.pointer = await resolution.resolve_pending(
-            self.lake, found.pointer, older_than=resolution.TransactionAge(attempt.started_ms, attempt.transaction)
+            self.lake, current, older_than=resolution.TransactionAge(attempt.started_ms, attempt.transaction)
         )
         head = self.pointer.value.head
         if head is None or not is_alive(self.pointer):
@@ -318,11 +321,11 @@ class Created(Generic[M]):
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
-    def _is_ours(self, pointer: Versioned[Pointer]) -> bool:
+    def _is_ours(self, pointer: Versioned[BoundRecord]) -> bool:
         """S2: whether an attempt of this very request made the pointer; the uuid alone is no proof."""
         return (pointer.value.table_uuid, pointer.value.made_by) == (self.table_uuid, self._hash())
 
-    def _is_proof(self, pointer: Versioned[Pointer] | None) -> bool:
+    def _is_proof(self, pointer: Versioned[BoundRecord] | None) -> bool:
         """N7: a pointer of ours that is live or dropped shows that the creation happened."""
         return pointer is not None and self._is_ours(pointer) and pointer.value.state in {"live", "dropped"}
 

@@ -4,7 +4,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from sandur.catalog.records import NameRecord, Pointer, Transaction
+from sandur.catalog.records import BoundRecord, NameRecord, Pointer, Transaction
 from sandur.errors import Busy, SwapLost
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Versioned
@@ -56,6 +56,20 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
                     return Versioned(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
     raise Busy(f"table {pointer.value.uuid}: its pointer keeps changing")
+
+
+async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:
+    """As `effective_pointer`; a record of another format takes part in no transaction and is returned unchanged."""
+    if not isinstance(found.value, Pointer):
+        return found
+    return await effective_pointer(lake, Versioned(found.value, found.version))
+
+
+async def abort_pending(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:
+    """A record that is about to be dropped, with no transaction undecided on it (T5)."""
+    if not isinstance(found.value, Pointer):
+        return found
+    return await resolve_pending(lake, Versioned(found.value, found.version), drops=True)
 
 
 async def resolve_pending(

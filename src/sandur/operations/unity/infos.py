@@ -1,14 +1,14 @@
 """What Unity Catalog's API shows of a name, whatever stands behind it."""
 
-from typing import cast
+from typing import assert_never
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import NO_COLUMNS, TableInfo, delta_table_info
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.records import DeltaTable, NameRecord, Pointer
-from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, Securable, VolumeInfo, securable_info
+from sandur.catalog.records import BoundRecord, DeltaTable, NameRecord, Pointer, Securable
+from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, VolumeInfo, securable_info
 from sandur.delta import columns
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.schema import Schema
@@ -24,15 +24,17 @@ MANAGED = "MANAGED"
 EXTERNAL = "EXTERNAL"
 
 
-async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> Info:
+async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Info:
     """What a list and a load show. Of an Iceberg table whose metadata cannot be read, that it is there."""
-    match name.format:
-        case "delta":
-            return delta_table_info(identifier, cast("DeltaTable", pointer))  # What the format's cell holds.
-        case "unity":
-            return securable_info(identifier, cast("Securable", pointer))  # Likewise.
-        case "iceberg":
-            return await _iceberg_info(lake, identifier, name, pointer)
+    match record:
+        case DeltaTable():
+            return delta_table_info(identifier, record)
+        case Securable():
+            return securable_info(identifier, record)
+        case Pointer():
+            return await _iceberg_info(lake, identifier, name, record)
+        case _:
+            assert_never(record)
 
 
 async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:

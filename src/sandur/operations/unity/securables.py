@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import Claim, NameRecord, Pointer
-from sandur.catalog.securables import FunctionDefinition, Securable, VolumeType
+from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameRecord, Securable, VolumeType
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.containers.catalogs import load_catalog
@@ -160,8 +159,10 @@ async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Se
     return held_securable(found) if found and found.is_a(kind, UNITY) else None
 
 
-def held_securable(found: ResolvedName) -> Versioned[Securable]:
-    return cast("Versioned[Securable]", found.pointer)  # What names of this format lead to.
+def held_securable(found: ResolvedName) -> Versioned[Securable] | None:
+    """The record of a volume, function or model; None for a table or view."""
+    record = found.pointer.value
+    return Versioned(record, found.pointer.version) if isinstance(record, Securable) else None
 
 
 def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
@@ -209,19 +210,19 @@ class _Draft:
     async def write(self, made: NewRecord[Securable]) -> None:
         """The pointer says all there is."""
 
-    async def found(self, pointer: Versioned[Pointer]) -> Securable | None:
-        return cast("Securable", pointer.value)  # What cells of this format hold.
+    async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
+        return pointer.value if isinstance(pointer.value, Securable) else None
 
     async def answered(self, claim: Claim) -> Securable:
         found = await self.lake.securable(claim.uuid).read()
         return found.value if found else self.securable(claim.uuid)
 
-    async def finish(self, pointer: Pointer) -> None:
+    async def finish(self, pointer: BoundRecord) -> None:
         """There is no commit that a receipt would tell of."""
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return name_taken(identifier, by, self.kind)
 
-    def spent(self, pointer: Pointer) -> SandurError | None:
+    def spent(self, pointer: BoundRecord) -> SandurError | None:
         del pointer  # Any uuid will do.
         return None

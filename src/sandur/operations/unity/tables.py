@@ -13,7 +13,7 @@ from sandur.operations.delta.load import check_parents_exist
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_namespace
-from sandur.operations.transactions.resolution import effective_pointer
+from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
 
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
@@ -54,7 +54,7 @@ async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     found = await delta.find_table(lake, identifier)
     if found is None:
         raise await _nothing_there(lake, identifier)
-    pointer = await effective_pointer(lake, found.pointer)
+    pointer = await effective_record(lake, found.pointer)
     info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
         raise delta.table_not_found(identifier)

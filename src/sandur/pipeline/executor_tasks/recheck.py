@@ -41,7 +41,7 @@ async def recheck_table(lake: Lake, was: Table) -> Row | None:
     With a `problem` it is told as it was, since nobody can tell what became of it.
     """
     try:
-        pointer = await lake.pointer(was["uuid"], was["format"]).read()
+        pointer = await lake.bound_record(was["uuid"], was["format"]).read()
         return await _followed(lake, was) if is_alive(pointer) else None
     except SandurError as error:
         return {**was, "state": "", "is_shown": True, "problem": str(error)}

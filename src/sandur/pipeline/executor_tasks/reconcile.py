@@ -103,7 +103,7 @@ async def _counts(lake: Lake, pointer: Pointer) -> bool:
     if pointer.state in {"unbound", "condemned"}:
         found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
         return found is not None and found.uuid == pointer.uuid
-    return pointer.state != "killed" and pointer.format == "iceberg"
+    return pointer.state != "killed"
 
 
 def _is_own(receipt: Receipt) -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer
+from sandur.catalog.records import DeltaTable, Head, NameRecord, Pointer, head_of
 from sandur.errors import SandurError
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
@@ -125,8 +125,9 @@ def _of_record(record: NameRecord) -> Row:
 async def _of_found(lake: Lake, found: ResolvedName) -> Row:
     if isinstance(found.pointer.value, DeltaTable):
         return _delta(found.pointer.value)
-    pointer = (await resolution.effective_pointer(lake, found.pointer)).value
-    return {"table_uuid": pointer.table_uuid, **(_head(pointer.head) if pointer.head else {})}
+    record = (await resolution.effective_record(lake, found.pointer)).value
+    head = head_of(record)
+    return {"table_uuid": record.table_uuid, **(_head(head) if head else {})}
 
 
 def _delta(table: DeltaTable) -> Row:

@@ -7,7 +7,6 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import DeltaTable
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES as TABLE_FILES
@@ -90,8 +89,8 @@ async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
     """All that the metadata file of a table or view says; of a Delta table, what the catalog knows of it."""
     uuid, location = table["uuid"], table["metadata_location"]
     if table["format"] == "delta":
-        held = await lake.pointer(uuid, "delta").read()
-        return delta_rows(uuid, held.value) if held and isinstance(held.value, DeltaTable) else {}
+        held = await lake.delta_table(uuid).read()
+        return delta_rows(uuid, held.value) if held else {}
     if table["kind"] == "view":
         return view_rows(uuid, (await load_document(lake, VIEW_FILES, location)).metadata)
     return table_rows(uuid, (await load_document(lake, TABLE_FILES, location)).metadata)
