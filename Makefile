@@ -40,12 +40,13 @@ test: $(READY) $(AZURITE) ## Run the checks and the tests
 slow: $(READY) ## Run the tests that take minutes, which make test leaves out
 	@$(BIN)/python -m pytest -m slow $(TESTS)
 
-check: $(READY) ## Run formatting, lint, types, import layers and purity
+check: $(READY) ## Run formatting, lint, types, import layers, purity, and the shape of the source tree
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n +1
 	@$(BIN)/python checks/purity.py
+	@$(BIN)/python checks/house.py
 
 serve: $(READY) ## Start a server on ./sandur-data and show how to connect engines
 	@$(BIN)/sandur serve
