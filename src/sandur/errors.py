@@ -1,4 +1,4 @@
-"""The errors of Sandur, told apart by what the caller should do next."""
+"""The errors of Sandur: one class for each thing the caller should do next."""
 
 from typing import Literal
 
@@ -22,15 +22,15 @@ Subject = Literal[
 
 
 class SandurError(Exception):
-    """The root of all errors that Sandur raises on purpose; its text says what was asked and what was found."""
+    """The base of all errors that Sandur raises on purpose. The text says what was requested and what was found."""
 
 
 class BadRequest(SandurError):
-    """The request itself is wrong and will stay so: correct it."""
+    """The request itself is wrong: correct it."""
 
 
 class Invalid(BadRequest):
-    """The request is well formed but asks for something the rules forbid."""
+    """The request is well formed, but the rules forbid it."""
 
 
 class Unprocessable(BadRequest):
@@ -38,19 +38,19 @@ class Unprocessable(BadRequest):
 
 
 class WrongFormat(Invalid):
-    """The thing is there, but of a format that was not asked for: ask for it in its own way."""
+    """The table exists, but has another format: use the API of its format."""
 
 
 class Forbidden(SandurError):
-    """Somebody else may ask for this, the one who did may not."""
+    """The caller is not allowed to do this."""
 
 
 class Unsupported(SandurError):
-    """The request asks for something this server does not do, or was told not to do."""
+    """This server does not support the request, or its settings switch the feature off."""
 
 
 class NotFound(SandurError):
-    """What the request names does not exist; `subject` says what kind of thing it is."""
+    """The request names something that does not exist; `subject` says what kind of thing."""
 
     def __init__(self, message: str, *, subject: Subject) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class NotFound(SandurError):
 
 
 class AlreadyExists(SandurError):
-    """What the request would create is there already; `subject` says as what."""
+    """The request would create something that exists; `subject` says what kind of thing."""
 
     def __init__(self, message: str, *, subject: Subject) -> None:
         super().__init__(message)
@@ -66,23 +66,23 @@ class AlreadyExists(SandurError):
 
 
 class NotEmpty(SandurError):
-    """What the request would drop still holds something."""
+    """The request would drop something that is not empty."""
 
 
 class Conflict(SandurError):
-    """The request was decided on a state that is no longer current: load again, decide again."""
+    """The request is based on a state that is no longer current: load again and decide again."""
 
 
 class VersionTaken(Conflict):
-    """Another commit has the version that this one asks for: read that one, then take the next."""
+    """Another commit has the requested version: read that commit, then request the next version."""
 
 
 class KeyReused(SandurError):
-    """The idempotency key was used before for another request: take a fresh one."""
+    """The idempotency key was used for another request: use a new key."""
 
 
 class Busy(SandurError):
-    """Somebody else is at it, and nothing was decided: make the same call again after a short wait."""
+    """Another request is changing the same thing; nothing was decided: repeat the call after a short wait."""
 
     def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
@@ -90,15 +90,15 @@ class Busy(SandurError):
 
 
 class Exhausted(Busy):
-    """There is no room for more until the caller has tidied up: the message says what."""
+    """A limit is reached until the caller frees something; the message says what."""
 
 
 class SwapLost(SandurError):
     """The object is not at the expected version: read it again and decide again.
 
-    `is_definite` is true when the write was certainly never applied. It is false when the answer to an earlier try of
-    the same write was lost and the object has moved on since: the write can no longer land, but it may have been
-    applied and then replaced, so look for its traces before you call it a failure.
+    `is_definite` is true if the write was certainly never applied. It is false if the answer to an earlier try of the
+    same write was lost and the object has changed since: the write can no longer land, but it may have been applied
+    and then replaced, so look for its traces before you report a failure.
     """
 
     def __init__(self, message: str, *, is_definite: bool = True) -> None:
@@ -107,12 +107,12 @@ class SwapLost(SandurError):
 
 
 class Unavailable(SandurError):
-    """Something that should answer does not; nothing was written. The same call may be made again."""
+    """A service does not answer; nothing was written. The same call may be repeated."""
 
 
 class OutcomeUnknown(SandurError):
-    """The write may have been applied, may still be applied, or never will be: look before you try again."""
+    """The write may have been applied, or may still be applied, or not: read before you retry."""
 
 
 class Unfit(SandurError):
-    """The store or the configuration breaks a guarantee that everything rests on: a person has to change it."""
+    """The store or the configuration breaks a required guarantee: an operator has to change it."""

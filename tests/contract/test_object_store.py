@@ -81,6 +81,25 @@ async def test_a_version_that_is_none_loses_like_a_stale_one(store: ObjectStore,
     assert await store.put("a", b"two", expected=version) != version
 
 
+async def test_objects_are_current_until_one_of_them_changes(store: ObjectStore) -> None:
+    first = await store.put("a", b"one", expected=ABSENT)
+    second = await store.put("b/c", b"two", expected=ABSENT)
+    versions = [("a", first), ("b/c", second)]
+
+    assert await store.are_current([])
+    assert await store.are_current(versions)
+
+    await store.put("b/c", b"three", expected=second)
+    assert not await store.are_current(versions)
+
+
+async def test_a_deleted_object_is_not_current(store: ObjectStore) -> None:
+    version = await store.put("a", b"one", expected=ABSENT)
+    await store.delete("a", expected=version)
+
+    assert not await store.are_current([("a", version)])
+
+
 async def test_a_delete_removes_the_object_at_its_version(store: ObjectStore) -> None:
     version = await store.put("a/b/c", b"one", expected=ABSENT)
 

@@ -23,6 +23,8 @@ class Call(NamedTuple):
 class WrappingStore:
     """Passes every call on; a fake overrides `_around` to do something before, after or instead."""
 
+    has_instant_reads = False
+
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
@@ -34,6 +36,10 @@ class WrappingStore:
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         return await self._around(Call("get_if_changed", key), lambda: self._inner.get_if_changed(key, seen=seen))
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        key = versions[0][0] if versions else ""
+        return await self._around(Call("are_current", key), lambda: self._inner.are_current(versions))
 
     async def head(self, key: str) -> Listed | None:
         return await self._around(Call("head", key), lambda: self._inner.head(key))

@@ -78,6 +78,7 @@ class MeasuredStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.folders = folders_of(inner)
+        self.has_instant_reads = inner.has_instant_reads
         looks = looks_of(inner)
         self.looks = _MeasuredLooks(looks, self._note_look) if looks else None
         self._calls: Counter[tuple[str, str, str, str]] = Counter()
@@ -88,6 +89,10 @@ class MeasuredStore:
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         return await self._measured("get_if_changed", key, self._inner.get_if_changed(key, seen=seen))
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        key = versions[0][0] if versions else ""
+        return await self._measured("are_current", key, self._inner.are_current(versions))
 
     async def head(self, key: str) -> Listed | None:
         return await self._measured("head", key, self._inner.head(key))

@@ -196,6 +196,8 @@ class CloudStore:
     other). On S3 an ETag is a hash of the bytes: only unique bodies make it a version that never comes back.
     """
 
+    has_instant_reads = False
+
     def __init__(
         self,
         remote: Remote,
@@ -219,6 +221,10 @@ class CloudStore:
             return await self._read(key, self._download(validate_key(key), {"if_none_match": self._etag(seen)}))
         except NotModifiedError:
             return UNCHANGED
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        found = await asyncio.gather(*(self.get_if_changed(key, seen=version) for key, version in versions))
+        return all(one is UNCHANGED for one in found)
 
     async def head(self, key: str) -> Listed | None:
         meta = await self._read(key, obstore.head_async(self._remote, validate_key(key)))

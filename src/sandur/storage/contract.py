@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType, Protocol
 
 Version = NewType("Version", str)
-"""What a swap compares. A version never comes back, not even for equal bytes or after a delete."""
+"""What a swap compares. A version never returns, not even for equal bytes or after a delete."""
 
 
 class _Sentinel(Enum):
@@ -21,7 +21,7 @@ ABSENT: Final = _Sentinel.ABSENT
 """As an expectation: the object must not exist."""
 
 UNCHANGED: Final = _Sentinel.UNCHANGED
-"""As the answer to a conditional get: the object is still at the version the caller has seen."""
+"""As the result of a conditional get: the object is still at the caller's version."""
 
 Absent = Literal[_Sentinel.ABSENT]
 Unchanged = Literal[_Sentinel.UNCHANGED]
@@ -29,14 +29,14 @@ Expected = Version | Absent
 
 
 class Stored(NamedTuple):
-    """An object as it was at one moment."""
+    """The bytes of an object and their version."""
 
     data: bytes
     version: Version
 
 
 class Listed(NamedTuple):
-    """An object as a listing or a head shows it."""
+    """An object in a listing, or the result of a head."""
 
     key: str
     version: Version
@@ -45,25 +45,25 @@ class Listed(NamedTuple):
 
 
 class Folders(Protocol):
-    """Folders that are there without an object in them, which only a file system has. They take no waiting."""
+    """Folders that exist without an object in them. Only a file system has them. Calls do not block for long."""
 
     def make_folder(self, key: str) -> None:
-        """The folder is there, with those above it; not synced, as it holds nothing.
+        """Create the folder and its parents if they are missing. They are not synced, as they hold nothing.
 
-        Raises BadRequest when an object is in the way, and Unavailable when it cannot be made.
+        Raises BadRequest if an object has that key, and Unavailable if the folder cannot be created.
         """
         ...
 
     def remove_empty_folder(self, key: str) -> bool:
-        """Take the folder away, and those above it, as far as they are empty; whether it is gone."""
+        """Remove the folder and its parents while they are empty. Returns whether the folder is gone."""
         ...
 
 
 class Looks(Protocol):
-    """Looks at versions that take no waiting at all: a folder's are calls of the system."""
+    """Synchronous reads of versions, which only a file system has."""
 
     def version_now(self, key: str) -> Version | None:
-        """The version of an object; None when there is none. Raises Unavailable."""
+        """The version of an object; None if it does not exist. Raises Unavailable."""
         ...
 
 
@@ -76,28 +76,37 @@ class ObjectStore(Protocol):
 
     Each call is atomic and linearizable by itself. Every write states what it expects to find. A failed call raises
 
-    * `SwapLost` when the object is not as expected (and nothing was written),
-    * `Unavailable` when nothing was written and the same call may be made again,
-    * `OutcomeUnknown` when a write may or may not have been applied, or may still be,
-    * `BadRequest` when the key is not a key.
+    * `SwapLost` if the object is not as expected (nothing was written),
+    * `Unavailable` if nothing was written and the same call may be repeated,
+    * `OutcomeUnknown` if a write may or may not have been applied, or may still be,
+    * `BadRequest` if the key is not valid.
     """
 
+    @property
+    def has_instant_reads(self) -> bool:
+        """Whether small reads finish without waiting: then concurrent reads gain nothing, and a task costs more."""
+        ...
+
     async def get(self, key: str) -> Stored | None:
-        """The object; None when there is none."""
+        """The object; None if it does not exist."""
         ...
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
-        """UNCHANGED while the object is still at `seen`; otherwise as `get`."""
+        """UNCHANGED while the object is still at `seen`; otherwise the same as `get`."""
+        ...
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        """Whether each object is still at the given version. Costs one round of concurrent reads."""
         ...
 
     async def head(self, key: str) -> Listed | None:
-        """The object without its bytes; None when there is none."""
+        """The object without its bytes; None if it does not exist."""
         ...
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         """Write the whole object if it is as expected, and return its new version.
 
-        Bodies that may be swapped must be unique (`Cell` sees to it): some stores derive versions from the bytes.
+        Bodies of objects that are swapped must be unique (`Cell` ensures this): some stores derive versions from bytes.
         """
         ...
 
@@ -106,42 +115,42 @@ class ObjectStore(Protocol):
         ...
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
-        """At most `limit` objects below the folder `prefix`, in the byte order of their keys, beginning behind `after`.
+        """At most `limit` objects below the folder `prefix`, in the byte order of their keys, starting behind `after`.
 
-        `prefix` is empty or ends in `/`; `after` is a whole key. Fewer than `limit` objects mean: there are no more.
+        `prefix` is empty or ends in `/`; `after` is a whole key. Fewer than `limit` objects are the last page.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections and threads; the store is not used any more."""
+        """Release connections and threads. The store cannot be used afterwards."""
         ...
 
 
 def folders_of(store: ObjectStore) -> Folders | None:
-    """The store's folders; None where there are only keys. What wraps a store passes them on."""
+    """The store's folders; None if the store has only keys. Stores that wrap a store pass them on."""
     folders: Folders | None = getattr(store, "folders", None)
     return folders
 
 
 def looks_of(store: ObjectStore) -> Looks | None:
-    """The store's looks without waiting, which stores over a network cannot have; what wraps a store passes them on."""
+    """The store's synchronous reads of versions; None if it has none."""
     looks: Looks | None = getattr(store, "looks", None)
     return looks
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:
-    """The objects of all keys, in the order of the keys, read at the same time and a bounded number at once."""
-    places = asyncio.Semaphore(GETS_AT_ONCE_MAX)
+    """The objects of all keys, in the order of the keys; a bounded number is read at the same time."""
+    slots = asyncio.Semaphore(GETS_AT_ONCE_MAX)
 
     async def one(key: str) -> Stored | None:
-        async with places:
+        async with slots:
             return await store.get(key)
 
     return await asyncio.gather(*(one(key) for key in keys))
 
 
 async def list_all(store: ObjectStore, prefix: str) -> "list[Listed]":
-    """Every object below the folder, page by page; not a snapshot: what changes meanwhile may or may not be seen."""
+    """Every object below the folder, page by page. Not a snapshot: a concurrent change may be seen or missed."""
     found: list[Listed] = []
     while True:
         page = await store.list(prefix, after=found[-1].key if found else None)

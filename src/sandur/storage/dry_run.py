@@ -24,6 +24,8 @@ class DryRunStore:
     objects that were written here. It remembers every write, so bound what is done with it, or `forget` now and then.
     """
 
+    has_instant_reads = False
+
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self._written: dict[str, tuple[Stored, int] | None] = {}
@@ -44,6 +46,10 @@ class DryRunStore:
             return await self._inner.get_if_changed(key, seen=seen)
         found = await self.get(key)
         return UNCHANGED if found and found.version == seen else found
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        found = [await self.get_if_changed(key, seen=version) for key, version in versions]
+        return all(one is UNCHANGED for one in found)
 
     async def head(self, key: str) -> Listed | None:
         return self._listed(key) if key in self._written else await self._inner.head(key)

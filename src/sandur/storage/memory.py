@@ -1,8 +1,8 @@
-"""A store in memory, for tests and for trying things out: it forgets everything when the process ends."""
+"""A store in memory, for tests and first trials: its content is lost when the process ends."""
 
 import asyncio
 import bisect
-import random  # noqa: TID251 - seeded, so that interleavings can be repeated
+import random  # noqa: TID251 - seeded, so that interleavings are reproducible
 from collections.abc import Sequence
 
 from sandur.clock import Clock, SystemClock
@@ -14,11 +14,13 @@ _YIELDS_MAX = 3
 
 
 class MemoryStore:
-    """Keeps the contract of a real store: it yields to other tasks, and a version never comes back.
+    """Keeps the contract of a real store: it yields to other tasks, and a version never returns.
 
-    With a seed, each call yields a seeded number of times before and after it takes effect, so that different seeds
-    give different interleavings and the same seed gives the same one.
+    With a seed, each call yields a random number of times before and after it takes effect: different seeds give
+    different interleavings, and the same seed gives the same one.
     """
+
+    has_instant_reads = False
 
     def __init__(self, *, seed: int | None = None, clock: Clock | None = None) -> None:
         self._objects: dict[str, tuple[Stored, int]] = {}
@@ -36,6 +38,12 @@ class MemoryStore:
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         found = await self.get(key)
         return UNCHANGED if found and found.version == seen else found
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        await self._yield()
+        found = [self._objects.get(validate_key(key)) for key, _ in versions]
+        await self._yield()
+        return [stored and stored[0].version for stored in found] == [version for _, version in versions]
 
     async def head(self, key: str) -> Listed | None:
         await self._yield()

@@ -23,16 +23,16 @@ T = TypeVar("T")
 
 
 class RetryingStore:
-    """The inner store, tried again where that is safe.
+    """The inner store, with retries where they are safe.
 
     Reads are repeated while the store is unavailable. A write is repeated only with the same bytes and the same
-    expectation, so that at most one try can take effect. When an answer was lost (G2), the object is read again:
+    expectation, so at most one try takes effect. If an answer was lost (G2), the object is read again:
 
     * it holds our bytes: done;
     * it is still as expected: the write may yet land, so the same write is repeated, and after the last try the
-      outcome stays unknown: never success, never a definite failure;
-    * it has moved on: our write can no longer land, but it may have been applied and replaced since: the swap counts
-      as lost, and not as definitely so.
+      outcome stays unknown: neither a success nor a definite failure;
+    * it has changed: our write can no longer land, but it may have been applied and replaced since, so the swap is
+      lost, but not definitely.
     """
 
     def __init__(self, inner: ObjectStore, clock: Clock, settings: RetrySettings | None = None) -> None:
@@ -40,14 +40,17 @@ class RetryingStore:
         self._clock = clock
         self._settings = settings or RetrySettings()
         self.folders = folders_of(inner)
-        # Not repeated: who looks without waiting has a slower way for when that fails.
         self.looks = looks_of(inner)
+        self.has_instant_reads = inner.has_instant_reads
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(lambda: self._inner.get(key))
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         return await self._read(lambda: self._inner.get_if_changed(key, seen=seen))
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        return await self._read(lambda: self._inner.are_current(versions))
 
     async def head(self, key: str) -> Listed | None:
         return await self._read(lambda: self._inner.head(key))
@@ -65,13 +68,13 @@ class RetryingStore:
                     raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
             except OutcomeUnknown:
                 was_unknown = True
-                if version := await self._settled(key, data, expected):
+                if version := await self._written_version(key, data, expected):
                     return version
             except SwapLost:
                 if not was_unknown:
                     raise
-                # The earlier try, whose answer was lost, may be what moved the object.
-                if version := await self._settled(key, data, expected):
+                # The earlier try, whose answer was lost, may have changed the object.
+                if version := await self._written_version(key, data, expected):
                     return version
             await self._wait(tries)
         raise _still_unknown(key)
@@ -107,29 +110,33 @@ class RetryingStore:
                 await self._wait(tries)
         return await read()
 
-    async def _settled(self, key: str, data: bytes, expected: Expected) -> Version | None:
-        """G2's look after a lost answer: our version; None while the write may still land; SwapLost when it cannot."""
-        found = await self._look(key)
+    async def _written_version(self, key: str, data: bytes, expected: Expected) -> Version | None:
+        """Read the object after a lost answer (G2): our version; None if the write may still land; else SwapLost."""
+        found = await self._read_outcome(key)
         if found and found.data == data:
             return found.version
         if (found.version if found else ABSENT) == expected:
             return None
-        raise SwapLost(f"object {key}: moved on from version {expected} while an answer was lost", is_definite=False)
+        raise SwapLost(
+            f"object {key}: changed from version {expected} while the answer to our write was lost", is_definite=False
+        )
 
     async def _is_gone(self, key: str, expected: Version) -> bool:
-        """The same look for a delete: whoever removed it, the object at that version is gone."""
-        found = await self._look(key)
+        """Read the object after a lost answer to a delete: true if the version is gone, no matter who removed it."""
+        found = await self._read_outcome(key)
         if found is None:
             return True
         if found.version == expected:
             return False
-        raise SwapLost(f"object {key}: moved on from version {expected} while an answer was lost", is_definite=False)
+        raise SwapLost(
+            f"object {key}: changed from version {expected} while the answer to our write was lost", is_definite=False
+        )
 
-    async def _look(self, key: str) -> Stored | None:
+    async def _read_outcome(self, key: str) -> Stored | None:
         try:
             return await self.get(key)
         except Unavailable as error:
-            raise OutcomeUnknown(f"object {key}: no answer to the write, and none to the look after it") from error
+            raise OutcomeUnknown(f"object {key}: no answer to the write, and none to the read after it") from error
 
     async def _wait(self, tries: int) -> None:
         settings = self._settings
@@ -138,8 +145,8 @@ class RetryingStore:
 
 
 def _gave_up(key: str, tries: int) -> Unavailable:
-    return Unavailable(f"object {key}: the store was unavailable {tries} times; nothing was written")
+    return Unavailable(f"object {key}: the store was unavailable in {tries} tries; nothing was written")
 
 
 def _still_unknown(key: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"object {key}: the answer to a write was lost, and it may still land")
+    return OutcomeUnknown(f"object {key}: the answer to a write was lost, and the write may still land")
