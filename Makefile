@@ -25,7 +25,7 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
 	@touch $@
 
-# Azurite stands in for Azure. Without npm its tests say that they are skipped.
+# Azurite is the test server for Azure. Without npm its tests are skipped.
 $(AZURITE): tests/servers/azurite/package.json tests/servers/azurite/package-lock.json
 	@mkdir -p $(@D)
 	@cp tests/servers/azurite/package*.json tests/servers/azurite/.npmrc $(@D)/
@@ -36,8 +36,8 @@ test: $(READY) $(AZURITE) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest
 
-# Those of one part alone: make slow TESTS=tests/pipeline
-slow: $(READY) ## Run the tests that take minutes, which make test leaves out
+# Only some of them: make slow TESTS=tests/pipeline
+slow: $(READY) ## Run the tests that take minutes (make test leaves them out)
 	@$(BIN)/python -m pytest -m slow $(TESTS)
 
 check: $(READY) ## Run formatting, lint, types, import layers, purity, and the shape of the source tree
@@ -54,15 +54,15 @@ serve: $(READY) ## Start a server on ./sandur-data and show how to connect engin
 demo: $(READY) ## Show the main job end to end on a fresh folder
 	@$(BIN)/python -m demo
 
-bench: $(READY) ## Measure, beside raw calls and peers, as ratios; results go to bench/results/
+bench: $(READY) ## Run the benchmarks next to raw calls and peers; results go to bench/results/
 	@$(BIN)/python -m bench
 
 crash: $(READY) ## Run the full crash matrix
 	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/pipeline tests/statemachine
 
-# Engines that need an environment of their own install it when first asked for, below .tools. One engine alone:
-# make interop PARTS=duckdb. What did not end well, after a run that broke off or failed: make interop PARTS=--resume
-interop: $(READY) ## Run real engines against a running server, and tell what each can do
+# An engine that needs its own environment installs it on first use, below .tools. One engine: make interop PARTS=duckdb.
+# Only the parts that failed or were interrupted: make interop PARTS=--resume
+interop: $(READY) ## Run real engines against a running server, and write the engine matrix
 	@$(BIN)/python -m tests.interop.run $(PARTS)
 
 rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
@@ -71,6 +71,6 @@ rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 proof: $(READY) ## Check the protocol models over all interleavings
 	@$(BIN)/python -m proof
 
-lock: ## Pin the dependencies anew (versions and hashes)
+lock: ## Pin the dependencies again (versions and hashes)
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --all-extras --group dev -c requirements/bootstrap.txt -o requirements/dev.txt

@@ -104,11 +104,12 @@ def goodbye() -> None:
     console.print()
     console.print(Rule("Go on", align="left", style="cyan"))
     for line in (
-        "make serve              a server on ./sandur-data, with lines to paste into every engine",
-        "docs/engines.md         recipes for each engine, and what each was seen to do",
+        "make serve              a server on ./sandur-data, and how to connect each engine",
+        "docs/tutorial.md        30 minutes from an empty folder to a Spark job on the history",
+        "docs/engines.md         a recipe for each engine",
         "sandur spark-config     the options of a Spark session; in Python: sandur.spark.session()",
-        "sandur probe --store s3://bucket/prefix    whether a bucket keeps what Sandur rests on",
+        "sandur probe --store s3://bucket/prefix    check that a bucket keeps the guarantees that Sandur needs",
         "docs/architecture.md    how it is built",
-        "docs/protocol.md        why it stays right when something dies",
+        "docs/protocol.md        how it survives crashes",
     ):
         say(line)

@@ -1,8 +1,8 @@
-"""What each engine was seen to do, on which store: recorded by the tests, told as a table.
+"""The engine matrix: which engine can do what, on which store, as the tests recorded it.
 
-A test says what it shows with the mark `operation`. In a run of `make interop` its outcome is kept at once, in a file
-of `build/interop` for each part of the run. `python -m tests.interop.matrix` prints the table and writes it into
-`docs/engine-matrix.md`, where what was not run stays as it is.
+A test names its engine and operation with the mark `operation`. `make interop` records each outcome at once, in one
+file of `build/interop` per part of the run. `python -m tests.interop.matrix` prints the matrix and writes it into
+`docs/engine-matrix.md`. Cells of engines that did not run stay unchanged.
 """
 
 import os
@@ -25,13 +25,13 @@ STORES: Final = (FOLDER, S3)
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "build" / "interop"
-# Names the file that a run writes what it sees to; without it nothing is kept.
+# The environment variable with the file for the results; without it nothing is recorded.
 KEPT_IN: Final = "INTEROP_RESULTS"
 PAGE: Final = ROOT / "docs" / "engine-matrix.md"
 BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"
 
-# Engines and operations in the order in which they are told; others follow in the order of the alphabet.
+# The order of engines and operations in the matrix; others follow in alphabetical order.
 ENGINES: Final = (
     "Spark",
     "Spark 3.5",
@@ -82,19 +82,19 @@ OPERATIONS: Final = (
 
 READS_OF: Final = "read what "
 
-# The worst of several tests of one thing is what is told.
+# Of several tests of one cell, the worst outcome counts.
 _WORST_FIRST: Final[tuple[Outcome, ...]] = ("failed", "skipped", "cannot", "passed")
 _SIGNS: Final[dict[Outcome, str]] = {"failed": "✗ ", "skipped": "? ", "cannot": "– ", "passed": ""}
 _SIGN_OF_FAILURE: Final = "✗"
 
-# Of the table that is printed, in characters.
+# Column widths of the printed table, in characters.
 _OPERATION_WIDTH: Final = 34
 _ENGINE_WIDTH: Final = 16
 _BORDER_WIDTH: Final = 3
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """What one test showed of one engine, operation and store."""
+    """The outcome of one test for one engine, operation and store."""
 
     engine: str
     operation: str
@@ -122,7 +122,7 @@ Line = Result | Version | Ended
 
 
 class Results(msgspec.Struct, frozen=True):
-    """What a run saw, which version of each engine it was, and how those of its parts ended that came to their end."""
+    """The outcomes of a run, the version of each engine, and how each finished part ended."""
 
     results: tuple[Result, ...] = ()
     versions: dict[str, str] = {}
@@ -130,16 +130,16 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def operation(engine: str, name: str, *, store: str | None = None, cannot: str = "") -> pytest.MarkDecorator:
-    """The mark of a test that shows an engine doing something; a test may carry several.
+    """The mark of a test that covers an operation of an engine; a test may carry several.
 
-    Without `store` it is the one that the test's fixture `served` stands for, or the folder. With `cannot` a pass means
-    that the engine refuses, as expected, and that this is the reason to tell.
+    Without `store`, the fixture `served` of the test decides, and the folder is the default. With `cannot`, a pass
+    means that the engine refuses as expected, and `cannot` is the reason.
     """
     return pytest.mark.operation(engine, name, store=store, cannot=cannot)
 
 
 class Recorder:
-    """Writes what the tests of a run show to a file as they show it: a run that breaks off has lost nothing."""
+    """Appends each outcome to a file at once, so that an interrupted run loses nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -149,7 +149,7 @@ class Recorder:
         self._keep(Version(engine=engine, version=version))
 
     def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Take down one phase of a test; setting up counts only when it fails or skips, taking down when it fails."""
+        """Record one phase of a test; set-up counts only if it fails or skips, tear-down only if it fails."""
         if report.when != "call" and not report.failed and not report.skipped:
             return
         for mark in item.iter_markers("operation"):
@@ -161,7 +161,7 @@ class Recorder:
 
 
 def append(path: Path, line: Line) -> None:
-    """Add a line to what a part of a run has left so far."""
+    """Append a line to the file of a part."""
     with path.open("ab") as file:
         file.write(msgspec.json.encode(line) + b"\n")
 
@@ -170,7 +170,7 @@ RECORDER: Final = Recorder(Path(os.environ[KEPT_IN]) if KEPT_IN in os.environ el
 
 
 def read_results(folder: Path = RESULTS) -> Results:
-    """What all parts left in the folder."""
+    """The recorded results of all parts in the folder."""
     parts = {path.stem: _lines(path) for path in sorted(folder.glob("*.jsonl"))}
     every = [line for lines in parts.values() for line in lines]
     return Results(
@@ -195,7 +195,7 @@ def _result(item: pytest.Item, report: pytest.TestReport, mark: pytest.Mark) -> 
 
 
 def _served_by(item: pytest.Item) -> str:
-    """The store that the fixture `served` stands for in this test."""
+    """The store of the fixture `served` in this test."""
     call = getattr(item, "callspec", None)
     return str(call.params.get("served", FOLDER)) if call else FOLDER
 
@@ -213,36 +213,33 @@ def _worse(one: Result | None, other: Result) -> Result:
     return other if one is None else min((one, other), key=lambda result: _WORST_FIRST.index(result.outcome))
 
 
-# How it is told.
-
-
-class Told(msgspec.Struct, frozen=True):
-    """The table as it is told: a text for each operation and engine, and the reasons for what is not plain."""
+class Matrix(msgspec.Struct, frozen=True):
+    """The matrix: a text for each operation and engine, and the reasons for everything that did not pass."""
 
     headings: dict[str, str]
     cells: dict[tuple[str, str], str]
     reasons: dict[str, tuple[str, ...]]
 
-    def beside(self, older: "Told") -> "Told":
-        """These cells and their reasons in the place of the older ones, beside all that were not asked about now."""
+    def merged_into(self, older: "Matrix") -> "Matrix":
+        """The older matrix with these cells and reasons in place of its own."""
         # Some part of an engine's tests may not know its version.
         known = {engine: text for engine, text in self.headings.items() if text != engine}
         headings = self.headings | older.headings | known
-        reasons = {engine: self._reasons_beside(older, engine) for engine in headings}
-        return Told(
+        reasons = {engine: self._merged_reasons(older, engine) for engine in headings}
+        return Matrix(
             headings=headings,
             cells=older.cells | self.cells,
             reasons={engine: lines for engine, lines in reasons.items() if lines},
         )
 
-    def _reasons_beside(self, older: "Told", engine: str) -> tuple[str, ...]:
-        asked = {name for name, asked_of in self.cells if asked_of == engine}
-        kept = [line for line in older.reasons.get(engine, ()) if line.partition(", ")[0] not in asked]
+    def _merged_reasons(self, older: "Matrix", engine: str) -> tuple[str, ...]:
+        covered = {name for name, covered_engine in self.cells if covered_engine == engine}
+        kept = [line for line in older.reasons.get(engine, ()) if line.partition(", ")[0] not in covered]
         return (*kept, *self.reasons.get(engine, ()))
 
 
-def told(results: Results) -> Told:
-    """A result per engine, operation and store, the worst where there are several."""
+def matrix_of(results: Results) -> Matrix:
+    """The matrix of the results; of several results for one cell, the worst counts."""
     worst: dict[tuple[str, str, str], Result] = {}
     for one in results.results:
         key = (one.engine, one.operation, one.store)
@@ -252,13 +249,13 @@ def told(results: Results) -> Told:
         (name, engine): _cell({store: worst[engine, name, store].outcome for store in _stores(worst, engine, name)})
         for engine, name, _ in worst
     }
-    reasons = {engine: _explained(one for one in worst.values() if one.engine == engine) for engine in engines}
+    reasons = {engine: _reason_lines(one for one in worst.values() if one.engine == engine) for engine in engines}
     headings = {engine: f"{engine} {results.versions.get(engine, '')}".strip() for engine in engines}
-    return Told(headings=headings, cells=cells, reasons={engine: lines for engine, lines in reasons.items() if lines})
+    return Matrix(headings=headings, cells=cells, reasons={engine: lines for engine, lines in reasons.items() if lines})
 
 
 def _stores(worst: Mapping[tuple[str, str, str], Result], engine: str, name: str) -> list[str]:
-    return sorted((store for e, n, store in worst if (e, n) == (engine, name)), key=_place(STORES))
+    return sorted((store for e, n, store in worst if (e, n) == (engine, name)), key=_sort_key(STORES))
 
 
 def _cell(outcomes: Mapping[str, Outcome]) -> str:
@@ -270,34 +267,35 @@ def _cell(outcomes: Mapping[str, Outcome]) -> str:
     return ", ".join(f"{_SIGNS[outcome]}{' + '.join(stores)}" for outcome, stores in by_outcome.items())
 
 
-def _explained(results: Iterable[Result]) -> tuple[str, ...]:
-    """A line for each operation and reason, with the stores for which it holds."""
+def _reason_lines(results: Iterable[Result]) -> tuple[str, ...]:
+    """One line per operation and reason, with its stores."""
     stores: dict[tuple[str, str], list[str]] = {}
     for one in results:
         if one.reason:
             stores.setdefault((one.operation, " ".join(one.reason.split()).replace("|", "/")), []).append(one.store)
-    in_order = sorted(stores, key=lambda key: _place(OPERATIONS)(key[0]))
+    in_order = sorted(stores, key=lambda key: _sort_key(OPERATIONS)(key[0]))
     return tuple(
-        f"{name}, {' + '.join(sorted(stores[name, reason], key=_place(STORES)))}: {reason}" for name, reason in in_order
+        f"{name}, {' + '.join(sorted(stores[name, reason], key=_sort_key(STORES)))}: {reason}"
+        for name, reason in in_order
     )
 
 
-def _place(order: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:
-    """Sorts by a list first, and by the alphabet what is not on it."""
+def _sort_key(order: tuple[str, ...]) -> Callable[[str], tuple[int, str]]:
+    """A sort key: first the order of the list, then the alphabet."""
     return lambda name: (order.index(name) if name in order else len(order), name)
 
 
-def _sorted_engines(matrix: Told) -> list[str]:
-    return sorted(matrix.headings, key=_place(ENGINES))
+def _sorted_engines(matrix: Matrix) -> list[str]:
+    return sorted(matrix.headings, key=_sort_key(ENGINES))
 
 
-def _sorted_operations(matrix: Told) -> list[str]:
-    """Who reads whose tables comes last: it is a table of its own."""
-    place = _place(OPERATIONS)
+def _sorted_operations(matrix: Matrix) -> list[str]:
+    """The operations in order; reading tables of other engines comes last."""
+    place = _sort_key(OPERATIONS)
     return sorted({name for name, _ in matrix.cells}, key=lambda name: (name.startswith(READS_OF), *place(name)))
 
 
-def markdown(matrix: Told) -> str:
+def render_markdown(matrix: Matrix) -> str:
     engines = _sorted_engines(matrix)
     lines = [_line(["", *(matrix.headings[engine] for engine in engines)]), "|" + "---|" * (len(engines) + 1)]
     lines += [
@@ -314,11 +312,11 @@ def _line(texts: Iterable[str]) -> str:
     return "|" + "|".join(f" {text} " if text else " " for text in texts) + "|"
 
 
-def parsed(text: str) -> Told:
-    """What `markdown` wrote."""
+def parse_markdown(text: str) -> Matrix:
+    """The matrix that `render_markdown` wrote."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     if not rows:
-        return Told(headings={}, cells={}, reasons={})
+        return Matrix(headings={}, cells={}, reasons={})
     headings = {_engine_in(heading): heading for heading in rows[0][1:]}
     cells = {(row[0], engine): cell for row in rows[2:] for engine, cell in zip(headings, row[1:], strict=True) if cell}
     reasons: dict[str, tuple[str, ...]] = {}
@@ -328,27 +326,27 @@ def parsed(text: str) -> Told:
             engine = line[:-1]
         elif line.startswith("- "):
             reasons[engine] = (*reasons.get(engine, ()), line[2:])
-    return Told(headings=headings, cells=cells, reasons=reasons)
+    return Matrix(headings=headings, cells=cells, reasons=reasons)
 
 
 def _engine_in(heading: str) -> str:
-    """The engine without its version; the longest known name wins, as one has a number in its name."""
+    """The engine without its version; the longest known name wins, because `Spark 3.5` is a name."""
     known = [engine for engine in ENGINES if heading == engine or heading.startswith(f"{engine} ")]
     return max(known, key=len) if known else re.sub(r" v?\d\S*$", "", heading)
 
 
-def rewritten(page: str, newer: Told, *, is_whole: bool = False) -> str:
-    """The page with what was found in its place; what was not asked about now stays, unless this is the whole."""
+def update_page(page: str, newer: Matrix, *, is_whole: bool = False) -> str:
+    """The page with the new cells; other cells stay unless the run was complete. ValueError without markers."""
     before, _, rest = page.partition(BEGIN)
     inside, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"the page has no {BEGIN} … {END}")
-    matrix = newer if is_whole else newer.beside(parsed(inside))
-    return f"{before}{BEGIN}\n{markdown(matrix)}\n{END}{after}"
+    matrix = newer if is_whole else newer.merged_into(parse_markdown(inside))
+    return f"{before}{BEGIN}\n{render_markdown(matrix)}\n{END}{after}"
 
 
-def show(console: Console, matrix: Told) -> None:
-    """Some engines at a time, as many as are wide enough to be read."""
+def print_matrix(console: Console, matrix: Matrix) -> None:
+    """Print the matrix in tables of as many engines as fit the width."""
     engines = _sorted_engines(matrix)
     per_table = max((console.width - _OPERATION_WIDTH) // _ENGINE_WIDTH, 1)
     for first in range(0, len(engines), per_table):
@@ -358,8 +356,8 @@ def show(console: Console, matrix: Told) -> None:
             console.print(f"{engine}, {reason}", markup=False)
 
 
-def _table(matrix: Told, engines: list[str]) -> Table:
-    table = Table("operation", title="What each engine was seen to do")
+def _table(matrix: Matrix, engines: list[str]) -> Table:
+    table = Table("operation", title="Engine matrix")
     for engine in engines:
         table.add_column(matrix.headings[engine], max_width=_ENGINE_WIDTH - _BORDER_WIDTH)
     for name in _sorted_operations(matrix):
@@ -376,15 +374,12 @@ def _colored(cell: str) -> str:
 
 
 def main(*, is_whole: bool = False) -> int:
-    """Tell the table and write it; a run that was whole takes the place of all that was there.
-
-    A failure is exit code 1.
-    """
+    """Print the matrix and write it into the page; a complete run replaces every cell. Exit code 1 on a failure."""
     results = read_results()
-    matrix = told(results)
-    show(Console(highlight=False), matrix)
+    matrix = matrix_of(results)
+    print_matrix(Console(highlight=False), matrix)
     if matrix.headings:
-        page = rewritten(PAGE.read_text(encoding="utf-8"), matrix, is_whole=is_whole)
+        page = update_page(PAGE.read_text(encoding="utf-8"), matrix, is_whole=is_whole)
         PAGE.write_text(page, encoding="utf-8")
     return int(any(one.outcome == "failed" for one in results.results))
 

@@ -1,4 +1,4 @@
-"""The recipes of `docs/engines.md`: found by the comment above each, and run as they stand but for the address.
+"""Find and run the recipes of `docs/engines.md`, unchanged except for the address of the server.
 
 A recipe is a fenced block below `<!-- recipe: NAME -->`. Python and shell run by themselves; other languages, and
 engines that need an environment of their own, have a runner of that name in `RUNNERS`, or in `RUNNERS` of the module
@@ -22,7 +22,7 @@ from demo.duckdb_sessions import EXTENSIONS, extension_file
 from tests.interop.matrix import ROOT
 
 PAGE: Final = ROOT / "docs" / "engines.md"
-# The only thing that is replaced: where a server listens when nothing else was said.
+# The default address of a server: the only text that is replaced.
 DEFAULT_ADDRESS: Final = "127.0.0.1:8181"
 SECONDS_MAX: Final = 280
 CONTRIBUTORS: Final = ("tests.interop.spark", "tests.interop.engines")
@@ -46,12 +46,12 @@ class Recipe:
         return Recipe(self.name, self.language, self.text.replace(DEFAULT_ADDRESS, address))
 
 
-# Runs a recipe in an empty folder and returns what it printed; raises when it fails.
+# Runs a recipe in an empty folder and returns its output; raises if it fails.
 Runner = Callable[[Recipe, Path], str]
 
 
 def recipes(page: Path = PAGE) -> list[Recipe]:
-    """Every recipe of the page; ValueError for a mark that no block follows, or a name that comes twice."""
+    """Every recipe of the page; ValueError for a mark without a block, or a name that occurs twice."""
     text = page.read_text(encoding="utf-8")
     found = [Recipe(match["name"], match["language"], match["text"]) for match in _RECIPE.finditer(text)]
     if len(found) != len(_MARKED.findall(text)):
@@ -79,7 +79,7 @@ def run_command(
     *,
     seconds_max: float = SECONDS_MAX,
 ) -> str:
-    """What the command printed; its folder of commands is that of this Python, as in an activated environment."""
+    """What the command printed; PATH is that of an activated environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command,
@@ -106,7 +106,7 @@ def _bash(recipe: Recipe, folder: Path) -> str:
 
 
 def run_duckdb(recipe: Recipe, folder: Path) -> str:
-    """In a DuckDB that has its extensions from packages: INSTALL then finds them there and downloads nothing."""
+    """Run statements in DuckDB; its extensions come from packages, so that INSTALL downloads nothing."""
     with duckdb.connect(config={"extension_directory": str(folder)}) as opened:
         for name in EXTENSIONS:
             opened.execute(f"INSTALL '{extension_file(name)}'")

@@ -1,7 +1,7 @@
-"""`make interop`: every engine's tests, part by part, each part in a process of its own, and then the matrix.
+"""`make interop`: run the tests of every engine, each part in its own process, then write the engine matrix.
 
-An engine that does not start, hangs or takes its process along spoils its own part alone. What a part saw is on disk as
-it sees it, so that a run can be broken off and taken up again with `--resume`, or be repeated for some parts by name.
+An engine that hangs or crashes spoils only its own part. Results are on disk at once, so an interrupted run continues
+with `--resume`, and single parts can be repeated by name.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _END_SECONDS_MAX: Final = 60
 
 @dataclass(frozen=True)
 class Part:
-    """Some tests that run in one process: files, by patterns, and of those what `only` selects, as pytest's -k."""
+    """Tests that run in one process: files by patterns; `only` selects among them, like the -k of pytest."""
 
     name: str
     files: tuple[str, ...]
@@ -47,7 +47,7 @@ class Part:
 _SPARK: Final = ("spark/test_*.py",)
 _CROSS: Final = ("test_cross_reading.py",)
 
-# What is quick comes first. In each part at most one Java machine runs at a time.
+# Quick parts come first. In each part at most one JVM runs at a time.
 NAMED: Final = (
     Part("tools", ("test_matrix.py", "test_run.py", "engines/test_environments.py")),
     Part("pyiceberg", ("test_pyiceberg*.py",)),
@@ -68,7 +68,7 @@ NAMED: Final = (
     Part("spark-3.5", _SPARK, only="iceberg-1.5.2"),
     Part("spark-sessions", _SPARK, only="not iceberg-1"),
     Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
-    Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py")),
+    Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py")),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),
@@ -77,14 +77,14 @@ NAMED: Final = (
 
 
 def parts() -> list[Part]:
-    """All parts; what no other names comes last, so that no test can be forgotten."""
+    """All parts; the last one collects the files that no other part names."""
     named = {path for part in NAMED for path in part.paths()}
     others = sorted(str(path.relative_to(HERE)) for path in HERE.rglob("test_*.py") if path not in named)
     return [*NAMED, Part("others", tuple(others))] if others else [*NAMED]
 
 
 def run_part(part: Part, folder: Path = RESULTS, *, seconds_max: float = PART_SECONDS_MAX) -> Ended:
-    """Run the tests of a part in the place of what it left before; they are ended when they take too long."""
+    """Run the tests of a part and replace its earlier results; end them after `seconds_max`."""
     kept = folder / f"{part.name}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(b"")
@@ -98,7 +98,7 @@ def run_part(part: Part, folder: Path = RESULTS, *, seconds_max: float = PART_SE
 
 
 def _run(command: Sequence[str], environment: dict[str, str], seconds_max: float) -> int:
-    """The exit code; whatever the command started and left behind ends with it."""
+    """The exit code; every process that the command started ends with it."""
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, start_new_session=True)
     try:
         return process.wait(seconds_max)
@@ -119,16 +119,13 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_parts_when_ended() -> None:
-    """Who ends this process, or breaks it off, ends the part that runs, too; even where that was not to be heard."""
+    """End the running part with this process, also where the shell ignores these signals."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(TERMINATED))
 
 
 def chosen(names: Sequence[str], *, resume: bool, folder: Path = RESULTS) -> list[Part]:
-    """The parts that are named, or all; when resuming, those that did not come to a good end before.
-
-    ValueError for a name that no part has.
-    """
+    """The named parts, or all; with `resume`, those that failed or were interrupted. ValueError for an unknown name."""
     known = {part.name: part for part in parts()}
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no part is called {unknown[0]}; there are: {', '.join(known)}")
@@ -140,7 +137,7 @@ def chosen(names: Sequence[str], *, resume: bool, folder: Path = RESULTS) -> lis
 
 
 def run(wanted: Iterable[Part], console: Console) -> None:
-    """One part after the other, with a line before and after each."""
+    """Run one part after the other, with a line before and after each."""
     all_of_them = list(wanted)
     for number, part in enumerate(all_of_them, start=1):
         console.rule(f"[bold]{part.name}[/] ({number} of {len(all_of_them)})")
@@ -163,18 +160,18 @@ def show_times(console: Console) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code 1 when a test failed or a part did not come to its end, 2 for a name that no part has."""
+    """Exit code 1 if a test failed or a part was interrupted, 2 for an unknown part."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.run")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run anew; all without a name")
-    parser.add_argument("--resume", action="store_true", help="run only what did not end well before")
-    asked = parser.parse_args(arguments)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run; all by default")
+    parser.add_argument("--resume", action="store_true", help="run only parts that failed or were interrupted")
+    options = parser.parse_args(arguments)
     console = Console(highlight=False)
     try:
-        wanted = chosen(asked.parts, resume=asked.resume)
+        wanted = chosen(options.parts, resume=options.resume)
     except ValueError as error:
         console.print(str(error), markup=False)
         return 2
-    if not asked.parts and not asked.resume:
+    if not options.parts and not options.resume:
         shutil.rmtree(RESULTS, ignore_errors=True)
     end_parts_when_ended()
     run(wanted, console)

@@ -1,4 +1,4 @@
-"""The record of what engines did: nothing bad is hidden, and nothing that was not run is lost."""
+"""The engine matrix hides no failure, and keeps the cells of engines that did not run."""
 
 import io
 from pathlib import Path
@@ -16,12 +16,12 @@ from tests.interop.matrix import (
     Result,
     Results,
     append,
-    markdown,
-    parsed,
+    matrix_of,
+    parse_markdown,
+    print_matrix,
     read_results,
-    rewritten,
-    show,
-    told,
+    render_markdown,
+    update_page,
 )
 
 
@@ -35,15 +35,15 @@ def results(*some: Result, **versions: str) -> Results:
 
 
 @pytest.mark.parametrize("worse", ["failed", "skipped", "cannot"])
-def test_the_worst_of_several_tests_is_told_with_its_reason(worse: Outcome) -> None:
-    matrix = told(results(result("DuckDB", "read", "passed"), result("DuckDB", "read", worse, test="u")))
+def test_the_worst_of_several_outcomes_counts_and_has_its_reason(worse: Outcome) -> None:
+    matrix = matrix_of(results(result("DuckDB", "read", "passed"), result("DuckDB", "read", worse, test="u")))
 
     assert matrix.cells["read", "DuckDB"] != "folder"
     assert matrix.reasons["DuckDB"] == (f"read, folder: why {worse}",)
 
 
-def test_stores_are_told_apart() -> None:
-    matrix = told(
+def test_each_store_has_its_own_outcome() -> None:
+    matrix = matrix_of(
         results(
             result("DuckDB", "read", "passed", store="S3"),
             result("DuckDB", "read", "passed"),
@@ -55,8 +55,8 @@ def test_stores_are_told_apart() -> None:
     assert matrix.cells == {("read", "DuckDB"): "folder + S3", ("merge", "DuckDB"): "folder, ✗ S3"}
 
 
-def test_what_is_written_is_read_again() -> None:
-    matrix = told(
+def test_a_written_matrix_is_read_again() -> None:
+    matrix = matrix_of(
         results(
             result("Spark 3.5", "read", "passed"),
             result("Spark", "merge", "skipped"),
@@ -66,16 +66,16 @@ def test_what_is_written_is_read_again() -> None:
         )
     )
 
-    assert parsed(markdown(matrix)) == matrix
+    assert parse_markdown(render_markdown(matrix)) == matrix
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_what_is_shown_can_be_read_on_any_screen(width: int) -> None:
+def test_the_printed_matrix_fits_any_width(width: int) -> None:
     engines = ("Spark", "PyIceberg", "iceberg-rust", "DuckDB", "Trino")
     seen = [result(engine, "read", "passed", store=store) for engine in engines for store in ("folder", "S3")]
     screen = io.StringIO()
 
-    show(Console(file=screen, width=width), told(results(*seen, result("DuckDB", "merge", "failed"))))
+    print_matrix(Console(file=screen, width=width), matrix_of(results(*seen, result("DuckDB", "merge", "failed"))))
 
     assert screen.getvalue().count("folder + S3") == len(engines)
     assert all(engine in screen.getvalue() for engine in engines)
@@ -85,7 +85,7 @@ def test_what_is_shown_can_be_read_on_any_screen(width: int) -> None:
 EMPTY = f"above\n{BEGIN}\n{END}\nbelow\n"
 
 
-def test_what_was_not_run_stays() -> None:
+def test_cells_that_were_not_run_stay() -> None:
     first = results(
         result("Spark", "read", "failed"),
         result("DuckDB", "read", "failed"),
@@ -93,13 +93,13 @@ def test_what_was_not_run_stays() -> None:
         result("DuckDB", "fly", "cannot"),
         DuckDB="1.5.5",
     )
-    once = rewritten(EMPTY, told(first))
+    once = update_page(EMPTY, matrix_of(first))
 
-    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"))))
+    twice = update_page(once, matrix_of(results(result("DuckDB", "read", "passed"))))
 
     assert twice.startswith("above\n")
     assert twice.endswith("below\n")
-    inside = parsed(twice)
+    inside = parse_markdown(twice)
     assert inside.cells == {
         ("read", "Spark"): "✗ folder",
         ("read", "DuckDB"): "folder",
@@ -110,25 +110,25 @@ def test_what_was_not_run_stays() -> None:
     assert inside.reasons == {"Spark": ("read, folder: why failed",), "DuckDB": ("fly, folder: why cannot",)}
 
 
-def test_another_version_takes_the_place_of_the_one_before() -> None:
-    once = rewritten(EMPTY, told(results(result("DuckDB", "read", "passed"), DuckDB="1.5.5 and more")))
+def test_a_new_version_replaces_the_old_one() -> None:
+    once = update_page(EMPTY, matrix_of(results(result("DuckDB", "read", "passed"), DuckDB="1.5.5 and more")))
 
-    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"), DuckDB="2.0")))
+    twice = update_page(once, matrix_of(results(result("DuckDB", "read", "passed"), DuckDB="2.0")))
 
-    assert parsed(twice).headings == {"DuckDB": "DuckDB 2.0"}
-
-
-def test_a_whole_run_leaves_nothing_of_what_was_there() -> None:
-    once = rewritten(EMPTY, told(results(result("Spark", "read", "passed"))))
-
-    twice = rewritten(once, told(results(result("DuckDB", "read", "passed"))), is_whole=True)
-
-    assert parsed(twice).cells == {("read", "DuckDB"): "folder"}
+    assert parse_markdown(twice).headings == {"DuckDB": "DuckDB 2.0"}
 
 
-def test_a_page_without_its_place_is_refused() -> None:
+def test_a_complete_run_replaces_every_cell() -> None:
+    once = update_page(EMPTY, matrix_of(results(result("Spark", "read", "passed"))))
+
+    twice = update_page(once, matrix_of(results(result("DuckDB", "read", "passed"))), is_whole=True)
+
+    assert parse_markdown(twice).cells == {("read", "DuckDB"): "folder"}
+
+
+def test_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="the page has no"):
-        rewritten("nothing here", told(results()))
+        update_page("nothing here", matrix_of(results()))
 
 
 def test_parts_of_a_run_add_up(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_parts_of_a_run_add_up(tmp_path: Path) -> None:
     assert found.ended == {"Spark": Ended(exit_code=0, seconds=1.5)}
 
 
-def test_without_a_file_to_keep_it_in_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_results_file_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     Recorder(None).version("DuckDB", "1")
@@ -153,9 +153,9 @@ def test_without_a_file_to_keep_it_in_nothing_is_kept(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_has_a_place_for_the_table() -> None:
+def test_the_page_has_one_pair_of_markers() -> None:
     page = PAGE.read_text(encoding="utf-8")
 
     assert page.count(BEGIN) == page.count(END) == 1
-    matrix = parsed(page.partition(BEGIN)[2].partition(END)[0])
-    assert parsed(markdown(matrix)) == matrix
+    matrix = parse_markdown(page.partition(BEGIN)[2].partition(END)[0])
+    assert parse_markdown(render_markdown(matrix)) == matrix

@@ -1,4 +1,4 @@
-"""Every recipe of `docs/engines.md` does what it says, on a fresh server, with nothing changed but the address."""
+"""Every recipe of `docs/engines.md` works on a fresh server, unchanged except for the address."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.interop.recipes import DEFAULT_ADDRESS, Recipe, recipes, runner_of
 from tests.server.process import ServerProcess, server_process
 
-# What runs in seconds, with what `make setup` installs; the others are run by `make interop`.
+# These run in seconds with what `make setup` installs; `make interop` runs the others.
 QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars", "polars-unity", "unitycatalog-client"})
 
 
@@ -19,7 +19,7 @@ def _marked(recipe: Recipe) -> object:
 
 @pytest.fixture
 def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of its own for each recipe, as its reader has one."""
+    """A fresh server for each recipe."""
     with server_process(tmp_path_factory.mktemp("recipe"), fsync="never") as server:
         yield server
 
@@ -28,7 +28,7 @@ def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
 def test_a_recipe_works_as_it_is_printed(recipe: Recipe, fresh_server: ServerProcess, tmp_path: Path) -> None:
     printed = runner_of(recipe)(recipe.at(f"127.0.0.1:{fresh_server.port}"), tmp_path)
 
-    assert printed.strip(), "a recipe shows something"
+    assert printed.strip(), "a recipe prints something"
 
 
 def test_every_quick_recipe_is_on_the_page() -> None:

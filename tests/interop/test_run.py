@@ -117,7 +117,7 @@ def test_a_run_is_taken_up_where_it_broke_off(tmp_path: Path) -> None:
     assert [part.name for part in chosen(["trino", "duckdb"], resume=True, folder=tmp_path)] == ["trino"]
 
 
-def test_a_part_that_nobody_knows_is_refused_and_nothing_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_is_refused_and_no_result_is_deleted(capsys: pytest.CaptureFixture[str]) -> None:
     before = set(RESULTS.glob("*"))
 
     assert main(["duckdb", "unheard-of"]) == 2
