@@ -22,7 +22,7 @@ UPDATE_CATALOG: Final = "update-catalog"
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
-    """The catalog of that name; NotFound when there is none. The default catalog makes itself when first asked for."""
+    """Load a catalog; NotFound if it does not exist. The default catalog is created on first use."""
     found = await lake.catalog(name).read()
     if found is not None and catalog_exists(found.value):
         return found.value
@@ -32,19 +32,19 @@ async def load_catalog(lake: Lake, name: str) -> Catalog:
 
 
 async def ensure_default_catalog(lake: Lake) -> Catalog:
-    """The default catalog, which is made if it is not there."""
+    """Load the default catalog, or create it."""
     name = lake.settings.default_catalog
     found = await lake.catalog(name).read()
     if found is not None and catalog_exists(found.value):
         return found.value
     try:
         return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
-    except AlreadyExists:  # Somebody else was faster.
+    except AlreadyExists:  # Another request has created it.
         return await load_catalog(lake, name)
 
 
 async def list_catalogs(lake: Lake) -> Sequence[Catalog]:
-    """All catalogs, sorted by name."""
+    """List all catalogs, sorted by name."""
     page = await read_page(lake, CATALOGS, last=None, wanted=None)
     found = await gather_all(lake.catalog(entry.name).read() for entry in page.entries)
     return [held.value for held in found if held and catalog_exists(held.value)]
@@ -59,7 +59,7 @@ async def create_catalog(
     request: Request,
     comment: str | None = None,
 ) -> Catalog:
-    """A new catalog; AlreadyExists when there is one of that name."""
+    """Create a catalog; AlreadyExists if the name is taken."""
     checked_catalog(name)
     check_property_keys(properties)
     now_ms = lake.clock.now_ms()
@@ -83,13 +83,13 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    return await _changed(lake, name, request, CREATE_CATALOG, decide)
+    return await _change(lake, name, request, CREATE_CATALOG, decide)
 
 
 async def update_catalog(
     lake: Lake, name: str, *, comment: str | None, properties: Mapping[str, str] | None, request: Request
 ) -> Catalog:
-    """The catalog with another comment, and with these properties in place of all others; None leaves either alone."""
+    """Replace the comment and all properties; None keeps the current ones."""
     check_property_keys(properties or {})
 
     def decide(found: Catalog | None) -> Catalog:
@@ -104,10 +104,10 @@ async def update_catalog(
             return found
         return replace(changed, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    return await _changed(lake, name, request, UPDATE_CATALOG, decide)
+    return await _change(lake, name, request, UPDATE_CATALOG, decide)
 
 
-async def _changed(
+async def _change(
     lake: Lake, name: str, request: Request, operation: str, decide: Callable[[Catalog | None], Catalog]
 ) -> Catalog:
     place = Place(CATALOGS, name)
@@ -115,7 +115,7 @@ async def _changed(
 
 
 def _checked_root(lake: Lake, name: str, root: str | None) -> str:
-    """Where the tables of a catalog lie: what was asked for, in the workspace's area or where the settings allow."""
+    """The root of the catalog's tables; Invalid outside of the lake and of what the settings allow."""
     if root is None:
         return f"{lake.area}/{folder_name(name)}"
     if normalize_location(root) in lake.locations.others:

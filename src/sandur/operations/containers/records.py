@@ -1,119 +1,77 @@
-"""Change a record by one swap, at most once per idempotency key."""
+"""Change a record by one swap, at most once per idempotency key.
+
+Each record carries the signature of the request that changed it last. Before the next request changes the record, it
+marks the claim of that last request as done (G6). So a retry always learns whether its first attempt took effect: from
+the signature while its change is the last one, from the claim afterwards.
+"""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
-from sandur.catalog.records import Claim, Failure, LastChange, NamespaceRecord, failure_of
+from sandur.catalog.records import Claim, LastChange, NamespaceRecord, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
-from sandur.operations.index import update
+from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
 
-CLAIM_TRIES_MAX: Final = 8
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Signed(Protocol):
-    """A record that says which request made it what it is."""
+    """A record with the signature of the request that changed it last."""
 
     @property
     def change(self) -> LastChange | None: ...
 
 
 def signature_of(lake: Lake, request: Request, operation: str) -> LastChange:
-    """How a request signs the record that it writes; without a key by an id that nobody else has."""
+    """The signature of a request: its idempotency key, or a unique id without one."""
     key_hash = request.key_hash
     return LastChange(key_hash, operation) if key_hash else LastChange(lake.clock.new_id())
 
 
 def is_signed_by(record: Signed, change: LastChange) -> bool:
-    """Whether the last change of the record is that of the request which signs so."""
+    """Whether the request with this signature made the last change of the record."""
     last = record.change
     return last is not None and (last.id, last.operation) == (change.id, change.operation)
 
 
-def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
-    """The properties as Iceberg clients see them: a comment is one of them, wherever it was given."""
-    if record.comment is None:
-        return record.properties
-    return {"comment": record.comment, **record.properties}
-
-
-def namespace_not_found(namespace: Namespace | None) -> NotFound:
-    return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
-
-
-def catalog_not_found(name: str) -> NotFound:
-    return NotFound(f"Catalog does not exist: {name}", subject="catalog")
-
-
-def parent_not_found(namespace: Namespace) -> NotFound:
-    """That what a namespace would be in does not exist."""
-    return namespace_not_found(namespace.parent) if namespace.parent else catalog_not_found(namespace.catalog)
-
-
-def dropped_namespace(now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
-    """What stands where a namespace was, or would have been: it has no id that a child could find again.
-
-    `change` is the drop that made it so; None for a child that never was.
-    """
-    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
-
-
 async def help_predecessor(lake: Lake, record: Signed | None, *, failed_by: SandurError | None = None) -> None:
-    """G6: before a record is changed, the claim of the request that made it what it is says that this happened.
+    """G6: mark the claim of the request that changed the record last as done, before the record changes again.
 
-    A retry of that request can then never mistake it for something that did not happen, whatever becomes of the record.
-    With `failed_by`, it did not happen: the record is a child whose parent was gone.
+    A retry of that request then never takes its change for one that did not happen. With `failed_by` the change has
+    failed: the record is a child whose parent was dropped. Busy if the claim keeps changing.
     """
     last = record.change if record else None
-    if last is not None and last.operation:
-        await _make_done(lake, last, failure_of(failed_by) if failed_by else None)
-
-
-async def _make_done(lake: Lake, last: LastChange, failure: Failure | None) -> None:
-    cell = lake.claim(last.operation, last.id)
-    for _ in range(CLAIM_TRIES_MAX):
-        claim = await cell.read()
-        if claim is None or claim.value.state == "done":
-            return
-        try:
-            await cell.swap(
-                replace(claim.value, state="done", answer=last.answer, failure=failure), expected=claim.version
-            )
-        except SwapLost:
-            continue
+    if last is None or not last.operation:
         return
-    raise Busy(f"the claim of an earlier {last.operation} keeps changing")
+    failure = failure_of(failed_by) if failed_by else None
 
+    def done(claim: Claim | None) -> Claim | None:
+        if claim is None or claim.state == "done":
+            return None
+        return replace(claim, state="done", answer=last.answer, failure=failure)
 
-RECORD_TRIES_MAX: Final = 16
-_BACKOFF_SECONDS: Final = 0.002
-_DOUBLINGS_MAX: Final = 6
-
-
-R = TypeVar("R", bound=msgspec.Struct)
+    claim = lake.claim(last.operation, last.id)
+    await claim.update(done, is_idempotent=True, subject=f"the claim of an earlier {last.operation}")
 
 
 class RecordChange(Generic[R]):
-    """One request to change a record with a field `change`.
+    """One request to change a record that has a field `change`.
 
-    `decide` is given the record as it stands, None when there is none, and says what it shall be; it raises what makes
-    that impossible. The record is signed with the request, and whoever changes it next first makes that request's claim
-    done, with the answer in it (G6): a retry that holds the claim and does not find itself in the record was never
-    carried out. A lost answer shows in the same way; without a key it stays unknown.
-
-    `place` is the entry of a list index that shows the record; `look` reads it where its cell alone does not say
-    whether it counts, and then `decide` refuses what is not there.
+    `decide` gets the current record, or None, and returns the new one; it raises an error if the change is not
+    possible. A record that it returns unchanged is not written. `read` replaces the read of the cell where the cell
+    alone does not show whether the record is visible. `place` is the entry of the record in a list index.
     """
 
     def __init__(
@@ -125,89 +83,102 @@ class RecordChange(Generic[R]):
         decide: Callable[[R | None], R],
         *,
         place: Place | None = None,
-        look: Callable[[], Awaitable[Versioned[R] | None]] | None = None,
+        read: Callable[[], Awaitable[Versioned[R] | None]] | None = None,
     ) -> None:
         self._lake = lake
         self._cell = cell
         self._decide = decide
         self._place = place
-        self._look = look or cell.read
+        self._read = read or cell.read
+        self._answer: Callable[[R], bytes] = msgspec.json.encode
         self._claim = claim_for(lake, request, operation)
-        self._change = signature_of(lake, request, operation)
+        self._signature = signature_of(lake, request, operation)
         self._mark = lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
+        self._record: R | None = None
 
     async def run(self) -> R:
-        """The record as this request made it."""
+        """Change the record and return it; a replay returns the record as the first attempt changed it."""
+        answer = await self._run()
+        return self._record or msgspec.json.decode(answer, type=self._cell.kind)
+
+    async def run_for(self, answer: Callable[[R], bytes]) -> str:
+        """As `run`, but return what `answer` makes of the record; a replay returns the same text."""
+        self._answer = answer
+        return await self._run()
+
+    async def _run(self) -> str:
         try:
             async with self._lake.turn(self._cell.key):
                 return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:
-                finishing = update.finish_place(self._lake, self._place, self._mark)
+                finishing = finish_place(self._lake, self._place, self._mark)
                 await self._lake.background.run("index a record", finishing)
 
-    async def _replay(self, claim: Claim) -> R:
-        return msgspec.json.decode(claim.answer, type=self._cell.kind)
+    async def _replay(self, claim: Claim) -> str:
+        return claim.answer
 
-    async def _attempt(self, _: Claim | None) -> R:
-        for tries in range(RECORD_TRIES_MAX):
-            if tries:
-                waits = _BACKOFF_SECONDS * self._lake.clock.chance() * (1 << min(tries, _DOUBLINGS_MAX))
-                await self._lake.clock.sleep(waits)
-            found = await self._look()
-            if found and is_signed_by(_as_signed(found.value), self._change):
+    async def _attempt(self, _: Claim | None) -> str:
+        async for _attempt in Attempts(self._lake.clock):
+            found = await self._read()
+            last = _as_signed(found.value).change if found else None
+            if found and last and is_signed_by(_as_signed(found.value), self._signature):
                 require_claim(self._claim)
-                return await self._done(found.value)
+                self._record = found.value
+                return await self._finish(last.answer or self._render(found.value))
             if self._is_uncertain and not self._claim.is_keyed:
-                raise OutcomeUnknown(
-                    f"{self._cell.key}: it may have been changed by this request, and was changed since"
-                )
+                raise OutcomeUnknown(f"{self._cell.key}: this request may have changed it; it has changed again since")
             wanted = self._decide(found.value if found else None)
             if found and wanted == found.value:
-                await self._claim.done(answer=_encode(wanted))
-                return wanted
-            if written := await self._swapped(found, wanted):
-                return await self._done(written)
-        raise Busy(f"{self._cell.key}: it keeps changing")
+                self._record = wanted
+                answer = self._render(wanted)
+                await self._claim.done(answer=answer)
+                return answer
+            if await self._swap(found, wanted):
+                return await self._finish(self._render(wanted))
+        raise Busy(f"{self._cell.key} keeps changing")
 
-    async def _swapped(self, found: Versioned[R] | None, wanted: R) -> R | None:
-        """What was written; None when somebody was faster."""
-        unsigned = _with_change(wanted, None)
-        answer = _encode(unsigned) if self._claim.is_keyed else ""
-        signed = _with_change(unsigned, replace(self._change, answer=answer))
+    async def _swap(self, found: Versioned[R] | None, wanted: R) -> bool:
+        """Whether the change happened; False if another writer was faster."""
+        answer = self._render(wanted) if self._claim.is_keyed else ""
         self._is_marked = True
         await gather_all(
             [
                 hold_claim(self._claim),  # C7
-                self._marked(),  # I1
+                self._write_mark(),  # I1
                 help_predecessor(self._lake, _as_signed(found.value) if found else None),  # G6
             ]
         )
+        signed = _with_change(wanted, replace(self._signature, answer=answer))
         try:
-            held = await self._cell.swap(signed, expected=found.version if found else ABSENT)  # It happens here.
+            written = await self._cell.swap(signed, expected=found.version if found else ABSENT)  # It happens here.
         except SwapLost as lost:
             self._is_uncertain |= not lost.is_definite
-            return None
-        return held.value
+            return False
+        self._record = written.value
+        return True
 
-    async def _marked(self) -> None:
+    async def _write_mark(self) -> None:
         if self._place:
-            await update.mark_place(self._lake, self._place, self._mark)
+            await mark_place(self._lake, self._place, self._mark)
 
-    async def _done(self, record: R) -> R:
-        await self._lake.background.run("finish a change", self._finish_claim(record))
-        return record
+    def _render(self, record: R) -> str:
+        return self._answer(_with_change(record, None)).decode()
 
-    async def _finish_claim(self, record: R) -> None:
+    async def _finish(self, answer: str) -> str:
+        await self._lake.background.run("finish a change", self._finish_claim(answer))
+        return answer
+
+    async def _finish_claim(self, answer: str) -> None:
         if self._claim.is_open:
-            with contextlib.suppress(ClaimLost):  # Whoever has it finds the answer in the record.
-                await self._claim.done(answer=_encode(_with_change(record, None)))
+            with contextlib.suppress(ClaimLost):  # The new owner finds the answer in the record.
+                await self._claim.done(answer=answer)
 
 
 def _as_signed(record: msgspec.Struct) -> Signed:
-    return cast("Signed", record)  # Every kind of record that is changed so has the field.
+    return cast("Signed", record)  # Every record that a RecordChange changes has the field.
 
 
 def _with_change(record: R, change: LastChange | None) -> R:
@@ -215,5 +186,29 @@ def _with_change(record: R, change: LastChange | None) -> R:
     return replace(record, **fields)
 
 
-def _encode(record: msgspec.Struct) -> str:
-    return msgspec.json.encode(record).decode()
+def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
+    """The properties that Iceberg clients see: a comment set through another API is one of them."""
+    if record.comment is None:
+        return record.properties
+    return {"comment": record.comment, **record.properties}
+
+
+def dropped_namespace(now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
+    """The record that replaces a dropped namespace. It has no id, so no child can be confirmed by it.
+
+    `change` signs the drop; None for a namespace that was never confirmed.
+    """
+    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
+
+
+def namespace_not_found(namespace: Namespace | None) -> NotFound:
+    return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
+
+
+def catalog_not_found(name: str) -> NotFound:
+    return NotFound(f"Catalog does not exist: {name}", subject="catalog")
+
+
+def parent_not_found(namespace: Namespace) -> NotFound:
+    """The parent namespace does not exist, or the catalog of a namespace on the first level."""
+    return namespace_not_found(namespace.parent) if namespace.parent else catalog_not_found(namespace.catalog)

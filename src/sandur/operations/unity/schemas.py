@@ -80,7 +80,7 @@ async def update_schema(
         UPDATE,
         decide,
         place=place_of(namespace),
-        look=lambda: resolve_namespace(lake, namespace),
+        read=lambda: resolve_namespace(lake, namespace),
     )
     return schema_info(namespace, await change.run())
 

@@ -148,7 +148,7 @@ async def _commented(
         f"update-{kind}",
         decide,
         place=place_of(identifier),
-        look=same,
+        read=same,
     )
     return await change.run()
 
