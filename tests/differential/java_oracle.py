@@ -19,7 +19,6 @@ ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
 VERSION = "1.11.0"
 RESOLVE_SECONDS_MAX = 240
 _FOUND = "found:"
-REPLACED_LOCATION = "s3://warehouse/db/table/metadata/00003-replaced.metadata.json"
 
 # Spark resolves the coordinates into the default ivy folder and says where; its JVM is thrown away.
 _RESOLVE = f"""
@@ -90,10 +89,6 @@ class JavaOracle:
         """The metadata of a new table, from the parts of a create request."""
         return self._attempt(lambda: self._create_table(request))
 
-    def replace_table(self, base_text: bytes, request: JsonObject) -> Outcome:
-        """The metadata of a table whose definition is replaced by the parts of a create request."""
-        return self._attempt(lambda: self._replace_table(base_text, request))
-
     def rewritten_table(self, text: bytes) -> JsonObject:
         """What Java makes of a table metadata file: read, then written again."""
         parser = self._iceberg.TableMetadataParser
@@ -144,12 +139,6 @@ class JavaOracle:
     def _create_table(self, request: JsonObject) -> Outcome:
         schema, spec, order, properties = self._definition(request)
         built = self._iceberg.TableMetadata.newTableMetadata(schema, spec, order, request["location"], properties)
-        return _changed(self._iceberg.TableMetadataParser.toJson(built))
-
-    def _replace_table(self, base_text: bytes, request: JsonObject) -> Outcome:
-        schema, spec, order, properties = self._definition(request)
-        base = self._iceberg.TableMetadataParser.fromJson(REPLACED_LOCATION, base_text.decode())
-        built = base.buildReplacement(schema, spec, order, request["location"], properties)
         return _changed(self._iceberg.TableMetadataParser.toJson(built))
 
     def _definition(self, request: JsonObject) -> tuple[Any, Any, Any, Any]:

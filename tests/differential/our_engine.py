@@ -6,11 +6,10 @@ from collections.abc import Callable
 from sandur.errors import BadRequest, Conflict
 from sandur.iceberg.requests import decode_create_table, decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
-from sandur.iceberg.table_create import create_table_metadata, replace_table_metadata
+from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_commit import decode_view_commit, next_view_metadata
 from sandur.iceberg.view_metadata import decode_view_metadata, encode_view_metadata
-from tests.differential.java_oracle import REPLACED_LOCATION
 from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 
 
@@ -49,17 +48,6 @@ def create_table(request: JsonObject, *, table_uuid: str, now_ms: int) -> Outcom
         wanted = decode_create_table(json.dumps(request).encode())
         metadata = create_table_metadata(wanted, location=request["location"], table_uuid=table_uuid, now_ms=now_ms)
         return encode_table_metadata(metadata)
-
-    return _attempt(built)
-
-
-def replace_table(base_text: bytes, request: JsonObject, *, now_ms: int) -> Outcome:
-    """The metadata of a table whose definition is replaced by the parts of a create request."""
-
-    def built() -> bytes:
-        base = decode_table_metadata(base_text, metadata_location=REPLACED_LOCATION)
-        wanted = decode_create_table(json.dumps(request).encode())
-        return encode_table_metadata(replace_table_metadata(base, wanted, location=request["location"], now_ms=now_ms))
 
     return _attempt(built)
 

@@ -1,4 +1,4 @@
-"""Created and replaced tables: our engine beside Iceberg's Java builder."""
+"""Created tables: our engine beside Iceberg's Java builder."""
 
 from collections.abc import Iterator
 from random import Random
@@ -9,7 +9,7 @@ from tests.differential import our_engine
 from tests.differential.comparison import Comparison, compare
 from tests.differential.differences import JAVA_CREATIONS
 from tests.differential.java_oracle import JavaOracle
-from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
+from tests.differential.outcomes import Commit, Verdict
 from tests.differential.rules import explained
 from tests.differential.table_creations import table_creation
 
@@ -19,7 +19,6 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 def creations(java: JavaOracle) -> Iterator[Comparison]:
-    """Create requests, each followed by another that replaces what it made."""
     for seed in range(CREATIONS):
         rng = Random(seed)
         request = table_creation(rng)
@@ -27,15 +26,6 @@ def creations(java: JavaOracle) -> Iterator[Comparison]:
         made = theirs.metadata or {"table-uuid": NOBODY, "last-updated-ms": 1}
         ours = our_engine.create_table(request, table_uuid=made["table-uuid"], now_ms=made["last-updated-ms"])
         yield compare(Commit(None, b"", "", request), ours, theirs)
-        if ours.verdict is theirs.verdict is Verdict.CHANGED:
-            yield replacement(java, theirs, table_creation(rng))
-
-
-def replacement(java: JavaOracle, table: Outcome, request: JsonObject) -> Comparison:
-    theirs = java.replace_table(table.text, request)
-    now_ms = (theirs.metadata or {"last-updated-ms": 2**42})["last-updated-ms"]
-    ours = our_engine.replace_table(table.text, request, now_ms=now_ms)
-    return compare(Commit(table.metadata, table.text, "", request), ours, theirs)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +33,7 @@ def compared(java: JavaOracle) -> list[Comparison]:
     return list(creations(java))
 
 
-def test_every_difference_of_a_new_or_replaced_table_is_one_we_intend(compared: list[Comparison]) -> None:
+def test_every_difference_of_a_new_table_is_one_we_intend(compared: list[Comparison]) -> None:
     _seen, unexplained = explained(compared, JAVA_CREATIONS)
 
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])
@@ -55,7 +45,5 @@ def test_every_intended_difference_of_a_new_table_occurs(compared: list[Comparis
     assert {rule.name for rule in JAVA_CREATIONS} - set(seen) == set()
 
 
-def test_creations_and_replacements_succeed_and_fail(compared: list[Comparison]) -> None:
-    verdicts = {(c.commit.base is None, c.theirs.verdict) for c in compared}
-
-    assert verdicts == {(is_new, v) for is_new in (True, False) for v in (Verdict.CHANGED, Verdict.REFUSED)}
+def test_creations_succeed_and_fail(compared: list[Comparison]) -> None:
+    assert {comparison.theirs.verdict for comparison in compared} == {Verdict.CHANGED, Verdict.REFUSED}

@@ -253,25 +253,3 @@ def with_default_field_ids(spec: PartitionSpec) -> PartitionSpec:
         for position, field in enumerate(spec.fields)
     )
     return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
-
-
-def spec_carried_forward(spec: PartitionSpec, previous: PartitionSpec, *, last_id: int) -> PartitionSpec:
-    """A v1 spec that keeps every field of `previous` in its place, as void where `spec` has no such field.
-
-    v1 readers find partition values by position, so a field can never leave.
-    """
-    wanted = {(field.sources, parse_transform(field.transform).text): field for field in spec.fields}
-    names = {field.name for field in spec.fields}
-    fields = []
-    for old in previous.fields:
-        kept = wanted.pop((old.sources, parse_transform(old.transform).text), None)
-        if kept is not None:
-            fields.append(msgspec.structs.replace(kept, field_id=old.field_id))
-        else:
-            name = f"{old.name}_{old.field_id}" if old.name in names else old.name
-            fields.append(msgspec.structs.replace(old, name=name, transform="void"))
-    next_ids = range(last_id + 1, last_id + 1 + len(wanted))
-    fields += [
-        msgspec.structs.replace(new, field_id=new_id) for new, new_id in zip(wanted.values(), next_ids, strict=True)
-    ]
-    return PartitionSpec(fields=tuple(fields))

@@ -1,8 +1,10 @@
 """What each update does to the snapshots of a table and to the references that name them."""
 
 from dataclasses import replace
+from typing import assert_never
 
 from sandur.errors import Conflict, Invalid
+from sandur.iceberg import updates as u
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,
@@ -18,6 +20,20 @@ from sandur.iceberg.table_updates import Draft, without_snapshots
 from sandur.splicing import encode, shorten
 
 ROW_ID_MAX = 2**63 - 1
+
+
+def apply_snapshot(draft: Draft, update: u.SnapshotUpdate, *, now_ms: int) -> Draft:
+    match update:
+        case u.AddSnapshot():
+            return add_snapshot(draft, update.snapshot)
+        case u.SetSnapshotRef():
+            return set_snapshot_ref(draft, update.ref_name, update.ref, now_ms=now_ms)
+        case u.RemoveSnapshotRef():
+            return remove_snapshot_ref(draft, update.ref_name)
+        case u.RemoveSnapshots():
+            return remove_snapshots(draft, update.snapshot_ids)
+        case _:
+            assert_never(update)
 
 
 def add_snapshot(draft: Draft, snapshot: Snapshot) -> Draft:

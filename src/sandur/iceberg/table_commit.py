@@ -1,8 +1,8 @@
 """The next metadata of a table, from its base, the requirements and the updates of a commit."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import assert_never
 
 from sandur.errors import Invalid
 from sandur.iceberg import snapshot_updates, table_updates
@@ -12,7 +12,7 @@ from sandur.iceberg.properties import integer_property
 from sandur.iceberg.requirements import AssertCreate, Requirement, check_requirements
 from sandur.iceberg.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from sandur.iceberg.sort_order import check_order_fits
-from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, replaced
+from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata
 from sandur.iceberg.table_updates import Draft, empty_metadata
 from sandur.iceberg.updates import AddSnapshot, AssignUuid, Update
 from sandur.splicing import JsonArray
@@ -50,59 +50,15 @@ def supported_format_version(version: int) -> int:
     return version
 
 
-def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:  # noqa: C901, PLR0911, PLR0912 # One line per update.
+def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:
     """The draft after one update."""
-    match update:
-        case u.AssignUuid():
-            return table_updates.assign_uuid(draft, update.uuid)
-        case u.UpgradeFormatVersion():
-            return table_updates.upgrade_format_version(draft, update.format_version)
-        case u.AddSchema():
-            return table_updates.add_schema(draft, update.schema)
-        case u.SetCurrentSchema():
-            return table_updates.set_current_schema(draft, update.schema_id)
-        case u.AddPartitionSpec():
-            return table_updates.add_spec(draft, update.spec)
-        case u.SetDefaultSpec():
-            return table_updates.set_default_spec(draft, update.spec_id)
-        case u.AddSortOrder():
-            return table_updates.add_sort_order(draft, update.sort_order)
-        case u.SetDefaultSortOrder():
-            return table_updates.set_default_sort_order(draft, update.sort_order_id)
-        case u.AddSnapshot():
-            return snapshot_updates.add_snapshot(draft, update.snapshot)
-        case u.SetSnapshotRef():
-            return snapshot_updates.set_snapshot_ref(draft, update.ref_name, update.ref, now_ms=now_ms)
-        case u.RemoveSnapshotRef():
-            return snapshot_updates.remove_snapshot_ref(draft, update.ref_name)
-        case u.RemoveSnapshots():
-            return snapshot_updates.remove_snapshots(draft, update.snapshot_ids)
-        case u.SetLocation():
-            return table_updates.set_location(draft, update.location)
-        case u.SetProperties():
-            return table_updates.set_properties(draft, update.updates)
-        case u.RemoveProperties():
-            return table_updates.remove_properties(draft, update.removals)
-        case u.SetStatistics():
-            return table_updates.set_statistics(draft, update.statistics)
-        case u.RemoveStatistics():
-            return table_updates.remove_statistics(draft, update.snapshot_id)
-        case u.SetPartitionStatistics():
-            return table_updates.set_partition_statistics(draft, update.partition_statistics)
-        case u.RemovePartitionStatistics():
-            return table_updates.remove_partition_statistics(draft, update.snapshot_id)
-        case u.RemovePartitionSpecs():
-            return table_updates.remove_specs(draft, update.spec_ids)
-        case u.RemoveSchemas():
-            return table_updates.remove_schemas(draft, update.schema_ids)
-        case u.AddEncryptionKey():
-            return table_updates.add_encryption_key(draft, update.encryption_key)
-        case u.RemoveEncryptionKey():
-            return table_updates.remove_encryption_key(draft, update.key_id)
-        case u.AddViewVersion() | u.SetCurrentViewVersion():
-            raise Invalid(f"Cannot apply update {u.update_action(update)} to a table")
-        case _:
-            assert_never(update)
+    if isinstance(update, u.DefinitionUpdate):
+        return table_updates.apply_definition(draft, update)
+    if isinstance(update, u.SnapshotUpdate):
+        return snapshot_updates.apply_snapshot(draft, update, now_ms=now_ms)
+    if isinstance(update, u.AttributeUpdate):
+        return table_updates.apply_attribute(draft, update)
+    raise Invalid(f"Cannot apply update {u.update_action(update)} to a table")
 
 
 PREVIOUS_VERSIONS_MAX_DEFAULT = 100
@@ -119,7 +75,7 @@ def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> T
     snapshot_log = _snapshot_log(draft)
     metadata_log = draft.metadata.metadata_log_list if base is None else _metadata_log(base, draft.metadata)
     _check_times(snapshot_log, metadata_log, now_ms)
-    return replaced(
+    return replace(
         draft.metadata,
         last_updated_ms=now_ms,
         snapshot_list=draft.metadata.snapshot_list.folded(),

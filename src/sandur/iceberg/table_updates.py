@@ -3,11 +3,12 @@
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import msgspec
 
 from sandur.errors import Invalid
+from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import (
     SPEC_ID_START,
     UNPARTITIONED_LAST_ID,
@@ -29,8 +30,7 @@ from sandur.iceberg.snapshots import (
     StatisticsFile,
 )
 from sandur.iceberg.sort_order import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bind_order, same_order
-from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, replaced, without_trailing_slash
-from sandur.iceberg.updates import LAST_ADDED
+from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, without_trailing_slash
 from sandur.splicing import JsonArray, empty_array, next_id, shorten
 
 
@@ -60,7 +60,7 @@ class Draft:
 
     def changed(self, **fields: object) -> "Draft":
         """The draft with other metadata fields, which counts as a change."""
-        return replace(self, metadata=replaced(self.metadata, **fields), is_changed=True)
+        return replace(self, metadata=replace(self.metadata, **fields), is_changed=True)  # type: ignore[arg-type] # The caller names fields of TableMetadata.
 
 
 def empty_metadata(format_version: int) -> TableMetadata:
@@ -96,6 +96,56 @@ def empty_metadata(format_version: int) -> TableMetadata:
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
+
+
+def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa: C901, PLR0911 # One line per update.
+    match update:
+        case u.AssignUuid():
+            return assign_uuid(draft, update.uuid)
+        case u.UpgradeFormatVersion():
+            return upgrade_format_version(draft, update.format_version)
+        case u.AddSchema():
+            return add_schema(draft, update.schema)
+        case u.SetCurrentSchema():
+            return set_current_schema(draft, update.schema_id)
+        case u.AddPartitionSpec():
+            return add_spec(draft, update.spec)
+        case u.SetDefaultSpec():
+            return set_default_spec(draft, update.spec_id)
+        case u.AddSortOrder():
+            return add_sort_order(draft, update.sort_order)
+        case u.SetDefaultSortOrder():
+            return set_default_sort_order(draft, update.sort_order_id)
+        case u.RemovePartitionSpecs():
+            return remove_specs(draft, update.spec_ids)
+        case u.RemoveSchemas():
+            return remove_schemas(draft, update.schema_ids)
+        case _:
+            assert_never(update)
+
+
+def apply_attribute(draft: Draft, update: u.AttributeUpdate) -> Draft:  # noqa: PLR0911 # One line per update.
+    match update:
+        case u.SetLocation():
+            return set_location(draft, update.location)
+        case u.SetProperties():
+            return set_properties(draft, update.updates)
+        case u.RemoveProperties():
+            return remove_properties(draft, update.removals)
+        case u.SetStatistics():
+            return set_statistics(draft, update.statistics)
+        case u.RemoveStatistics():
+            return remove_statistics(draft, update.snapshot_id)
+        case u.SetPartitionStatistics():
+            return set_partition_statistics(draft, update.partition_statistics)
+        case u.RemovePartitionStatistics():
+            return remove_partition_statistics(draft, update.snapshot_id)
+        case u.AddEncryptionKey():
+            return add_encryption_key(draft, update.encryption_key)
+        case u.RemoveEncryptionKey():
+            return remove_encryption_key(draft, update.key_id)
+        case _:
+            assert_never(update)
 
 
 def assign_uuid(draft: Draft, uuid: str) -> Draft:
@@ -147,7 +197,7 @@ def set_current_schema(draft: Draft, schema_id: int) -> Draft:
 
 
 def _resolved(wanted: int, last_added: int | None, kind: str, noun: str) -> int:
-    if wanted != LAST_ADDED:
+    if wanted != u.LAST_ADDED:
         return wanted
     if last_added is None:
         raise Invalid(f"Cannot set last added {kind}: no {noun} has been added")

@@ -149,7 +149,7 @@ class SetCurrentViewVersion(_Update, frozen=True, tag="set-current-view-version"
     view_version_id: Int32
 
 
-Update = (
+DefinitionUpdate = (
     AssignUuid
     | UpgradeFormatVersion
     | AddSchema
@@ -158,24 +158,22 @@ Update = (
     | SetDefaultSpec
     | AddSortOrder
     | SetDefaultSortOrder
-    | AddSnapshot
-    | SetSnapshotRef
-    | RemoveSnapshotRef
-    | RemoveSnapshots
-    | SetLocation
+    | RemovePartitionSpecs
+    | RemoveSchemas
+)
+SnapshotUpdate = AddSnapshot | SetSnapshotRef | RemoveSnapshotRef | RemoveSnapshots
+AttributeUpdate = (
+    SetLocation
     | SetProperties
     | RemoveProperties
     | SetStatistics
     | RemoveStatistics
     | SetPartitionStatistics
     | RemovePartitionStatistics
-    | RemovePartitionSpecs
-    | RemoveSchemas
     | AddEncryptionKey
     | RemoveEncryptionKey
-    | AddViewVersion
-    | SetCurrentViewVersion
 )
+Update = DefinitionUpdate | SnapshotUpdate | AttributeUpdate | AddViewVersion | SetCurrentViewVersion
 
 
 def update_action(update: Update) -> str:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest, Conflict, Invalid
-from sandur.iceberg.carving import split_document
 from sandur.iceberg.requests import decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import (
@@ -19,7 +18,6 @@ from sandur.iceberg.table_metadata import (
     with_referenced_snapshots_only,
 )
 from sandur.iceberg.validation import check_table_metadata, decode_foreign_table_metadata
-from sandur.splicing import decode_object
 from tests.unit.iceberg.tables import (
     BASE_FILE,
     COLUMNS,
@@ -223,27 +221,6 @@ def test_the_refs_representation_differs_in_the_snapshots_only(version: int, com
     referenced = {ref["snapshot-id"] for ref in all_of_it["refs"].values()}
     kept = [item for item in all_of_it["snapshots"] if item["snapshot-id"] in referenced]
     assert shown == all_of_it | {"snapshots": kept}
-
-
-TRICKY = st.text(alphabet='[]{}",:\\x', max_size=8)
-KEYS = st.sampled_from(["snapshots", "snapshot-log", "statistics", "x"]) | TRICKY
-VALUES = st.recursive(
-    st.none() | st.integers(0, 9) | TRICKY,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
-    max_leaves=25,
-)
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.dictionaries(KEYS, VALUES, max_size=5), st.booleans())
-def test_carving_reads_what_full_reading_reads(fields: Json, is_compact: bool) -> None:  # noqa: FBT001 # Drawn by hypothesis.
-    data = json.dumps(fields, separators=(",", ":") if is_compact else None).encode()
-
-    carved = split_document(data, "document", carved_bytes_min=2)
-
-    assert {name: bytes(memoryview(value)) for name, value in carved.items()} == {
-        name: bytes(value) for name, value in decode_object(data, "document").items()
-    }
 
 
 @settings(max_examples=300, deadline=None)

@@ -7,7 +7,7 @@ import pytest
 
 from sandur.errors import Invalid
 from sandur.iceberg.requests import CreateTable, decode_create_table
-from sandur.iceberg.table_create import create_table_metadata, replace_table_metadata
+from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from tests.unit.iceberg.tables import (
     LOCATION,
@@ -18,7 +18,6 @@ from tests.unit.iceberg.tables import (
     schema,
     sort_field,
     spec_field,
-    table,
     written,
 )
 
@@ -32,10 +31,6 @@ def request(*fields: Json, **more: Any) -> CreateTable:
 
 def create(*fields: Json, location: Any = LOCATION, **more: Any) -> TableMetadata:
     return create_table_metadata(request(*fields, **more), location=location, table_uuid=UUID, now_ms=NOW_MS)
-
-
-def replaced(base: TableMetadata, *fields: Json, **more: Any) -> Json:
-    return written(replace_table_metadata(base, request(*fields, **more), location=LOCATION, now_ms=NOW_MS))
 
 
 def refusal(*fields: Json, **more: Any) -> str:
@@ -180,49 +175,3 @@ class TestProperties:
 )
 def test_a_location_is_stored_without_slashes_at_its_end(given: str, stored: str) -> None:
     assert create(column(1, "a"), location=given).location == stored
-
-
-class TestReplace:
-    def test_columns_and_partition_fields_keep_their_ids(self) -> None:
-        fields = replaced(
-            table(),
-            column(0, "new"),
-            column(1, "id", required=True),
-            **{"partition-spec": {"fields": [spec_field(1, "b", "bucket[8]"), spec_field(0, "new")]}},
-        )
-
-        assert [field["id"] for field in fields["schemas"][1]["fields"]] == [7, 1]
-        assert [field["field-id"] for field in fields["partition-specs"][2]["fields"]] == [1000, 1001]
-        assert (fields["current-schema-id"], fields["default-spec-id"]) == (1, 2)
-
-    def test_history_stays_and_nothing_is_current(self) -> None:
-        fields = replaced(table(), column(0, "new"))
-
-        assert fields["current-snapshot-id"] == -1
-        assert "main" not in fields["refs"]
-        assert len(fields["snapshots"]) == len(fields["snapshot-log"]) == 2
-        assert fields["table-uuid"] == UUID
-        assert len(fields["metadata-log"]) == 1
-
-    def test_a_v1_spec_carries_old_fields_forward_as_void(self) -> None:
-        old = [
-            {"spec-id": 0, "fields": [spec_field(1, "id_bucket", "bucket[8]", **{"field-id": 1000})]},
-        ]
-        base = table(1, **{"partition-specs": old})
-
-        fields = replaced(
-            base, column(0, "id"), column(1, "ts", "timestamptz"),
-            **{"partition-spec": {"fields": [spec_field(1, "id_bucket", "day")]}},
-        )  # fmt: skip
-
-        assert fields["partition-specs"][1]["fields"] == [
-            {"source-id": 1, "field-id": 1000, "name": "id_bucket_1000", "transform": "void"},
-            {"source-id": 2, "field-id": 1001, "name": "id_bucket", "transform": "day"},
-        ]
-
-    def test_an_equal_definition_is_reused(self) -> None:
-        made = create(column(1, "a"))
-
-        fields = replaced(made, column(5, "a"))
-
-        assert len(fields["schemas"]) == len(fields["partition-specs"]) == len(fields["sort-orders"]) == 1

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import BoundRecord, Head, NameRecord, head_of
 from sandur.errors import NotFound, SandurError
-from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata, replaced
+from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.lake import Lake
 from sandur.operations.transactions import resolution
@@ -81,7 +81,7 @@ TABLES: Final = Family[TableMetadata](
     head=_table_head,
     folder=_folder,
     compresses=_compresses,
-    placed=lambda metadata, location: replaced(metadata, metadata_location=location),
+    placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 VIEWS: Final = Family[ViewMetadata](
