@@ -45,7 +45,7 @@ def test_the_probe_proves_a_folder(tmp_path: Path) -> None:
     done = sandur("probe", "--store", str(tmp_path / "store"), "--json")
 
     assert done.returncode == 0, done.stderr
-    assert "a version never comes back" in json.loads(done.stdout)["proven"]
+    assert "a version never returns" in json.loads(done.stdout)["proven"]
 
 
 def test_settings_hide_secrets(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_key_of_no_tenant_belongs_to_no_workspace(key: str) -> None:
     "key", ["", "x", LAYOUT.root, LAYOUT.pointer("u"), LAYOUT.name(Identifier("main", ("a",), "t")) + "x"]
 )
 def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
-    with pytest.raises(BadRequest, match="is not of the form"):
+    with pytest.raises(BadRequest, match="does not have the form"):
         LAYOUT.parse_name(key)
 
 

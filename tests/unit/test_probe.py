@@ -134,17 +134,17 @@ class Down(WrappingStore):
     [
         (LosesWrites, "a read shows what was written before it"),
         (ListsLate, "a listing shows what was written before it"),
-        (ListsFolderByFolder, "a listing tells the versions, in the byte order of the keys"),
-        (ListsVersionsOfItsOwn, "a listing tells the versions, in the byte order of the keys"),
-        (Overwrites, "an object is created only where there is none"),
+        (ListsFolderByFolder, "a listing has the versions, in the byte order of the keys"),
+        (ListsVersionsOfItsOwn, "a listing has the versions, in the byte order of the keys"),
+        (Overwrites, "an object is created only if it does not exist"),
         (IgnoresVersions, "an object is replaced only at the expected version"),
         (WritesWhereNothingIs, "an object is replaced only at the expected version"),
-        (NeverChanges, "a conditional read tells changed from unchanged"),
+        (NeverChanges, "a conditional read detects whether an object changed"),
         (DeletesAnything, "an object is deleted only at the expected version"),
-        (CountsPerObject, "a version never comes back"),
+        (CountsPerObject, "a version never returns"),
         (FoldsCase, "keys that differ only in case are different objects"),
         (LetsTwoWin, "of 3 writers with the same expectation exactly one wins"),
-        (Down, "while proving that a read shows what was written before it: down"),
+        (Down, "the check that a read shows what was written before it failed: down"),
     ],
 )
 async def test_a_broken_store_is_refused_by_the_guarantee_it_breaks(

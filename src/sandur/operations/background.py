@@ -1,4 +1,4 @@
-"""Work that is finished behind the answer: none of it is needed for what was answered to stay true."""
+"""Work that finishes after the response. The response stays true even if the work fails."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,14 @@ from sandur.errors import SandurError
 
 AT_ONCE_MAX: Final = 256
 
-_is_behind: Final[ContextVar[bool]] = ContextVar("is_behind", default=False)
-"""Whether the running task, or one that it works for, is finished behind an answer."""
+_is_background: Final[ContextVar[bool]] = ContextVar("is_background", default=False)
+"""Whether the current task is background work, or was started by background work."""
 
 
 class Background:
-    """Runs tasks beside the answers and waits for them when the program ends.
+    """Runs tasks after responses and waits for them when the program ends.
 
-    What fails here is repaired by whoever comes next (a retry, a successor, a janitor); `on_failure` hears of it.
+    A retry, the next commit or a janitor repairs what fails here; `on_failure` is called with the error.
     """
 
     def __init__(self, on_failure: Callable[[str, SandurError], None] | None = None) -> None:
@@ -27,18 +27,18 @@ class Background:
         self._on_failure = on_failure
 
     async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        """Begin the work. Waits only when too much of it is under way already.
+        """Start the work. Waits only while too many tasks are running.
 
-        Work that begins other work never waits: all of the rest may be waiting for what it holds.
+        Background work that starts more work never waits: the other tasks may be waiting for what it holds.
         """
-        while len(self._tasks) >= AT_ONCE_MAX and not _is_behind.get():
+        while len(self._tasks) >= AT_ONCE_MAX and not _is_background.get():
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._guarded(what, work), name=what)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     async def pause(self, seconds: float, awake: asyncio.Event) -> None:
-        """Wait so long, or until `awake` is set; nothing pauses while somebody waits for all to end."""
+        """Wait for the time, or until `awake` is set. Returns at once while a drain is waiting."""
         if self._drains:
             return
         self._pausing.add(awake)
@@ -50,7 +50,7 @@ class Background:
             self._pausing.discard(awake)
 
     async def drain(self, *, within_seconds: float | None = None) -> None:
-        """Wait until nothing is under way any more, at most so long; what is left then is given up."""
+        """Wait until no task is running, at most for the given time; then cancel the rest."""
         loop = asyncio.get_running_loop()
         ends_at = None if within_seconds is None else loop.time() + within_seconds
         self._drains += 1
@@ -68,7 +68,7 @@ class Background:
             task.cancel()
 
     async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        _is_behind.set(True)
+        _is_background.set(True)
         try:
             await work
         except SandurError as error:
@@ -78,4 +78,4 @@ class Background:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # Looked at, so that asyncio does not report it a second time.
+            task.exception()  # Retrieve the exception, so that asyncio does not report it again.

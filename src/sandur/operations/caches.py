@@ -1,4 +1,4 @@
-"""What a server remembers: bounded, and never believed without asking the store."""
+"""Bounded caches. Cached records are validated with the store before use."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
@@ -14,7 +14,7 @@ INDEX_BYTES_MAX: Final = 128 << 20
 
 
 class LruCache(MutableMapping[K, V], Generic[K, V]):
-    """The entries used last, at most so many."""
+    """The most recently used entries, bounded by their number."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries: OrderedDict[K, V] = OrderedDict()
@@ -42,7 +42,7 @@ class LruCache(MutableMapping[K, V], Generic[K, V]):
 
 
 class WeighedLruCache(LruCache[K, V]):
-    """The entries used last, at most so many, and at most so much of what they weigh."""
+    """The most recently used entries, bounded by their number and by their total weight."""
 
     def __init__(self, entries_max: int, *, weight_max: int, weigh: Callable[[V], int]) -> None:
         super().__init__(entries_max)
@@ -52,7 +52,7 @@ class WeighedLruCache(LruCache[K, V]):
         self.weight = 0
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._forget(key)
+        self._subtract_weight(key)
         self._weights[key] = self._weigh(value)
         self.weight += self._weights[key]
         super().__setitem__(key, value)
@@ -62,14 +62,14 @@ class WeighedLruCache(LruCache[K, V]):
 
     def __delitem__(self, key: K) -> None:
         super().__delitem__(key)
-        self._forget(key)
+        self._subtract_weight(key)
 
-    def _forget(self, key: K) -> None:
+    def _subtract_weight(self, key: K) -> None:
         self.weight -= self._weights.pop(key, 0)
 
 
 class BytesLruCache(Generic[K, V]):
-    """The values used last, at most so many bytes of them, with a count of hits and misses."""
+    """The most recently used values, bounded by bytes, with counts of hits and misses."""
 
     def __init__(self, bytes_max: int) -> None:
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -99,7 +99,7 @@ class BytesLruCache(Generic[K, V]):
             self.bytes -= size
 
     def drop(self, key: K) -> None:
-        """Forget a value, if it is there."""
+        """Remove a value if it is cached."""
         if key in self._entries:
             self.bytes -= self._entries.pop(key)[1]
 

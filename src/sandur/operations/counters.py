@@ -1,4 +1,4 @@
-"""Plain counts of what happened, for whoever shows them; the names are those that operators know."""
+"""Counters of events in a lake. Their names are the names of the exported metrics."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ LABELS: Final = {
     JANITOR_OBJECTS: "outcome",
     JANITOR_RUNS: "result",
 }
-"""Each count, and what the label it is kept by is called."""
+"""The label name of each counter."""
 
 
 class Count(NamedTuple):
-    """How often something happened since the start of the process."""
+    """The value of one counter since the start of the process."""
 
     name: str
     label: str
@@ -32,7 +32,7 @@ class Count(NamedTuple):
 
 
 class Counters:
-    """Counts that only grow."""
+    """Counters, which only grow."""
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, str]] = Counter()

@@ -45,7 +45,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 def gcs_credentials(settings: GcsSettings) -> GcsCredentials:
-    """Where tokens come from: the settings' own, a service account's key file, or the application's default."""
+    """The source of tokens: the settings, a service account's key file, or Google's default credentials."""
     if settings.bearer_token:
         return lambda: {"token": settings.bearer_token, "expires_at": None}
     try:
@@ -61,10 +61,10 @@ def gcs_credentials(settings: GcsSettings) -> GcsCredentials:
 
 
 class GcsRequests:
-    """What obstore cannot ask for: deletes of one generation, and listings that tell the generations.
+    """Requests that obstore cannot make: deletes of one generation, and listings with generations.
 
-    A signed address would not do for a delete: Google refuses conditions that the signature does not cover. And
-    obstore drops the generation from a listing, without which its versions could not be swapped.
+    A signed URL does not work for a delete: Google refuses conditions that the signature does not cover. And obstore
+    drops the generations from listings, and without them a listed version could not be swapped.
     """
 
     def __init__(self, endpoint: str, bucket: str, prefix: str, source: GcsCredentials) -> None:
@@ -84,7 +84,7 @@ class GcsRequests:
         return f"{self._bucket}?{urlencode(query)}", await self._headers()
 
     def listed(self, page: bytes) -> Sequence[Listed]:
-        """The objects of an answer to `page`."""
+        """The objects in the response to `page`."""
         contents = ET.fromstring(page).iterfind("{*}Contents")  # noqa: S314 - from Google, over TLS
         return [self._listed(entry) for entry in contents]
 
@@ -115,13 +115,13 @@ def _is_stale(credential: "GCSCredential") -> bool:
 
 _API_VERSION: Final = "2023-11-03"
 
-# The names under which obstore looks for them too.
+# obstore reads the same variables.
 _KEY_VARIABLES: Final = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY")
 _SAS_VARIABLES: Final = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
 
 
 def azure_deletes(container: str, prefix: str, settings: AzureSettings) -> "AzureDeletes | None":
-    """Deletes by an account key or a token; None when the settings and the environment hold neither."""
+    """Deletes with an account key or a SAS token; None if neither the settings nor the environment has one."""
     account = settings.account_name or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     account_key = settings.account_key or _first(_KEY_VARIABLES)
     sas_token = settings.sas_token or _first(_SAS_VARIABLES)
@@ -135,8 +135,8 @@ def azure_deletes(container: str, prefix: str, settings: AzureSettings) -> "Azur
 class AzureDeletes:
     """Builds `DELETE` requests that take effect only on the expected version.
 
-    An address signed by obstore would not do: it signs the encoded path where Azure checks the decoded one, so that
-    every key with a `%` is refused.
+    A URL signed by obstore does not work: obstore signs the encoded path and Azure checks the decoded one, so Azure
+    refuses every key with a `%`.
     """
 
     def __init__(self, base: str, *, account: str, account_key: str, sas_token: str) -> None:
@@ -159,7 +159,7 @@ class AzureDeletes:
         }
 
     def _signature(self, path: str, date: str, expected: Version) -> str:
-        # The method and eleven standard headers, of which only If-Match, the eighth, is sent.
+        # The method and eleven standard headers; only If-Match, the eighth, is sent.
         standard = ["DELETE", *[""] * 7, expected, *[""] * 3]
         own = [f"x-ms-date:{date}", f"x-ms-version:{_API_VERSION}"]
         text = "\n".join([*standard, *own, f"/{self._account}{path}"])
@@ -172,11 +172,11 @@ def _first(variables: tuple[str, ...]) -> str:
 
 Remote = S3Store | GCSStore | AzureStore
 Request = tuple[str, Mapping[str, str]]
-"""Where a request goes, and with which headers."""
+"""The URL and the headers of a request."""
 
 T = TypeVar("T")
 
-# Nothing is retried below our own rules: a second try of a conditional write that was applied would look lost.
+# obstore must not retry: the second try of a conditional write that was applied would look lost.
 NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60)}
 
 _ETAG: Final = re.compile(r'(W/)?"[!#-~]+"')
@@ -192,8 +192,8 @@ _CLIENT_ERRORS: Final = range(400, 500)
 class CloudStore:
     """One bucket, or a folder in it.
 
-    A version is the ETag (S3, Azure) or the generation and the ETag (GCS, which swaps by the one and compares by the
-    other). On S3 an ETag is a hash of the bytes: only unique bodies make it a version that never comes back.
+    A version is the ETag (S3, Azure), or the generation and the ETag (GCS, which swaps by generation and compares by
+    ETag). On S3 an ETag is a hash of the bytes, so a version never returns only if all bodies are unique.
     """
 
     has_instant_reads = False
@@ -233,7 +233,7 @@ class CloudStore:
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         mode: Literal["create"] | Mapping[str, str] = "create"
         if expected is not ABSENT:
-            mode = self._update(self._checked(key, expected))
+            mode = self._update(self._validate_version(key, expected))
         try:
             result = await obstore.put_async(
                 self._remote,
@@ -246,7 +246,7 @@ class CloudStore:
             raise SwapLost(f"object {key}: not at the expected version {expected}") from error
         except FileNotFoundError as error:
             if expected is ABSENT:
-                raise Unavailable(f"object {key}: the bucket is not there: {error}") from error
+                raise Unavailable(f"object {key}: the bucket does not exist: {error}") from error
             raise SwapLost(f"object {key}: expected version {expected}, found ABSENT") from error
         except _REFUSED as error:
             raise Unavailable(f"object {key}: the store refused the write: {error}") from error
@@ -256,11 +256,11 @@ class CloudStore:
 
     async def delete(self, key: str, *, expected: Version) -> None:
         try:
-            url, headers = await self._delete_request(validate_key(key), self._checked(key, expected))
+            url, headers = await self._delete_request(validate_key(key), self._validate_version(key, expected))
         except BaseError as error:
             raise Unavailable(f"object {key}: the delete cannot be signed: {error}") from error
         try:
-            response = await self._asked("DELETE", url, headers)
+            response = await self._send("DELETE", url, headers)
         except httpx.ConnectError as error:
             raise Unavailable(f"object {key}: the store cannot be reached: {error}") from error
         except httpx.HTTPError as error:
@@ -286,12 +286,12 @@ class CloudStore:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _asked(self, method: str, url: str, headers: Mapping[str, str]) -> httpx.Response:
-        """An answer, asked for in a task of its own: the limits of time below httpx count from a task's first step."""
+    async def _send(self, method: str, url: str, headers: Mapping[str, str]) -> httpx.Response:
+        """Send the request in its own task: the timeouts below httpx count from the start of the task."""
         return await asyncio.create_task(self._http.request(method, url, headers=dict(headers)))
 
     async def _list_from(self, prefix: str, after: str | None, limit: int) -> Sequence[Listed]:
-        """At least `limit` objects where there are as many, as the store orders them."""
+        """At least `limit` objects, if there are that many, in the order of the store."""
         found: list[Listed] = []
         async for page in obstore.list(self._remote, prefix[:-1] or None, offset=after, chunk_size=LIST_LIMIT_MAX):
             found += [self._listed(meta) for meta in page]
@@ -300,7 +300,7 @@ class CloudStore:
         return found
 
     async def _list_everything(self, prefix: str, after: str | None) -> Sequence[Listed]:
-        """For stores that list folder by folder, as SeaweedFS does: what they put before `after` may lie behind it."""
+        """For stores that list folder by folder, such as SeaweedFS: a key listed before `after` may sort behind it."""
         found = await self._list_from(prefix, None, sys.maxsize)
         return sorted(listed for listed in found if after is None or listed.key > after)
 
@@ -312,7 +312,7 @@ class CloudStore:
             wanted = min(limit - len(found), LIST_LIMIT_MAX)
             url, headers = await requests.page(prefix, found[-1].key if found else after, wanted)
             try:
-                response = await self._asked("GET", url, headers)
+                response = await self._send("GET", url, headers)
                 response.raise_for_status()
             except httpx.HTTPError as error:
                 raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
@@ -327,9 +327,9 @@ class CloudStore:
         data = await result.bytes_async()
         return Stored(data.to_bytes(), self._version(result.meta["e_tag"], result.meta["version"]))
 
-    async def _read(self, key: str, reading: Awaitable[T]) -> T | None:
+    async def _read(self, key: str, download: Awaitable[T]) -> T | None:
         try:
-            return await reading
+            return await download
         except FileNotFoundError:
             return None
         except NotModifiedError:
@@ -338,7 +338,7 @@ class CloudStore:
             raise Unavailable(f"object {key}: cannot be read: {error}") from error
 
     async def _signed_delete(self, key: str, expected: Version) -> Request:
-        """A DELETE signed by its address, to which the condition is added as a header that needs no signature."""
+        """A DELETE with a signed URL; the condition is a header that needs no signature."""
         url = await obstore.sign_async(self._remote, "DELETE", key, _SIGNED_FOR)
         return url, {"If-Match": self._etag(expected)}
 
@@ -347,17 +347,17 @@ class CloudStore:
         return Listed(meta["path"], self._version(meta["e_tag"], meta["version"]), meta["size"], modified_ms)
 
     def _version(self, etag: str | None, generation: str | None) -> Version:
-        # Azure spells an ETag with quotes in a header and without them in a listing.
+        # Azure puts quotes around an ETag in a header, but not in a listing.
         quoted = etag if etag and etag.endswith('"') else f'"{etag}"'
         return Version(f"{generation}|{quoted}" if self._generations else quoted)
 
     def _is_version(self, version: Version) -> bool:
         return bool((_GENERATION if self._generations else _ETAG).fullmatch(version))
 
-    def _checked(self, key: str, expected: Version) -> Version:
-        """The version, if it can be one. What cannot is not sent: `If-Match: *` matches everything."""
+    def _validate_version(self, key: str, expected: Version) -> Version:
+        """Return the version. Raises SwapLost if it has no valid form: `If-Match: *` would match everything."""
         if not self._is_version(expected):
-            raise SwapLost(f"object {validate_key(key)}: no version is {expected!r}")
+            raise SwapLost(f"object {validate_key(key)}: {expected!r} is not a version")
         return expected
 
     def _etag(self, version: Version) -> str:

@@ -9,20 +9,20 @@ from urllib.parse import quote, unquote
 from sandur.errors import BadRequest
 
 KEY_BYTES_MAX: Final = 900
-"""S3 allows 1,024 for a whole key; the rest is left to the prefix of the store within its bucket."""
+"""S3 allows 1,024 bytes for a whole key; the rest is for the store's prefix in its bucket."""
 
 PREFIX_BYTES_MAX: Final = 120
 
 SEGMENT_BYTES_MAX: Final = 255
-"""What a file system allows for one name."""
+"""The longest file name that file systems allow."""
 
-# Nearly every key: what `_key_problem` accepts, found in a third of the time. Every other key is looked at in full.
+# Matches nearly every valid key in a third of the time. `_key_problem` decides about all other keys.
 _SEGMENT: Final = r"[A-Za-z0-9_=%~-][A-Za-z0-9_=%~.-]{0,254}+"
 _PLAIN_KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+\Z")
 
 
 def validate_key(key: str) -> str:
-    """The key itself, or BadRequest with the reason why it is none."""
+    """Return the key. Raises BadRequest with the reason if it is not valid."""
     if len(key) <= KEY_BYTES_MAX and _PLAIN_KEY.match(key):
         return key
     if problem := _key_problem(key):
@@ -31,7 +31,7 @@ def validate_key(key: str) -> str:
 
 
 def validate_prefix(prefix: str) -> str:
-    """The prefix itself (empty, or a key and `/`), or BadRequest."""
+    """Return the prefix: empty, or a key and `/`. Raises BadRequest if it is neither."""
     if prefix and not prefix.endswith("/"):
         raise BadRequest(f"prefix {prefix[:200]!r}: does not end in '/'")
     if prefix:
@@ -40,41 +40,41 @@ def validate_prefix(prefix: str) -> str:
 
 
 def _key_problem(key: str) -> str | None:
-    # Keys are ASCII by construction (layout percent-encodes); other bytes only come from locations users chose.
+    # The layout percent-encodes its keys; other bytes come only from locations that users chose.
     size = len(key) if key.isascii() else len(key.encode("utf-8", "surrogatepass"))
     if size > KEY_BYTES_MAX:
         return f"has {size} bytes, more than {KEY_BYTES_MAX}"
     if not key.isprintable():
-        return "holds a character that cannot be printed"
+        return "contains a character that is not printable"
     if "\\" in key:
-        return "holds a backslash, which some stores take for '/'"
+        return "contains a backslash, which some stores treat as '/'"
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
-            return f"holds the segment {segment!r}"
+            return f"contains the segment {segment!r}"
         if len(segment) > SEGMENT_BYTES_MAX or len(segment.encode()) > SEGMENT_BYTES_MAX:
-            return f"holds a segment of more than {SEGMENT_BYTES_MAX} bytes"
+            return f"contains a segment of more than {SEGMENT_BYTES_MAX} bytes"
     return None
 
 
 LEVEL_SEPARATOR: Final = "\x1f"
 
 _EMPTY: Final = ".empty"
-"""An empty level. No encoded text begins with a dot, so nothing else is spelled like this."""
+"""An empty level. No encoded text starts with a dot, so nothing else encodes to this."""
 
 _CONTINUES: Final = "~"
-"""Ends a piece that goes on in the next segment. Encoded text holds no tilde."""
+"""Ends a piece that continues in the next segment. Encoded text contains no tilde."""
 
 _PIECE_MAX: Final = 200
 _JOINED_BY: Final = "%1F"
 
 
-# The same few names are spelled again and again, several times a request.
-_SPELLINGS_MAX: Final = 65_536
+# Each request encodes the same few names several times.
+_ENCODED_MAX: Final = 65_536
 
 
-@functools.lru_cache(_SPELLINGS_MAX)
+@functools.lru_cache(_ENCODED_MAX)
 def encode_segment(text: str) -> str:
-    """The text as one segment, or as several joined by `/` when it is too long for a file system's names."""
+    """The text as one segment, or as several joined by `/` if it is too long for one file name."""
     return "/".join(_pieces(_escape(text)))
 
 
@@ -83,16 +83,16 @@ def encode_levels(levels: Sequence[str]) -> str:
     return _encode_levels(tuple(levels))
 
 
-@functools.lru_cache(_SPELLINGS_MAX)
+@functools.lru_cache(_ENCODED_MAX)
 def _encode_levels(levels: tuple[str, ...]) -> str:
     for level in levels:
         if LEVEL_SEPARATOR in level:
-            raise BadRequest(f"namespace {list(levels)!r}: the level {level!r} holds the separator 0x1F")
+            raise BadRequest(f"namespace {list(levels)!r}: the level {level!r} contains the separator 0x1F")
     return "/".join(_pieces(_JOINED_BY.join(map(_escape, levels))))
 
 
 def decode_segment(segment: str) -> str:
-    """The text of a segment as `gathered` gives it."""
+    """The text of one segment that `split_path` returned."""
     return "" if segment == _EMPTY else unquote(segment, errors="surrogatepass")
 
 
@@ -101,15 +101,15 @@ def decode_levels(segment: str) -> tuple[str, ...]:
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """The segments of a path with the pieces of long ones put together again."""
-    whole: list[str] = []
-    begun = ""
+    """The segments of a path; the pieces of long segments are joined."""
+    segments: list[str] = []
+    joined = ""
     for piece in path.split("/"):
-        begun += piece.removesuffix(_CONTINUES)
+        joined += piece.removesuffix(_CONTINUES)
         if not piece.endswith(_CONTINUES):
-            whole.append(begun)
-            begun = ""
-    return tuple(whole)
+            segments.append(joined)
+            joined = ""
+    return tuple(segments)
 
 
 def _escape(text: str) -> str:

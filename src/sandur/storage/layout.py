@@ -1,4 +1,4 @@
-"""Where everything lies: every key of the catalog is spelled here, and only here."""
+"""The layout of the store: this is the only module that builds or parses keys of the catalog."""
 
 import functools
 from typing import Literal, NamedTuple, assert_never
@@ -13,11 +13,11 @@ EventFamily = Literal["iceberg", "delta", "catalog"]
 
 _JSON = ".json"
 _INDEX_JSON = ".v1.json"
-_ROOTS_MAX = 4_096  # Every key of a request begins with the same one.
+_ROOTS_MAX = 4_096  # Every key of a request starts with the same root.
 
 
 class ReceiptKey(NamedTuple):
-    """What the key of a receipt says."""
+    """The parts of a receipt's key."""
 
     date: str
     family: str
@@ -26,11 +26,11 @@ class ReceiptKey(NamedTuple):
 
 
 TENANT_PREFIX = "tenant"
-"""What comes before every key of every tenant."""
+"""Sorts before every key of every tenant."""
 
 
 def layout_of(key: str) -> "Layout | None":
-    """The workspace that a key belongs to; None for a key of no tenant."""
+    """The layout of the workspace that a key belongs to; None if the key belongs to no tenant."""
     tenant, workspace, *_ = (*split_path(key), "", "")
     if not tenant.startswith("tenant=") or not workspace.startswith("workspace="):
         return None
@@ -38,15 +38,15 @@ def layout_of(key: str) -> "Layout | None":
 
 
 def probe_folder(probe_id: str) -> str:
-    """Where the boot probe tries the store; outside every tenant."""
+    """The folder of one run of the boot probe; outside every tenant."""
     return f"_probe/{encode_segment(probe_id)}/"
 
 
 class Layout(NamedTuple):
     """The keys of one tenant's workspace.
 
-    Methods named after a thing return its key; those ending in `_folder` a prefix to list; `read_…` take a key apart
-    again and raise BadRequest when it is not of that kind.
+    A method named after a thing returns its key, and one that ends in `_folder` a prefix to list. `parse_…` is the
+    reverse and raises BadRequest if the key is of another kind.
     """
 
     tenant: str = "default"
@@ -58,14 +58,14 @@ class Layout(NamedTuple):
 
     @property
     def end(self) -> str:
-        """What comes after every key of this workspace and before those of the next."""
-        return f"{_folder(self.tenant, self.workspace)}0"  # In the order of bytes, `0` follows `/`.
+        """Sorts after every key of this workspace and before the keys of the next."""
+        return f"{_folder(self.tenant, self.workspace)}0"  # In byte order, `0` follows `/`.
 
     def tables_folder(self) -> str:
-        """Where the workspace's tables lie by default. Without `=`, which engines take for Hive partitions."""
+        """The default folder of the workspace's tables. Without `=`, which engines read as a Hive partition."""
         return f"tables/{encode_segment(self.tenant)}/{encode_segment(self.workspace)}/"
 
-    # Entities: the truth.
+    # Catalogs, namespaces and names: the source of truth.
 
     def catalogs_folder(self) -> str:
         return f"{self.root}catalogs/"
@@ -84,7 +84,7 @@ class Layout(NamedTuple):
         return f"{self.namespaces_folder(namespace.catalog)}{encode_levels(namespace.levels)}{_JSON}"
 
     def namespaces_below(self, namespace: Namespace) -> str:
-        """What the keys of all namespaces below another begin with, and no other key does."""
+        """The common prefix of the keys of all namespaces below this one, and of no other key."""
         deeper = encode_levels((*namespace.levels, "x"))
         return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
@@ -140,7 +140,7 @@ class Layout(NamedTuple):
         (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
         return decode_segment(table_uuid)
 
-    # What only Unity Catalog's API knows.
+    # Objects that only the Unity Catalog API has.
 
     def securables_folder(self) -> str:
         return f"{self.root}securables/"
@@ -160,14 +160,14 @@ class Layout(NamedTuple):
         return f"{self.all_model_versions_folder()}{encode_segment(model_uuid)}/"
 
     def model_version(self, model_uuid: str, version: int) -> str:
-        """Spelled so that the order of keys is that of the versions."""
+        """Zero-padded: the keys sort by version."""
         return f"{self.model_versions_folder(model_uuid)}{version:019d}{_JSON}"
 
     def metastore(self) -> str:
         return f"{self.root}unity/metastore.json"
 
     def storage_registry(self) -> str:
-        """The credentials and external locations, which are checked against each other."""
+        """Credentials and external locations: one object, because they are checked against each other."""
         return f"{self.root}unity/storage.json"
 
     def grants(self, securable_type: str, securable_id: str) -> str:
@@ -179,7 +179,7 @@ class Layout(NamedTuple):
     def user(self, user_id: str) -> str:
         return f"{self.users_folder()}{encode_segment(user_id)}{_JSON}"
 
-    # Requests under way.
+    # Requests in progress.
 
     def commit_claims_folder(self) -> str:
         return f"{self.root}iceberg_idempotency/"
@@ -220,7 +220,7 @@ class Layout(NamedTuple):
             table_uuid
         )
 
-    # What happened.
+    # Events.
 
     def events_folder(self, date: str | None = None) -> str:
         return f"{self.root}events/{encode_segment(date)}/" if date else f"{self.root}events/"
@@ -232,7 +232,7 @@ class Layout(NamedTuple):
         parts = self._parts(key, self.events_folder(), _JSON, count=4)
         return ReceiptKey(*map(decode_segment, parts))
 
-    # What is derived and can be rebuilt.
+    # Derived data, which can be rebuilt.
 
     def catalogs_index(self) -> str:
         return f"{self.root}index/catalogs{_INDEX_JSON}"
@@ -245,7 +245,7 @@ class Layout(NamedTuple):
         return f"{self.root}index/tables/{catalog}/{levels}{_INDEX_JSON}"
 
     def namespaces_index(self, parent: Namespace) -> str:
-        """The namespaces right below another; those of the first level are in `schemas_index`."""
+        """The direct children of a namespace; those of the first level are in `schemas_index`."""
         return (
             f"{self.root}index/namespaces/{encode_segment(parent.catalog)}/{encode_levels(parent.levels)}{_INDEX_JSON}"
         )
@@ -271,7 +271,7 @@ class Layout(NamedTuple):
         return f"{self.index_segments_folder(scope)}{encode_segment(segment_id)}{_JSON}"
 
     def parse_index_segment(self, key: str) -> tuple[str, str]:
-        """The hash of the scope, and the id of the segment."""
+        """The hash of the scope and the id of the segment."""
         scope_hash, segment_id = self._parts(key, self.all_index_segments_folder(), _JSON, count=2)
         return decode_segment(scope_hash), decode_segment(segment_id)
 
@@ -285,7 +285,7 @@ class Layout(NamedTuple):
         scope, operation_id = self._parts(key, self.marks_folder(), "", count=2)
         return decode_segment(scope), decode_segment(operation_id)
 
-    # What the pipeline publishes and keeps.
+    # The pipeline's published files and operational records.
 
     def core_manifest(self) -> str:
         return f"{self.root}core/manifest.json"
@@ -303,7 +303,7 @@ class Layout(NamedTuple):
         return self.operational_folder("purge")
 
     def purge_orders_of(self, table_uuid: str) -> str:
-        """What the keys of all purge orders of a table begin with, and no other key does."""
+        """The common prefix of the keys of a table's purge orders, and of no other key."""
         return f"{self.purge_orders_folder()}{encode_segment(table_uuid)}/"
 
     def purge_order(self, table_uuid: str, drop: str) -> str:
@@ -323,7 +323,7 @@ class Layout(NamedTuple):
     def _parts(self, key: str, folder: str, suffix: str, *, count: int) -> tuple[str, ...]:
         parts = split_path(key[len(folder) : len(key) - len(suffix)])
         if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
-            raise BadRequest(f"key {key}: is not of the form {folder}{'/'.join(['…'] * count)}{suffix}")
+            raise BadRequest(f"key {key}: does not have the form {folder}{'/'.join(['…'] * count)}{suffix}")
         return parts
 
 
@@ -337,5 +337,5 @@ def _root(tenant: str, workspace: str) -> str:
 
 
 def _sharded(key_hash: str) -> str:
-    """Claims are spread over 256 folders, so that none of them grows too large to list."""
+    """Spread claims over 256 folders, so that each stays small enough to list."""
     return f"{encode_segment(key_hash[:2])}/{encode_segment(key_hash)}"

@@ -1,23 +1,17 @@
-"""From the address of a file to the store that holds it: the catalog's own, or one of the allowed locations."""
+"""Files by address: each lies in the catalog's own store or below one of the allowed locations."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.errors import Invalid
 from sandur.storage.contract import ABSENT, ObjectStore, folders_of
 
 
-class _Root(NamedTuple):
-    address: str
-    open: Callable[[], ObjectStore]
-
-
 class Locations:
-    """Files by their address.
+    """Reads and writes files by address.
 
-    `own` is the address of the catalog's store; `others` are further roots, opened when first used.
+    `own` is the address of the catalog's store; `others` are further roots, opened on first use.
     """
 
     def __init__(
@@ -34,7 +28,7 @@ class Locations:
         return self._others
 
     async def read(self, location: str) -> bytes | None:
-        """The bytes of a file; None when it is not there."""
+        """The bytes of a file; None if it does not exist."""
         store, key = self._at(location)
         found = await store.get(key)
         return found.data if found else None
@@ -44,16 +38,16 @@ class Locations:
         return await store.head(key) is not None
 
     def holder(self, location: str) -> tuple[ObjectStore, str]:
-        """The store that holds a file, and the file's key there; Invalid when no store does."""
+        """The store of a file, and the file's key in it. Raises Invalid if the location is not allowed."""
         return self._at(location)
 
     async def create(self, location: str, data: bytes) -> None:
-        """Write a file that is not there yet; SwapLost when it is."""
+        """Write a new file. Raises SwapLost if it exists."""
         store, key = self._at(location)
         await store.put(key, data, expected=ABSENT)
 
     async def remove(self, location: str) -> bool:
-        """Take a file away; whether it was there."""
+        """Remove a file. Returns whether it existed."""
         store, key = self._at(location)
         listed = await store.head(key)
         if listed is None:
@@ -62,17 +56,17 @@ class Locations:
         return True
 
     def make_folders(self, *locations: str) -> None:
-        """Make folders where the store has any, for engines that write only into folders that are there."""
+        """Create folders if the store has folders: some engines write only into existing ones."""
         for location in locations:
             store, key = self._at(location)
             if folders := folders_of(store):
                 folders.make_folder(key)
 
     def remove_empty_folder(self, location: str) -> bool:
-        """Take away what `make_folders` made and nobody used; whether it is gone."""
+        """Remove an unused folder that `make_folders` created. Returns whether it is gone."""
         try:
             store, key = self._at(location)
-        except Invalid:  # A place that is no longer allowed is no longer ours to tidy.
+        except Invalid:  # The location is no longer allowed, so it is not ours to clean up.
             return False
         folders = folders_of(store)
         return folders is not None and folders.remove_empty_folder(key)
@@ -86,8 +80,8 @@ class Locations:
         plain = normalize_location(location)
         roots = [root for root in (self.own, *self._others) if is_within(plain, root) and plain != root]
         if not roots:
-            raise Invalid(f"Invalid location {location}: it is not below {' or '.join((self.own, *self._others))}")
-        # The catalog's own store first, then the longest: a file is always reached through the same store.
+            raise Invalid(f"Invalid location {location}: not below {' or '.join((self.own, *self._others))}")
+        # The own store first, then the longest root: a file is always accessed through the same store.
         root = self.own if self.own in roots else max(roots, key=len)
         if root not in self._stores:
             self._stores[root] = self._open_store(root)
@@ -95,7 +89,7 @@ class Locations:
 
 
 def address_of(url: str) -> str:
-    """The normalized address of a store's URL; a folder becomes absolute."""
+    """The normalized address of a store's URL; the path of a folder becomes absolute."""
     if url == "memory:":
         return "memory://store"
     if "://" not in url and not url.startswith("file:"):

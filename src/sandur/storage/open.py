@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from sandur.storage.cloud import CloudStore
 
 
-# obstore and httpx are imported only when an address needs them: the command line has to start fast.
+# obstore and httpx are imported only if the address needs them: the command line must start fast.
 
 
 def connect(settings: Settings, clock: Clock) -> ObjectStore:
-    """The store of the settings, with the safe retries around it: what the program works with."""
+    """The store of the settings, with retries."""
     return RetryingStore(open_store(settings.store, settings), clock, settings.retry)
 
 
 def open_store(url: str, settings: Settings) -> ObjectStore:
-    """The bare store at an address.
+    """The store at an address, without retries.
 
     The address is a folder, `file://…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
     `memory:`.
@@ -41,7 +41,7 @@ def open_store(url: str, settings: Settings) -> ObjectStore:
     match parts.scheme:
         case "file":
             if parts.netloc not in {"", "localhost"}:
-                raise BadRequest(f"store {url}: a file address names no host, found {parts.netloc!r}")
+                raise BadRequest(f"store {url}: a file address must not name a host, found {parts.netloc!r}")
             return LocalStore(unquote(parts.path), fsync=settings.fsync)
         case "s3" | "s3a":
             return _open_s3(_bucket(url), prefix, settings)
@@ -51,14 +51,14 @@ def open_store(url: str, settings: Settings) -> ObjectStore:
             return _open_azure(_bucket(url), prefix, settings)
         case scheme:
             raise BadRequest(
-                f"store {url}: a folder, file://, s3://, gs://, az:// or memory: is expected, found {scheme}://"
+                f"store {url}: expected a folder, file://, s3://, gs://, az:// or memory:, found {scheme}://"
             )
 
 
 def _bucket(url: str) -> str:
     parts = urlsplit(url)
     if not parts.netloc:
-        raise BadRequest(f"store {url}: names no bucket")
+        raise BadRequest(f"store {url}: the bucket is missing")
     if prefix := parts.path.strip("/"):
         validate_key(prefix)
     if len(prefix.encode()) > PREFIX_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""The boot probe: proves on the configured store the guarantees that everything rests on, or says which one fails."""
+"""The boot probe: checks on the real store each guarantee that the catalog needs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,15 +9,15 @@ from sandur.errors import SandurError, SwapLost, Unfit
 from sandur.storage import layout
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Version
 
-# Few racers and many races: a store may make writers who meet wait for each other, some for a second at a time.
+# Few racers and many races: some stores let concurrent writers of one object wait, for up to a second.
 _RACERS: Final = 3
 _RACES: Final = 8
 
 
 async def verify_store(store: ObjectStore, clock: Clock) -> Sequence[str]:
-    """The guarantees proven, if the store keeps them all; otherwise Unfit, naming the first that failed.
+    """The guarantees that hold. Raises Unfit, naming the first that does not.
 
-    Costs some dozens of small calls below a folder of its own, which it removes again.
+    Makes some dozens of small calls in a folder of its own and removes that folder afterwards.
     """
     folder = layout.probe_folder(clock.new_id())
     try:
@@ -29,7 +29,7 @@ async def verify_store(store: ObjectStore, clock: Clock) -> Sequence[str]:
 
 
 class _Trial:
-    """What a check works with: the store, a folder, and bodies that are never equal."""
+    """The store, a folder and unique bodies, for one check."""
 
     def __init__(self, store: ObjectStore, clock: Clock, folder: str) -> None:
         self.store = store
@@ -43,7 +43,7 @@ class _Trial:
         return self._clock.new_id().encode()
 
     async def wins(self, name: str, expected: Expected) -> Version | None:
-        """The new version when the swap is won, None when it is lost."""
+        """The new version, or None if the swap is lost."""
         try:
             return await self.store.put(self.key(name), self.body(), expected=expected)
         except SwapLost:
@@ -54,9 +54,9 @@ async def _prove_one(guarantee: str, check: Callable[[_Trial], Awaitable[bool]],
     try:
         holds = await check(trial)
     except SandurError as error:
-        raise Unfit(f"the store cannot be used for writes: while proving that {guarantee}: {error}") from error
+        raise Unfit(f"the store cannot be used: the check that {guarantee} failed: {error}") from error
     if not holds:
-        raise Unfit(f"the store cannot be used for writes: it does not hold that {guarantee}")
+        raise Unfit(f"the store cannot be used: it does not guarantee that {guarantee}")
 
 
 async def _reads_what_was_written(trial: _Trial) -> bool:
@@ -71,7 +71,7 @@ async def _lists_what_was_written(trial: _Trial) -> bool:
 
 
 async def _lists_in_order(trial: _Trial) -> bool:
-    """Also the moment at which a store that lists folder by folder is found out, and put in order from then on."""
+    """This check also detects a store that lists folder by folder; from then on its listings are sorted."""
     versions = [await trial.wins("order/b", ABSENT), await trial.wins("order-a", ABSENT)]
     listed = [entry for entry in await trial.store.list(trial.folder) if "/order" in entry.key]
     behind = await trial.store.list(trial.folder, after=trial.key("order-a"), limit=1)
@@ -93,7 +93,7 @@ async def _swaps_only_the_expected(trial: _Trial) -> bool:
     return bool(second) and first != second and not await trial.wins("swap", first)
 
 
-async def _knows_what_is_unchanged(trial: _Trial) -> bool:
+async def _detects_unchanged(trial: _Trial) -> bool:
     version = await trial.wins("unchanged", ABSENT)
     if not version or await trial.store.get_if_changed(trial.key("unchanged"), seen=version) is not UNCHANGED:
         return False
@@ -114,7 +114,7 @@ async def _deletes_only_the_expected(trial: _Trial) -> bool:
     return False
 
 
-async def _never_gives_a_version_again(trial: _Trial) -> bool:
+async def _never_reuses_a_version(trial: _Trial) -> bool:
     before = await trial.wins("again", ABSENT)
     if not before:
         return False
@@ -123,7 +123,7 @@ async def _never_gives_a_version_again(trial: _Trial) -> bool:
     return bool(after) and after != before and not await trial.wins("again", before)
 
 
-async def _tells_upper_from_lower_case(trial: _Trial) -> bool:
+async def _distinguishes_case(trial: _Trial) -> bool:
     return bool(await trial.wins("case", ABSENT)) and bool(await trial.wins("CASE", ABSENT))
 
 
@@ -141,19 +141,19 @@ async def _lets_one_racer_win(trial: _Trial) -> bool:
 _GUARANTEES: Final = {
     "a read shows what was written before it": _reads_what_was_written,
     "a listing shows what was written before it": _lists_what_was_written,
-    "an object is created only where there is none": _creates_once,
+    "an object is created only if it does not exist": _creates_once,
     "an object is replaced only at the expected version": _swaps_only_the_expected,
-    "a conditional read tells changed from unchanged": _knows_what_is_unchanged,
+    "a conditional read detects whether an object changed": _detects_unchanged,
     "an object is deleted only at the expected version": _deletes_only_the_expected,
-    "a version never comes back": _never_gives_a_version_again,
-    "a listing tells the versions, in the byte order of the keys": _lists_in_order,
-    "keys that differ only in case are different objects": _tells_upper_from_lower_case,
+    "a version never returns": _never_reuses_a_version,
+    "a listing has the versions, in the byte order of the keys": _lists_in_order,
+    "keys that differ only in case are different objects": _distinguishes_case,
     f"of {_RACERS} writers with the same expectation exactly one wins": _lets_one_racer_win,
 }
 
 
 async def _sweep(store: ObjectStore, folder: str) -> None:
-    """Best effort: a store that fails the probe may well fail here too, and the probe's verdict is what counts."""
+    """Best effort: a store that fails the probe may fail here too, and the result of the probe matters more."""
     try:
         for listed in await store.list(folder):
             await store.delete(listed.key, expected=listed.version)

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from sandur.errors import SwapLost
+from sandur.operations.dry_run import DryRunStore
 from sandur.storage.contract import ABSENT, UNCHANGED, ObjectStore, list_all
-from sandur.storage.dry_run import DryRunStore
 from sandur.storage.memory import MemoryStore
 
 KEYS: Final = [f"f/{letter}{number}" for letter in "abc" for number in range(6)]

@@ -136,7 +136,7 @@ async def test_an_unknown_write_followed_by_definite_failures_stays_unknown() ->
 async def test_an_unknown_write_that_cannot_be_looked_up_stays_unknown() -> None:
     inner = RefusingStore(MemoryStore(), OutcomeUnknown("?"), *([Unavailable("!")] * TRIES_MAX))
 
-    with pytest.raises(OutcomeUnknown, match="none to the look"):
+    with pytest.raises(OutcomeUnknown, match="none to the read"):
         await retrying(inner).put(KEY, MINE, expected=ABSENT)
 
 
