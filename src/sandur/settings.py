@@ -1,4 +1,4 @@
-"""One typed settings object, read from a TOML file, the environment (`SANDUR_…`) and flags, the later winning."""
+"""Settings: one typed object, read from a TOML file, the environment (`SANDUR_…`) and flags; the later source wins."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ import msgspec
 from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
-_FOR_TESTS = frozenset({"SANDUR_UC_JARS"})  # Where Spark's tests find a connector: no setting, and no mistake.
+_FOR_TESTS = frozenset({"SANDUR_UC_JARS"})  # Tells the Spark tests where their connector is; not a setting.
 
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
@@ -22,93 +22,150 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class S3Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach S3. What is empty comes from the usual AWS environment variables."""
+    """Access to S3. Empty values come from the standard AWS environment variables."""
 
     endpoint: str = ""
+    """URL of the S3 service. Set it for MinIO, SeaweedFS and other services that are not AWS."""
     region: str = ""
+    """Region of the bucket."""
     path_style: bool = True
+    """Send the bucket name in the path instead of in the host name."""
     access_key_id: str = ""
+    """Access key."""
     secret_access_key: str = ""
+    """Secret of the access key."""
     session_token: str = ""
+    """Session token of temporary credentials."""
 
 
 class GcsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach Google Cloud Storage. What is empty comes from the application's default credentials."""
+    """Access to Google Cloud Storage. Without a token or a key file, Google's default credentials apply."""
 
     endpoint: str = ""
+    """URL of the service. Empty means Google's own."""
     bearer_token: str = ""
+    """OAuth token sent with every request."""
     service_account: str = ""
+    """Path of a service account's key file. Needs the extra `sandur[gcs]`."""
 
 
 class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach Azure Blob Storage. What is empty comes from the usual Azure environment variables."""
+    """Access to Azure Blob Storage. Empty values come from the standard Azure environment variables."""
 
     endpoint: str = ""
+    """URL of the service. Empty means the account's own host at Azure."""
     account_name: str = ""
+    """Name of the storage account."""
     account_key: str = ""
+    """Shared key of the account."""
     sas_token: str = ""
-
-
-class UnityCatalogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the Unity Catalog API is served. Without the index every list reads what it lists: slow, and always right."""
-
-    preview_index_enabled: bool = True
+    """Shared access signature, used if there is no account key."""
 
 
 class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often and how patiently a storage call is tried again."""
+    """Retries of storage calls. The wait doubles after each try and has random jitter."""
 
     tries_max: Natural = 4
+    """Tries per storage call, including the first."""
     first_wait_ms: Natural = 50
+    """Wait after the first try."""
     wait_max_ms: Natural = 2_000
+    """Longest wait between two tries."""
+
+
+class UnityCatalogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The Unity Catalog API."""
+
+    preview_index_enabled: bool = True
+    """Answer lists from the list index. Without it, each list reads every listed object: slow, and always correct."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that can be set, with its default.
+    """All settings with their defaults.
 
-    An empty `tenant` or `workspace` lets each request choose; otherwise every request is in the one that is set.
+    The text below each field is its description in docs/settings.md (`python -m checks.settings_reference`).
     """
 
     store: str = "./sandur-data"
+    """Where the catalog lives: a folder, `file://…`, `s3://bucket/prefix`, `gs://…`, `az://…` or `memory:`."""
     fsync: Literal["always", "never"] = "always"
+    """Folders only. `always`: a write is on the disk before it is acknowledged. `never`: a power cut can lose it."""
     host: str = "127.0.0.1"
+    """Address to listen on. Any address but loopback needs authentication or `allow_unauthenticated`."""
     port: Port = 8181
+    """Port to listen on. 0 takes a free one."""
     workers: Natural = 1
+    """Server processes."""
     default_catalog: str = "main"
+    """Catalog that is created in an empty store, and used by clients that name none."""
     allowed_locations: tuple[str, ...] = ()
+    """Further roots, besides the store, where tables may lie. In the environment: separated by commas."""
     commit_attempts_max: Natural = 32
+    """Attempts per commit before the client gets a conflict or is asked to retry."""
     transaction_timeout_ms: Natural = 10_000
+    """Age at which other requests may abort a transaction that is still undecided."""
     claim_timeout_ms: Natural = 600_000
+    """Age at which a retry may take over the idempotency key of a request that never finished."""
     idempotency_key_lifetime: Duration = "PT1H"
+    """How long an idempotency key is remembered. Its records are kept for one more day."""
     stage_create: bool = True
+    """Allow staged table creation (`stage-create`)."""
     delta_unpublished_max: Natural = 10
+    """Commits of one Delta table that may wait to be published to its `_delta_log`. More are refused with 429."""
     delta_waive_deletion_vectors: bool = False
+    """Allow managed Delta tables for Iceberg readers (`delta.enableIcebergCompatV2`) without deletion vectors."""
     stage_ttl: Duration = "PT72H"
+    """How long a staged table waits for its commit. After that, it and the files written for it are removed."""
     name_retention: Duration = "P1D"
+    """How long the record of a dropped name is kept. Must exceed the longest request."""
     orphan_retention: Duration = "P1D"
+    """Age at which a table whose creation never finished counts as abandoned."""
     receipt_retention: Duration = "P90D"
+    """Minimum age of receipts before the pipeline may remove them."""
     report_retention: Duration = "P30D"
+    """How long scan and commit reports of engines are kept."""
     purge_delay: Duration = "PT10M"
+    """How long the files of a table are kept after a drop with purge."""
     janitors: bool = True
+    """Run the janitors in this server."""
     janitor_interval: Duration = "PT15M"
+    """Time between two janitor runs over a workspace."""
     janitor_objects_max: Natural = 10_000
+    """Objects that each janitor examines per run. The next run continues there."""
     plan_ttl: Duration = "PT10M"
+    """How long a scan plan and its tasks can be fetched; at least one minute."""
     plan_wait: Duration = "PT10S"
+    """How long a scan planning request waits for its plan before it answers `submitted`."""
     plan_inline_files_max: Natural = 1_000
+    """Files that a scan planning answer contains itself. Further files are in plan tasks."""
     plan_task_files: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 128
+    """Manifest entries per plan task, unless that makes more than 250 tasks."""
     plan_cache_bytes_max: Natural = 256 << 20
+    """Memory for decoded manifests, per worker and workspace."""
     plan_store_bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 1 << 30
+    """Space in the store for decoded manifests that servers share. 0 shares none."""
     tenant: str = ""
+    """Tenant of every request. Empty: the token or the header `X-Sandur-Tenant` says it."""
     workspace: str = ""
+    """Workspace of every request. Empty: the token or the header `X-Sandur-Workspace` says it."""
     authentication: Literal["off", "token"] = "off"
+    """`token`: every request needs a bearer token."""
     token: str = ""
+    """Shared secret: a bearer token itself, and the key of signed tokens, which needs at least 32 bytes."""
     allow_unauthenticated: bool = False
+    """Allow a server without authentication to listen on any address."""
     request_bytes_max: Natural = 32 << 20
+    """Largest request body."""
     request_depth_max: Annotated[int, msgspec.Meta(ge=1, le=500)] = 200
+    """Deepest nesting of a JSON request body."""
     requests_at_once_max: Natural = 512
+    """Requests per worker at the same time. More are refused with 503."""
     shutdown_timeout: Duration = "PT30S"
+    """How long a stopping server waits for requests and background work."""
     log_format: Literal["text", "json"] = "text"
+    """Format of log lines."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged. Requests are logged at `info`."""
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
     azure: AzureSettings = AzureSettings()
@@ -119,10 +176,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_settings(
     *, file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
 ) -> Settings:
-    """The settings of all sources; a flag beats the environment, which beats the file, which beats the default.
+    """Merge all sources: a flag overrides the environment, which overrides the file, which overrides the default.
 
-    Flags are named like keys (`s3.endpoint`); those that are None were not given. A key nobody knows, or a value of the
-    wrong kind, is a BadRequest that says where it stands.
+    Flags have the names of keys (`s3.endpoint`); a flag that is None is not set. Raises BadRequest, naming the source,
+    for an unknown key or an invalid value.
     """
     merged: dict[str, object] = {}
     for source, values in (
@@ -136,7 +193,7 @@ def load_settings(
 
 
 def seconds_of(duration: str) -> int:
-    """How long an ISO-8601 duration is; BadRequest for a text that is none."""
+    """The length of an ISO-8601 duration. Raises BadRequest if the text is not one."""
     parts = re.match(_DURATION, duration)
     if not parts:
         raise BadRequest(f"duration {duration!r}: expected ISO-8601 such as PT1H or P1DT12H")
@@ -145,8 +202,13 @@ def seconds_of(duration: str) -> int:
 
 
 def setting_keys() -> Mapping[str, type]:
-    """Every key, sections as `section.key`, with its type."""
+    """Every key with its type; a key in a section is `section.key`."""
     return dict(_keys(Settings, ""))
+
+
+def environment_variable(key: str) -> str:
+    """The environment variable that sets a key: `s3.endpoint` is `SANDUR_S3_ENDPOINT`."""
+    return ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
 def _keys(section: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, type]]:
@@ -163,7 +225,7 @@ def _from_file(file: Path) -> dict[str, object]:
     except OSError as error:
         raise BadRequest(f"settings file {file}: cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"settings file {file}: is not TOML: {error}") from error
+        raise BadRequest(f"settings file {file}: not valid TOML: {error}") from error
     flat: dict[str, object] = {}
     for key, value in document.items():
         if isinstance(value, dict):
@@ -174,9 +236,9 @@ def _from_file(file: Path) -> dict[str, object]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    spelled = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in setting_keys()}
+    keys = {environment_variable(key): key for key in setting_keys()}
     return {
-        spelled.get(name, name): value
+        keys.get(name, name): value
         for name, value in environment.items()
         if name.startswith(ENVIRONMENT_PREFIX) and name not in _FOR_TESTS
     }
@@ -186,7 +248,7 @@ def _checked(source: str, key: str, value: object) -> object:
     kinds = setting_keys()
     if key not in kinds:
         close = difflib.get_close_matches(key.removeprefix(ENVIRONMENT_PREFIX).lower(), kinds, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(kinds)}"
+        hint = f"; did you mean {close[0]}?" if close else f"; known settings: {', '.join(kinds)}"
         raise BadRequest(f"setting {key} in {source}: no such setting{hint}")
     kind = kinds[key]
     if isinstance(value, str) and kind is not str and kind == tuple[str, ...]:
@@ -195,7 +257,7 @@ def _checked(source: str, key: str, value: object) -> object:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
         reason = "expected an ISO-8601 duration such as PT1H or P1DT12H" if kind == Duration else str(error)
-        raise BadRequest(f"setting {key} in {source}: {value!r} is not good: {reason}") from error
+        raise BadRequest(f"setting {key} in {source}: invalid value {value!r}: {reason}") from error
 
 
 def _nested(flat: Mapping[str, object]) -> dict[str, object]:
