@@ -1,6 +1,6 @@
 """A catalog behind HTTP: in this process for speed, in a process of its own for what only the wire shows."""
 
-from collections.abc import AsyncIterator, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,15 @@ import httpx
 import pytest
 import structlog
 
-from sandur.server.app import AsgiApp, Scope, Send
-from sandur.server.http import Receive
+from sandur.server.app import App
+from sandur.server.http import Receive, Scope, Send
 from sandur.server.process import build
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from tests.server.process import ServerProcess, server_process
 
 
-def _with_plain_names(app: AsgiApp) -> AsgiApp:
+def _with_plain_names(app: App) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """What httpx sees on the wire: names of headers that are mere bytes."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:

@@ -117,7 +117,7 @@ async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_a_trace_in_th
 
     assert answer.status_code == 500
     assert answer.json()["error"] == {
-        "message": "Something unexpected went wrong; the log tells of r-1",
+        "message": "Internal error; see the server log for request r-1",
         "type": "InternalServerError",
         "code": 500,
     }

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
-from sandur.server.iceberg_rest.bodies import committed_body, identifiers_body, loaded_body, natural
+from sandur.server.context import whole_number
+from sandur.server.iceberg_rest.bodies import committed_body, identifiers_body, loaded_body
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.text('",\\{}[]:', max_size=6)
 
@@ -57,4 +58,4 @@ def test_a_commit_answers_metadata_and_location_only() -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "", " 1", "\u0661", "9999999999"])
 def test_a_page_size_is_a_number_of_at_least_one(text: str) -> None:
     with pytest.raises(BadRequest, match="Invalid pageSize"):
-        natural(text, "pageSize")
+        whole_number(text, "pageSize", at_least=1)

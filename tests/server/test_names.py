@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.server.iceberg_rest.call import decoded_levels, decoded_query, decoded_segment, parent_levels
+from sandur.server.http import decode_query, decode_segment
+from sandur.server.iceberg_rest.names import decode_levels, parent_levels
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x1f\x00"), min_size=1, max_size=10)
 LEVELS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)
@@ -18,8 +19,8 @@ def test_levels_survive_both_ways_of_encoding_them(levels: tuple[str, ...]) -> N
     like_java = "%1F".join(quote_plus(level) for level in levels)
     like_python = quote("\x1f".join(levels), safe="")
 
-    assert decoded_levels(like_java.encode()) == levels
-    assert decoded_levels(like_python.encode()) == levels
+    assert decode_levels(like_java.encode()) == levels
+    assert decode_levels(like_python.encode()) == levels
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,13 @@ def test_levels_survive_both_ways_of_encoding_them(levels: tuple[str, ...]) -> N
     ],
 )
 def test_a_namespace_is_split_before_it_is_decoded(raw: bytes, levels: tuple[str, ...]) -> None:
-    assert decoded_levels(raw) == levels
+    assert decode_levels(raw) == levels
 
 
 @pytest.mark.parametrize("raw", [b"%", b"a%2", b"a%zz", b"%ff", b"%C3", b"\xff", b"%ED%A0%80"])
 def test_a_broken_escape_is_a_bad_request(raw: bytes) -> None:
     with pytest.raises(BadRequest, match="Invalid path"):
-        decoded_segment(raw)
+        decode_segment(raw)
 
 
 @given(LEVELS)
@@ -59,7 +60,7 @@ def test_a_parent_is_understood_from_java_and_from_pyiceberg(levels: tuple[str, 
 
 
 def test_a_query_keeps_blanks_and_the_first_of_equals() -> None:
-    assert decoded_query(b"pageToken=&pageSize=5&pageSize=6&parent=a%1Fb+c") == {
+    assert decode_query(b"pageToken=&pageSize=5&pageSize=6&parent=a%1Fb+c") == {
         "pageToken": "",
         "pageSize": "5",
         "parent": "a\x1fb c",
@@ -69,4 +70,4 @@ def test_a_query_keeps_blanks_and_the_first_of_equals() -> None:
 @pytest.mark.parametrize("raw", [b"a=%ff", b"a=\xff", b"&".join(b"a%d=1" % place for place in range(200))])
 def test_a_broken_query_is_a_bad_request(raw: bytes) -> None:
     with pytest.raises(BadRequest, match="Invalid query"):
-        decoded_query(raw)
+        decode_query(raw)

@@ -46,7 +46,7 @@ async def test_a_body_without_end_is_not_read_for_ever() -> None:
     async def endless() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"a" * 10, "more_body": True}
 
-    with pytest.raises(Refused, match="more than 100 bytes"):
+    with pytest.raises(Refused, match="larger than 100 bytes"):
         await read_body(endless, EXPECTED, 100)
 
 

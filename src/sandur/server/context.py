@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Generic, Protocol, TypeVar, assert_never
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 import rfc8785
@@ -12,57 +12,142 @@ from sandur.catalog.sources import Request
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
-from sandur.server.http import HttpRequest, decoded_query, decoded_segment
+from sandur.server.http import HttpRequest, decode_query, decode_segment
 from sandur.server.identity import Identity, source_of
 from sandur.settings import Settings
+from sandur.splicing import malformed_error
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+S = TypeVar("S", bound=msgspec.Struct)
 
+QUOTED_CHARS_MAX: Final = 40
+_DIGITS_MAX: Final = 9
+_BOOLEANS: Final = {"true": True, "false": False}
 _UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
-_SHOWN_CHARS_MAX: Final = 60
 
 
-def checked_key(text: str) -> str:
+class Call:
+    """A request on its way to an operation. `values` are the encoded parameters of the path, in their order."""
+
+    __slots__ = ("_body", "_lakes", "_query", "_values", "http", "identity", "operation", "settings")
+
+    def __init__(
+        self,
+        lakes: Lakes,
+        settings: Settings,
+        operation: str,
+        values: Mapping[str, bytes],
+        http: HttpRequest,
+        identity: Identity,
+    ) -> None:
+        self.settings = settings
+        self.operation = operation
+        self.http = http
+        self.identity = identity
+        self._lakes = lakes
+        self._values = values
+        self._query: Mapping[str, str] | None = None
+        self._body: JsonBody | None = None
+
+    @property
+    def lake(self) -> Lake:
+        return self._lakes.lake(self.identity.tenant, self.identity.workspace)
+
+    def value(self, parameter: str) -> str:
+        """A parameter of the path."""
+        return decode_segment(self._values[parameter])
+
+    def encoded_value(self, parameter: str) -> bytes:
+        """A parameter of the path, as it was sent."""
+        return self._values[parameter]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        if self._query is None:
+            self._query = decode_query(self.http.query)
+        return self._query
+
+    def required(self, parameter: str) -> str:
+        """A parameter of the query; BadRequest when it is missing."""
+        value = self.query.get(parameter)
+        if not value:
+            raise BadRequest(f"Missing query parameter: {parameter}")
+        return value
+
+    def is_set(self, parameter: str) -> bool:
+        """A boolean of the query, False when it is absent. Python clients send `True`."""
+        text = self.query.get(parameter) or "false"
+        if text.lower() not in _BOOLEANS:
+            raise BadRequest(f"Invalid {parameter}: expected true or false, found {text[:QUOTED_CHARS_MAX]!r}")
+        return _BOOLEANS[text.lower()]
+
+    def body(self, wanted: type[S], what: str) -> S:
+        """The body as `wanted`; BadRequest that names `what`."""
+        try:
+            return msgspec.convert(self._json.value, wanted)
+        except msgspec.ValidationError as error:
+            raise malformed_error(what, error) from error
+
+    def request(self, *options: str) -> Request:
+        """What a mutation carries: the idempotency key, the source, and the hash of all that it asks for."""
+        key = self.http.header(b"idempotency-key")
+        names = [decode_segment(value) for value in self._values.values()]
+        canonical = self._json.canonical() if self.http.body else b""
+        return Request(
+            hash=request_hash(self.operation, [*names, *options], canonical),
+            key=None if key is None else validate_key(key),
+            source=source_of(self.http, self.identity),
+        )
+
+    @property
+    def _json(self) -> "JsonBody":
+        """The body, parsed once for its type and its hash."""
+        if self._body is None:
+            self._body = parse_json(self.http.body, depth_max=self.settings.request_depth_max)
+        return self._body
+
+
+def whole_number(text: str, what: str, *, at_least: int | None = None) -> int:
+    """A whole number in a query; BadRequest otherwise, or when it is below `at_least`."""
+    digits = text.removeprefix("-")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
+    if not is_number or (at_least is not None and int(text) < at_least):
+        expected = "a whole number" if at_least is None else f"a whole number of at least {at_least}"
+        raise BadRequest(f"Invalid {what}: expected {expected}, found {text[:QUOTED_CHARS_MAX]!r}")
+    return int(text)
+
+
+def validate_key(text: str) -> str:
     """The idempotency key in canonical form; BadRequest unless it is a UUIDv7 (RFC 9562), in either case."""
     key = text.strip().lower()
     if not _UUID_V7.match(key):
-        raise BadRequest(f"Invalid Idempotency-Key: expected a UUIDv7, found {text[:_SHOWN_CHARS_MAX]!r}")
+        raise BadRequest(f"Invalid Idempotency-Key: expected a UUIDv7, found {text[:60]!r}")
     return key
 
 
-def request_hash(operation: str, asked: Sequence[str], body: bytes, *, depth_max: int) -> str:
-    """The SHA-256 of what is asked: the operation, the things it names, and the body in canonical form."""
-    canonical = canonical_json(body, depth_max=depth_max) if body else b""
-    head = msgspec.json.encode([operation, *asked])
+def request_hash(operation: str, names: Sequence[str], canonical: bytes) -> str:
+    """The SHA-256 of a request: its operation, the names in its path, and its body in canonical form."""
+    head = msgspec.json.encode([operation, *names])
     return hashlib.sha256(head + b"\n" + canonical).hexdigest()
 
 
-def canonical_json(body: bytes, *, depth_max: int) -> bytes:
-    """The body after RFC 8785, so that spacing, the order of keys and the spelling of numbers do not matter.
+class JsonBody(NamedTuple):
+    """A body and its value; `has_floats` says whether the value contains a number that is not an integer."""
 
-    One difference: RFC 8785 takes every number for a double, which would make snapshot ids beyond 2^53 equal to their
-    neighbours. Integers are written with all their digits here, whatever their size; within the range of the RFC that
-    is the same text. BadRequest when the body is not JSON or nested more than `depth_max` deep.
-    """
-    value, has_floats = decoded_json(body, depth_max=depth_max)
-    if has_floats or not body.isascii() or b"\\u" in body:
-        return b"".join(_canonical_parts(value))
-    # Sorted by code points, which for ASCII is the order of the RFC; the escapes are the same. Fifteen times as fast.
-    return msgspec.json.encode(value, order="deterministic")
+    raw: bytes
+    value: Json
+    has_floats: bool
 
+    def canonical(self) -> bytes:
+        """The body after RFC 8785: spacing, the order of keys and the notation of numbers do not matter.
 
-def decoded_json(body: bytes, *, depth_max: int) -> tuple[Json, bool]:
-    """The value, and whether a number in it is no integer; BadRequest when it is not JSON or nested too deep."""
-    try:
-        body.decode()
-        value, has_floats = _decoded(body)
-    except RecursionError:
-        raise _too_deep(depth_max) from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise BadRequest(f"Invalid JSON: {error}") from None
-    if body.count(b"[") + body.count(b"{") > depth_max:
-        _check_depth(value, depth_max)
-    return value, has_floats
+        One difference: RFC 8785 reads every number as a double, which makes snapshot ids beyond 2^53 equal to their
+        neighbours. Here integers keep all their digits; within the range of the RFC that is the same text.
+        """
+        if self.has_floats or not self.raw.isascii() or b"\\u" in self.raw:
+            return b"".join(_canonical_parts(self.value))
+        # For ASCII the order by code points is that of the RFC, and so are the escapes. Fifteen times as fast.
+        return msgspec.json.encode(self.value, order="deterministic")
 
 
 class _FloatSeen(Exception):
@@ -77,11 +162,21 @@ _without_floats: Final = msgspec.json.Decoder(float_hook=_refuse_float)
 _with_floats: Final = msgspec.json.Decoder()
 
 
-def _decoded(body: bytes) -> tuple[Json, bool]:
+def parse_json(body: bytes, *, depth_max: int) -> JsonBody:
+    """The value of a body; BadRequest when it is not JSON or nested more than `depth_max` levels deep."""
     try:
-        return _without_floats.decode(body), False
-    except _FloatSeen:
-        return _with_floats.decode(body), True
+        body.decode()
+        try:
+            parsed = JsonBody(body, _without_floats.decode(body), has_floats=False)
+        except _FloatSeen:
+            parsed = JsonBody(body, _with_floats.decode(body), has_floats=True)
+    except RecursionError:
+        raise _too_deep(depth_max) from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadRequest(f"Invalid JSON: {error}") from None
+    if body.count(b"[") + body.count(b"{") > depth_max:
+        _check_depth(parsed.value, depth_max)
+    return parsed
 
 
 def _check_depth(value: Json, depth_max: int) -> None:
@@ -130,74 +225,3 @@ def _canonical_scalar(value: bool | float | str | None) -> bytes:  # noqa: FBT00
 
 def _utf_16(name: str) -> bytes:
     return name.encode("utf-16be")
-
-
-SHOWN_CHARS_MAX: Final = 40
-_TRUTH: Final = {"true": True, "false": False}
-
-
-class Reachable(Protocol):
-    """What every call can reach."""
-
-    @property
-    def lakes(self) -> Lakes: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-
-R = TypeVar("R", bound=Reachable)
-
-
-class Asked(Generic[R]):
-    """A request on its way to an operation. `values` are the encoded parameters of the path, in their order."""
-
-    def __init__(
-        self, service: R, operation: str, values: Mapping[str, bytes], http: HttpRequest, identity: Identity
-    ) -> None:
-        self.service = service
-        self.operation = operation
-        self.http = http
-        self.identity = identity
-        self._values = values
-        self._query: Mapping[str, str] | None = None
-
-    @property
-    def lake(self) -> Lake:
-        return self.service.lakes.lake(self.identity.tenant, self.identity.workspace)
-
-    @property
-    def settings(self) -> Settings:
-        return self.service.settings
-
-    def value(self, parameter: str) -> str:
-        """A parameter of the path."""
-        return decoded_segment(self._values[parameter])
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What the path says the request is about."""
-        return [decoded_segment(value) for value in self._values.values()]
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        if self._query is None:
-            self._query = decoded_query(self.http.query)
-        return self._query
-
-    def is_set(self, parameter: str) -> bool:
-        """A boolean of the query, false when absent. Python clients write `True`."""
-        text = self.query.get(parameter) or "false"
-        if text.lower() not in _TRUTH:
-            raise BadRequest(f"Invalid {parameter}: expected true or false, found {text[:SHOWN_CHARS_MAX]!r}")
-        return _TRUTH[text.lower()]
-
-    def request(self, *asked: str) -> Request:
-        """What a mutation carries: the key, the source, and the hash of everything that was asked."""
-        key = self.http.header(b"idempotency-key")
-        depth_max = self.settings.request_depth_max
-        return Request(
-            hash=request_hash(self.operation, [*self.names, *asked], self.http.body, depth_max=depth_max),
-            key=None if key is None else checked_key(key),
-            source=source_of(self.http, self.identity),
-        )

@@ -1,72 +1,76 @@
-"""Whether the process lives, whether it may be sent requests, and its numbers."""
+"""Pages outside the APIs: liveness, readiness and metrics."""
 
 import asyncio
 from typing import Final, Protocol
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+import msgspec
 
 from sandur.errors import SandurError
+from sandur.server.errors import Problem, encode_problem
+from sandur.server.http import ALLOW, CONTENT_TYPE, Answer, json_answer
 from sandur.server.metrics import exposition
 
-_ANSWER_SECONDS_MAX: Final = 5.0
-_UNAVAILABLE: Final = 503
+_STORE_SECONDS_MAX: Final = 5.0
+_METHODS: Final = ("GET", "HEAD")
+_QUOTED_BYTES_MAX: Final = 200
 
 
 class Watched(Protocol):
-    """What readiness looks at."""
+    """What the pages report on."""
 
     @property
     def is_started(self) -> bool:
-        """Whether the boot probe passed and the catalog is open."""
+        """Whether the store probe passed and the catalog is open."""
         ...
 
     async def reach_store(self) -> None:
-        """Ask the store for something small; raises when it does not answer."""
+        """Make one small store call; raises when the store does not answer."""
         ...
 
     def show_counts(self) -> None:
-        """Bring what Prometheus is told up to date."""
+        """Bring the metrics of this process up to date."""
         ...
 
 
-def health_routes(watched: Watched) -> list[Route]:
-    async def healthz(_request: Request) -> Response:
-        return JSONResponse({"status": "alive"})
+class Pages:
+    """`/healthz`, `/readyz` and `/metrics`; everything else is not found."""
 
-    async def readyz(_request: Request) -> Response:
-        reason = await _why_not_ready(watched)
-        if reason:
-            return JSONResponse({"status": "not ready", "reason": reason}, status_code=_UNAVAILABLE)
-        return JSONResponse({"status": "ready"})
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._pages = {b"/healthz": self._healthz, b"/readyz": self._readyz, b"/metrics": self._metrics}
 
-    async def metrics(_request: Request) -> Response:
-        watched.show_counts()
+    async def answer(self, method: str, path: bytes) -> Answer:
+        page = self._pages.get(path)
+        if page is None:
+            quoted = path[:_QUOTED_BYTES_MAX].decode("latin-1")
+            message = f"Nothing is served at {quoted}; the catalog is at /v1 and /iceberg/v1"
+            return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
+        if method not in _METHODS:
+            allowed = ", ".join(_METHODS).encode()
+            return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
+        return await page()
+
+    async def _healthz(self) -> Answer:
+        return _status("alive")
+
+    async def _readyz(self) -> Answer:
+        if not self._watched.is_started:
+            return _status("not ready", reason="the server has not finished its start")
+        try:
+            await asyncio.wait_for(self._watched.reach_store(), _STORE_SECONDS_MAX)
+        except TimeoutError:
+            return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
+        except SandurError as error:
+            return _status("not ready", reason=f"the store does not answer: {error}")
+        return _status("ready")
+
+    async def _metrics(self) -> Answer:
+        self._watched.show_counts()
         body, content_type = await asyncio.to_thread(exposition)
-        return Response(body, media_type=content_type)
-
-    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+        return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
 
 
-def side_app(watched: Watched) -> Starlette:
-    """The pages beside the protocols."""
-    return Starlette(routes=health_routes(watched), exception_handlers={404: _not_found})
-
-
-async def _why_not_ready(watched: Watched) -> str:
-    if not watched.is_started:
-        return "the server has not finished its start"
-    try:
-        await asyncio.wait_for(watched.reach_store(), _ANSWER_SECONDS_MAX)
-    except TimeoutError:
-        return f"the store gave no answer within {_ANSWER_SECONDS_MAX:g} seconds"
-    except SandurError as error:
-        return f"the store does not answer: {error}"
-    return ""
-
-
-async def _not_found(request: Request, _error: Exception) -> Response:
-    message = f"Nothing is served at {request.url.path}; the catalog is at /v1 and /iceberg/v1"
-    return JSONResponse({"error": {"message": message, "type": "NotFoundException", "code": 404}}, status_code=404)
+def _status(status: str, *, reason: str | None = None) -> Answer:
+    if reason is None:
+        return json_answer(msgspec.json.encode({"status": status}))
+    return json_answer(msgspec.json.encode({"status": status, "reason": reason}), status=503)

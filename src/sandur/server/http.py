@@ -11,23 +11,26 @@ import msgspec
 from sandur.errors import BadRequest
 
 Headers = tuple[tuple[bytes, bytes], ...]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-class _Spelled(bytes):
-    """A header name that keeps its spelling.
+class _CasedName(bytes):
+    """A header name that keeps its case.
 
     uvicorn writes `name.lower()`, and Iceberg's Java client looks for exactly `ETag` and `Cache-Control`.
     """
 
     __slots__ = ()
 
-    def lower(self) -> "_Spelled":
+    def lower(self) -> "_CasedName":
         return self
 
 
 def header_name(text: str) -> bytes:
-    """The name as it will stand on the wire, letter by letter."""
-    return _Spelled(text.encode("ascii"))
+    """A header name that is sent in the given case."""
+    return _CasedName(text.encode("ascii"))
 
 
 ALLOW: Final = header_name("Allow")
@@ -38,17 +41,28 @@ RETRY_AFTER: Final = header_name("Retry-After")
 VARY: Final = header_name("Vary")
 WWW_AUTHENTICATE: Final = header_name("WWW-Authenticate")
 
-# Compared by uvicorn, hence in lower case.
+# uvicorn compares these names, so they are in lower case.
 CONTENT_LENGTH: Final = b"content-length"
 CONTENT_TYPE: Final = b"content-type"
 CONNECTION: Final = b"connection"
 
 JSON: Final = (CONTENT_TYPE, b"application/json")
 CLOSE: Final = (CONNECTION, b"close")
+NO_STORE: Final = (CACHE_CONTROL, b"no-store")
+
+BODY_SECONDS_MAX: Final = 60.0
+
+# A client that is still sending does not read: an early answer would be lost with the connection.
+_DISCARDED_FACTOR_MAX: Final = 4
+
+_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_QUOTED_BYTES_MAX: Final = 80
+_QUERY_FIELDS_MAX: Final = 100
+_STATUSES_WITHOUT_BODY: Final = frozenset({204, 304})
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """A request whose body has arrived. Names of headers are in lower case; `path` and `query` are as sent."""
+    """A request with its whole body. Header names are in lower case; `path` and `query` are as sent."""
 
     method: str
     path: bytes
@@ -58,13 +72,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
     request_id: str
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header; None when it was not sent. Latin-1, which no sequence of bytes breaks."""
+        """The value of a header, decoded as Latin-1, which accepts all bytes; None when it was not sent."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What goes back; the length of the body is added when it is sent."""
+    """A response; `send_answer` adds the content length."""
 
     status: int
     body: bytes = b""
@@ -74,17 +88,8 @@ class Answer(msgspec.Struct, frozen=True):
 NO_CONTENT: Final = Answer(204)
 
 
-def json_answer(body: bytes, *headers: tuple[bytes, bytes], status: int = 200) -> Answer:
-    return Answer(status, body, (JSON, *headers))
-
-
-def retry_after(seconds: int) -> Headers:
-    """When the client may come back."""
-    return ((RETRY_AFTER, b"%d" % seconds),)
-
-
 class Refused(Exception):
-    """The server itself refuses, before any operation began; each dialect says so in its own words."""
+    """The server refuses a request before any operation begins; each dialect renders it with its own error body."""
 
     def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
@@ -93,28 +98,67 @@ class Refused(Exception):
 
 
 class ClientGone(Exception):
-    """The client hung up before its request had arrived: nobody waits for an answer."""
+    """The client closed the connection before its request was complete."""
 
 
-_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_SHOWN_BYTES_MAX: Final = 80
-_QUERY_FIELDS_MAX: Final = 100
+def json_answer(body: bytes, *headers: tuple[bytes, bytes], status: int = 200) -> Answer:
+    return Answer(status, body, (JSON, *headers))
 
 
-def decoded_segment(raw: bytes) -> str:
-    """One name of a path: percent-decoded, `+` read as a space (Java encodes like a form); BadRequest when broken."""
+async def send_answer(answer: Answer, send: Send, *headers: tuple[bytes, bytes], method: str) -> None:
+    body = answer.body
+    sent = [*answer.headers, *headers]
+    if method == "HEAD":
+        body = b""
+    elif answer.status not in _STATUSES_WITHOUT_BODY:
+        sent.append((CONTENT_LENGTH, b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int) -> bytes:
+    """The whole body; Refused when it is too large or too slow, ClientGone when the client disconnects."""
+    if CONTENT_LENGTH not in headers and b"transfer-encoding" not in headers:
+        return b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            return await _read_parts(receive, bytes_max)
+    except TimeoutError:
+        raise Refused(408, f"The request did not arrive within {BODY_SECONDS_MAX:g} seconds", CLOSE) from None
+
+
+async def _read_parts(receive: Receive, bytes_max: int) -> bytes:
+    parts: list[bytes] = []
+    size_bytes = 0
+    while size_bytes <= bytes_max * _DISCARDED_FACTOR_MAX:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size_bytes += len(part)
+        if size_bytes <= bytes_max:
+            parts.append(part)
+        if not message.get("more_body", False):
+            break
+    if size_bytes > bytes_max:
+        raise Refused(413, f"The request body is larger than {bytes_max} bytes", CLOSE)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decode_segment(raw: bytes) -> str:
+    """One segment of a path, percent-decoded; `+` is a space, as Java encodes it. BadRequest when it is invalid."""
     if b"%" not in raw and b"+" not in raw and raw.isascii():
         return raw.decode("ascii")
     if _BROKEN_ESCAPE.search(raw):
-        raise BadRequest(f"Invalid path: broken percent escape in {_shown(raw)}")
+        raise BadRequest(f"Invalid path: broken percent escape in {_quote(raw)}")
     try:
         return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
     except UnicodeDecodeError:
-        raise BadRequest(f"Invalid path: {_shown(raw)} is not UTF-8") from None
+        raise BadRequest(f"Invalid path: {_quote(raw)} is not UTF-8") from None
 
 
-def decoded_query(raw: bytes) -> dict[str, str]:
-    """The parameters of a query or form, the first of each name; BadRequest when it is broken."""
+def decode_query(raw: bytes) -> dict[str, str]:
+    """The parameters of a query or form, the first of each name; BadRequest when it is invalid."""
     if not raw:
         return {}
     try:
@@ -129,45 +173,5 @@ def decoded_query(raw: bytes) -> dict[str, str]:
     return parameters
 
 
-def _shown(raw: bytes) -> str:
-    return repr(raw[:_SHOWN_BYTES_MAX].decode("latin-1"))
-
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-BODY_SECONDS_MAX: Final = 60.0
-
-# A client that is still sending does not read: an answer before the end would be lost with the connection.
-_DISCARDED_FACTOR_MAX: Final = 4
-
-_TIMEOUT: Final = 408
-_TOO_LARGE: Final = 413
-
-
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int) -> bytes:
-    """The whole body; Refused when it is too large or too slow, ClientGone when the client hangs up."""
-    if b"content-length" not in headers and b"transfer-encoding" not in headers:
-        return b""
-    try:
-        async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await _received(receive, bytes_max)
-    except TimeoutError:
-        raise Refused(_TIMEOUT, f"The request did not arrive within {BODY_SECONDS_MAX:g} seconds", CLOSE) from None
-
-
-async def _received(receive: Receive, bytes_max: int) -> bytes:
-    parts: list[bytes] = []
-    size_bytes = 0
-    while size_bytes <= bytes_max * _DISCARDED_FACTOR_MAX:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        size_bytes += len(part)
-        if size_bytes <= bytes_max:
-            parts.append(part)
-        if not message.get("more_body", False):
-            break
-    if size_bytes > bytes_max:
-        raise Refused(_TOO_LARGE, f"The body of the request has more than {bytes_max} bytes", CLOSE)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _quote(raw: bytes) -> str:
+    return repr(raw[:_QUOTED_BYTES_MAX].decode("latin-1"))

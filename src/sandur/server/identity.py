@@ -60,6 +60,12 @@ DEFAULT_WORKSPACE: Final = "default"
 
 ANONYMOUS: Final = "anonymous"
 
+# OAuth 2, for clients that request a token first.
+CLIENT_CREDENTIALS: Final = "client_credentials"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a name, not a secret
+ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, not a secret
+TOKEN_LIFETIME_SECONDS: Final = 3600
+
 _SCOPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _TEXT_CHARS_MAX: Final = 200
 _BEARER: Final = "bearer "

@@ -15,11 +15,12 @@ from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.server.app import App
-from sandur.server.health import side_app
-from sandur.server.iceberg_rest.routes import IcebergRest
+from sandur.server.delta_rest.routes import DELTA
+from sandur.server.health import Pages
+from sandur.server.iceberg_rest.routes import iceberg_dialect
 from sandur.server.measured_store import MeasuredStore
 from sandur.server.metrics import Grown, RequestMeasures
-from sandur.server.unity_rest.dialect import unity_dialects
+from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
@@ -110,14 +111,14 @@ def build(
     """The application of one process, and the catalog it serves, not yet started."""
     acting = clock or SystemClock()
     catalog = RunningCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
-    dialect = IcebergRest(catalog.lakes, settings)
     app = App(
-        dialects=[*unity_dialects(catalog.lakes, settings), dialect],
-        beside=side_app(catalog),
+        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA],
+        pages=Pages(catalog),
         lifetime=catalog,
+        lakes=catalog.lakes,
         settings=settings,
         clock=acting,
-        measures=catalog.measures,
+        metrics=catalog.measures,
     )
     return app, catalog
 

@@ -27,7 +27,7 @@ from sandur.errors import (
     WrongFormat,
 )
 from sandur.server.http import Refused
-from sandur.server.unity_rest.errors import refusal
+from sandur.server.unity_rest.errors import ERRORS
 
 TOLD = [
     (BadRequest("m"), "createTable", 400, "INVALID_ARGUMENT"),
@@ -65,7 +65,7 @@ TOLD = [
 
 @pytest.mark.parametrize(("error", "operation", "status", "code"), TOLD)
 def test_an_error_has_its_status_and_code(error: Exception, operation: str, status: int, code: str) -> None:
-    answer = refusal(error, operation, "id")
+    answer = ERRORS.answer(error, operation, "id")
 
     assert answer.status == status
     assert json.loads(answer.body) == {
@@ -84,7 +84,7 @@ def test_every_error_that_operations_raise_is_told() -> None:
 
 
 def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
-    answer = refusal(ValueError("secret"), "getTable", "the id")
+    answer = ERRORS.answer(ValueError("secret"), "getTable", "the id")
 
     assert answer.status == 500
     assert b"secret" not in answer.body
@@ -92,4 +92,4 @@ def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
 
 
 def test_a_message_that_is_no_text_does_not_break_the_answer() -> None:
-    assert json.loads(refusal(BadRequest("\ud800"), "getTable", "id").body)["message"] == "\\ud800"
+    assert json.loads(ERRORS.answer(BadRequest("\ud800"), "getTable", "id").body)["message"] == "\\ud800"

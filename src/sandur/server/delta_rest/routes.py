@@ -5,25 +5,25 @@ from typing import Final
 import msgspec
 
 from sandur.operations.containers.catalogs import load_catalog
+from sandur.server.context import Call
 from sandur.server.delta_rest import tables
-from sandur.server.delta_rest import tables as credentials
 from sandur.server.delta_rest.bodies import ConfigBody
+from sandur.server.delta_rest.errors import ERRORS
 from sandur.server.http import Answer, json_answer
-from sandur.server.unity_rest.call import Call
-from sandur.server.unity_rest.routing import Route
+from sandur.server.routing import Dialect, Route, Router
 
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
 
 
-async def config(call: Call) -> Answer:
-    """What is served here, for whoever asks before they begin."""
-    await load_catalog(call.lake, call.wanted("catalog"))
+async def get_config(call: Call) -> Answer:
+    """The endpoints of this API; clients call it first."""
+    await load_catalog(call.lake, call.required("catalog"))
     return json_answer(msgspec.json.encode(ConfigBody(_ENDPOINTS)))
 
 
-DELTA_ROUTES: Final = (
-    Route("GET", "/config", "getConfig", config),
+ROUTES: Final = (
+    Route("GET", "/config", "getConfig", get_config),
     Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage),
     Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create),
     Route("GET", _TABLE, "loadTable", tables.load),
@@ -32,11 +32,17 @@ DELTA_ROUTES: Final = (
     Route("HEAD", _TABLE, "tableExists", tables.exists),
     Route("POST", f"{_TABLE}/rename", "renameTable", tables.rename),
     Route("POST", f"{_TABLE}/metrics", "reportMetrics", tables.report),
-    Route("GET", f"{_TABLE}/credentials", "getTableCredentials", credentials.of_table),
-    Route("GET", "/staging-tables/{table_id}/credentials", "getStagingTableCredentials", credentials.of_stage),
-    Route("GET", "/temporary-path-credentials", "getTemporaryPathCredentials", credentials.of_path),
+    Route("GET", f"{_TABLE}/credentials", "getTableCredentials", tables.credentials_for_table),
+    Route("GET", "/staging-tables/{table_id}/credentials", "getStagingTableCredentials", tables.credentials_for_stage),
+    Route("GET", "/temporary-path-credentials", "getTemporaryPathCredentials", tables.credentials_for_path),
 )
 
-_ENDPOINTS: Final = tuple(
-    f"{route.method} /v1{route.template}" for route in DELTA_ROUTES if route.template != "/config"
+_ENDPOINTS: Final = tuple(f"{route.method} /v1{route.path}" for route in ROUTES if route.path != "/config")
+
+DELTA: Final = Dialect(
+    name="unity-delta",
+    # The second mount catches paths that only begin like the first one: they get an error of this API.
+    mounts=(b"/api/2.1/unity-catalog/delta/v1/", b"/api/2.1/unity-catalog/delta/v1"),
+    router=Router(ROUTES, unknown_status=501, ignores_trailing_slash=True),
+    errors=ERRORS,
 )

@@ -21,9 +21,9 @@ from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
+from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, CredentialsBody, StorageCredential, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.unity_rest.call import Call
 
 
 def named_table(call: Call) -> Identifier:
@@ -45,21 +45,21 @@ _PATH_OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
-async def of_table(call: Call) -> Answer:
-    operation = _asked(call, _OPERATIONS)
+async def credentials_for_table(call: Call) -> Answer:
+    operation = _requested_operation(call, _OPERATIONS)
     table = await operations.load_delta_table(call.lake, named_table(call))
-    return _answer(table.location, operation)
+    return _answer_credentials(table.location, operation)
 
 
-async def of_stage(call: Call) -> Answer:
+async def credentials_for_stage(call: Call) -> Answer:
     stage = await load_stage(call.lake, call.value("table_id"))
     check_owner(stage, call.identity.principal)
-    return _answer(stage.location, "READ_WRITE")
+    return _answer_credentials(stage.location, "READ_WRITE")
 
 
-async def of_path(call: Call) -> Answer:
-    operation = _asked(call, _PATH_OPERATIONS)
-    return _answer(normalize_location(call.wanted("location")), operation)
+async def credentials_for_path(call: Call) -> Answer:
+    operation = _requested_operation(call, _PATH_OPERATIONS)
+    return _answer_credentials(normalize_location(call.required("location")), operation)
 
 
 def credentials_for(location: str, operation: Operation, *, is_offered: bool = False) -> Sequence[StorageCredential]:
@@ -74,14 +74,14 @@ def credentials_for(location: str, operation: Operation, *, is_offered: bool = F
     raise Unsupported(f"no credentials are given out for {location}: clients need their own")
 
 
-def _asked(call: Call, known: dict[str, Operation]) -> Operation:
-    text = call.wanted("operation")
+def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
+    text = call.required("operation")
     if text not in known:
         raise BadRequest(f"Invalid operation: expected one of {', '.join(known)}, found {text[:40]!r}")
     return known[text]
 
 
-def _answer(location: str, operation: Operation) -> Answer:
+def _answer_credentials(location: str, operation: Operation) -> Answer:
     return json_answer(msgspec.json.encode(CredentialsBody(credentials_for(location, operation))))
 
 

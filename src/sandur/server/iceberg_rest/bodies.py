@@ -6,7 +6,6 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from sandur.catalog.identifiers import Namespace
-from sandur.errors import BadRequest
 from sandur.iceberg.requests import TableIdentifier
 from sandur.splicing import check_utf8, decode
 
@@ -92,16 +91,6 @@ def identifiers_body(namespace: Namespace, entries: Sequence[Named], next_token:
     lines = msgspec.json.format(_encode([entry.name for entry in entries]), indent=1)
     names = lines[len(b"[\n ") : -len(b"\n]")]
     return b"".join((b'{"identifiers":[', opening, names.replace(b",\n ", b"}," + opening), b"}", ending))
-
-
-def natural(text: str, what: str) -> int:
-    """A number of at least 1 in a query; BadRequest otherwise."""
-    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX or int(text) < 1:
-        raise BadRequest(f"Invalid {what}: expected a number of at least 1, found {text[:40]!r}")
-    return int(text)
-
-
-_DIGITS_MAX: Final = 9
 
 
 def _beginning(loaded: Loaded) -> bytes:

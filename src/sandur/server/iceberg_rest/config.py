@@ -1,84 +1,78 @@
 """Handlers that a client calls before anything else: the configuration and a token."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
-from sandur.server.http import CACHE_CONTROL, JSON, Answer, json_answer
+from sandur.server.context import Call
+from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
 from sandur.server.iceberg_rest.bodies import encoded
-from sandur.server.iceberg_rest.call import SEPARATOR, Call, decoded_query, encoded_segment
-from sandur.server.identity import ANONYMOUS, is_valid_token
+from sandur.server.iceberg_rest.names import SEPARATOR, encode_segment
+from sandur.server.identity import (
+    ACCESS_TOKEN_TYPE,
+    ANONYMOUS,
+    CLIENT_CREDENTIALS,
+    TOKEN_EXCHANGE,
+    TOKEN_LIFETIME_SECONDS,
+    is_valid_token,
+)
 
-_CATALOGS_SHOWN_MAX = 20
+_CATALOGS_LISTED_MAX: Final = 20
 
 
-async def get_config(call: Call) -> Answer:
+async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
+    """The catalog of a warehouse, the endpoints of this server, and how long it keeps idempotency keys."""
     overrides = {"namespace-separator": SEPARATOR}
     if warehouse := call.query.get("warehouse"):
-        overrides["prefix"] = encoded_segment(await _catalog_of(call, warehouse))
+        overrides["prefix"] = encode_segment(await _load_catalog_name(call, warehouse))
     body = {
         "defaults": {},
         "overrides": overrides,
-        "endpoints": call.service.endpoints,
-        "idempotency-key-lifetime": call.service.settings.idempotency_key_lifetime,
+        "endpoints": endpoints,
+        "idempotency-key-lifetime": call.settings.idempotency_key_lifetime,
     }
     return json_answer(encoded(body))
 
 
-async def _catalog_of(call: Call, warehouse: str) -> str:
+async def _load_catalog_name(call: Call, warehouse: str) -> str:
     try:
         return (await load_catalog(call.lake, warehouse)).name
     except NotFound:
         known = sorted(catalog.name for catalog in await list_catalogs(call.lake))
-        shown = ", ".join(known[:_CATALOGS_SHOWN_MAX]) + (", …" if len(known) > _CATALOGS_SHOWN_MAX else "")
+        listed = ", ".join(known[:_CATALOGS_LISTED_MAX]) + (", …" if len(known) > _CATALOGS_LISTED_MAX else "")
         raise NotFound(
-            f"Warehouse does not exist: {warehouse}. Known here: {shown or 'none'}. Leave `warehouse` out for the "
-            f"default, {call.service.settings.default_catalog}, or create it: sandur catalog create {warehouse}",
+            f"Warehouse does not exist: {warehouse}. Existing warehouses: {listed or 'none'}. Omit `warehouse` to use "
+            f"the default, {call.settings.default_catalog}, or create it with: sandur catalog create {warehouse}",
             subject="catalog",
         ) from None
 
 
-_CLIENT_CREDENTIALS: Final = "client_credentials"
-_TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a name, not a secret
-_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, not a secret
-_LIFETIME_SECONDS: Final = 3600
-
-_NOT_STORED: Final = (CACHE_CONTROL, b"no-store")
-
-
 async def get_token(call: Call) -> Answer:
-    """A token for whoever proves to know the secret; where authentication is off, for everybody."""
+    """A token in exchange for the secret or for a signed token; for every client when authentication is off."""
     try:
-        form = decoded_query(call.http.body)
+        form = decode_query(call.http.body)
     except BadRequest as error:
-        return _refused(400, "invalid_request", str(error))
-    match form.get("grant_type"):
-        case "client_credentials":
-            secret = form.get("client_secret")
-        case "urn:ietf:params:oauth:grant-type:token-exchange":
-            secret = form.get("subject_token")
-        case None:
-            return _refused(400, "invalid_request", "grant_type is missing")
-        case other:
-            return _refused(
-                400, "unsupported_grant_type", f"{other[:80]}: use {_CLIENT_CREDENTIALS} or {_TOKEN_EXCHANGE}"
-            )
-    if not is_valid_token(secret or "", call.service.settings):
-        return _refused(401, "invalid_client", "the client is unknown or its secret is wrong")
-    return _granted(secret or ANONYMOUS, form.get("scope") or "catalog")
-
-
-def _granted(token: str, scope: str) -> Answer:
-    """What was shown is given back: a token that holds its bearer to one place is never changed for a wider one."""
+        return _token_error(400, "invalid_request", str(error))
+    grant_type = form.get("grant_type")
+    if grant_type is None:
+        return _token_error(400, "invalid_request", "grant_type is missing")
+    if grant_type not in {CLIENT_CREDENTIALS, TOKEN_EXCHANGE}:
+        described = f"{grant_type[:80]}: use {CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
+        return _token_error(400, "unsupported_grant_type", described)
+    secret = form.get("client_secret" if grant_type == CLIENT_CREDENTIALS else "subject_token") or ""
+    if not is_valid_token(secret, call.settings):
+        return _token_error(401, "invalid_client", "the client is unknown or its secret is wrong")
+    # The client gets back what it sent: a token that is bound to one workspace is never exchanged for a wider one.
     body = {
-        "access_token": token,
+        "access_token": secret or ANONYMOUS,
         "token_type": "bearer",
-        "expires_in": _LIFETIME_SECONDS,
-        "issued_token_type": _ACCESS_TOKEN,
-        "scope": scope,
+        "expires_in": TOKEN_LIFETIME_SECONDS,
+        "issued_token_type": ACCESS_TOKEN_TYPE,
+        "scope": form.get("scope") or "catalog",
     }
-    return Answer(200, encoded(body), (JSON, _NOT_STORED))
+    return json_answer(encoded(body), NO_STORE)
 
 
-def _refused(status: int, error: str, description: str) -> Answer:
-    return Answer(status, encoded({"error": error, "error_description": description}), (JSON, _NOT_STORED))
+def _token_error(status: int, error: str, description: str) -> Answer:
+    return json_answer(encoded({"error": error, "error_description": description}), NO_STORE, status=status)

@@ -3,6 +3,7 @@
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
 from sandur.operations.containers import namespaces as operations
+from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import (
     CreateNamespaceBody,
@@ -11,37 +12,37 @@ from sandur.server.iceberg_rest.bodies import (
     encoded,
     namespaces_body,
 )
-from sandur.server.iceberg_rest.call import Call, parent_levels
+from sandur.server.iceberg_rest.names import catalog_of, namespace_of, page_of, parent_levels
 
 
 async def list_namespaces(call: Call) -> Answer:
-    page = call.page
+    page = page_of(call)
     found = await operations.list_namespaces(
-        call.lake, call.catalog, parent=_parent(call), page_token=page.token, page_size=page.size
+        call.lake, catalog_of(call), parent=_parent(call), page_token=page.token, page_size=page.size
     )
     return json_answer(namespaces_body(found.entries, found.next_token))
 
 
 async def create_namespace(call: Call) -> Answer:
     body = decoded_body(call.http.body, CreateNamespaceBody, "create namespace request")
-    namespace = Namespace(call.catalog, body.namespace)
+    namespace = Namespace(catalog_of(call), body.namespace)
     view = await operations.create_namespace(call.lake, namespace, body.properties or {}, call.request())
     return _shown(view.namespace, view.properties)
 
 
 async def load_namespace(call: Call) -> Answer:
-    view = await operations.load_namespace(call.lake, call.namespace)
+    view = await operations.load_namespace(call.lake, namespace_of(call))
     return _shown(view.namespace, view.properties)
 
 
 async def namespace_exists(call: Call) -> Answer:
-    if not await operations.namespace_exists(call.lake, call.namespace):
-        raise NotFound(f"Namespace does not exist: {call.namespace}", subject="namespace")
+    if not await operations.namespace_exists(call.lake, namespace_of(call)):
+        raise NotFound(f"Namespace does not exist: {namespace_of(call)}", subject="namespace")
     return NO_CONTENT
 
 
 async def drop_namespace(call: Call) -> Answer:
-    await operations.drop_namespace(call.lake, call.namespace, call.request())
+    await operations.drop_namespace(call.lake, namespace_of(call), call.request())
     return NO_CONTENT
 
 
@@ -49,7 +50,7 @@ async def update_properties(call: Call) -> Answer:
     body = decoded_body(call.http.body, UpdatePropertiesBody, "update namespace properties request")
     changed = await operations.update_namespace_properties(
         call.lake,
-        call.namespace,
+        namespace_of(call),
         removals=body.removals or (),
         updates=body.updates or {},
         request=call.request(),
@@ -67,4 +68,4 @@ def _parent(call: Call) -> Namespace | None:
     if not parent:
         return None
     is_pyiceberg = (call.http.header(b"user-agent") or "").startswith("PyIceberg")
-    return Namespace(call.catalog, parent_levels(parent, is_encoded_twice=is_pyiceberg))
+    return Namespace(catalog_of(call), parent_levels(parent, is_encoded_twice=is_pyiceberg))

@@ -6,10 +6,12 @@ import msgspec
 
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.planning import plans as operations
+from sandur.server.context import Call
+from sandur.server.errors import error_object
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import decoded_body, encoded
-from sandur.server.iceberg_rest.call import Call
-from sandur.server.iceberg_rest.errors import error_of
+from sandur.server.iceberg_rest.errors import ERRORS
+from sandur.server.iceberg_rest.names import table_of
 from sandur.server.iceberg_rest.tables import PRIVATE
 
 
@@ -19,20 +21,20 @@ class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):
 
 async def plan(call: Call) -> Answer:
     scan = decode_scan_request(call.http.body)
-    result = await operations.plan_table_scan(call.lake, call.identifier("table"), scan, call.request())
+    result = await operations.plan_table_scan(call.lake, table_of(call), scan, call.request())
     return json_answer(_result_body(result, call, names_plan=True), *PRIVATE)
 
 
 async def fetch_result(call: Call) -> Answer:
     result = await operations.fetch_planning_result(
-        call.lake, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
+        call.lake, table_of(call), call.value("plan-id"), principal=call.identity.principal
     )
     return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
 
 
 async def cancel(call: Call) -> Answer:
     await operations.cancel_planning(
-        call.lake, call.identifier("table"), call.value("plan-id"), principal=call.identity.principal
+        call.lake, table_of(call), call.value("plan-id"), principal=call.identity.principal
     )
     return NO_CONTENT
 
@@ -40,7 +42,7 @@ async def cancel(call: Call) -> Answer:
 async def fetch_tasks(call: Call) -> Answer:
     body = decoded_body(call.http.body, FetchTasksBody, "task request")
     fields = await operations.fetch_scan_tasks(
-        call.lake, call.identifier("table"), body.plan_task, principal=call.identity.principal
+        call.lake, table_of(call), body.plan_task, principal=call.identity.principal
     )
     return json_answer(b"{" + fields + b"}", *PRIVATE)
 
@@ -57,6 +59,7 @@ def _result_body(result: operations.Result, call: Call, *, names_plan: bool) -> 
         case operations.Cancelled():
             return encoded({"status": "cancelled"})
         case operations.Failed(error=error):
-            return encoded({"status": "failed", "error": error_of(error, call.operation, call.http.request_id)})
+            problem = ERRORS.problem(error, call.operation, call.http.request_id)
+            return encoded({"status": "failed", "error": error_object(problem)})
         case _:
             assert_never(result)

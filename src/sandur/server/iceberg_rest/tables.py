@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.index import Entry, names_scope
+from sandur.catalog.index import names_scope
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.requests import (
     TableCommit,
@@ -12,17 +12,18 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
+from sandur.operations.caches import WeighedLruCache
 from sandur.operations.index.lists import list_names
-from sandur.operations.tables import load as loading
 from sandur.operations.tables import load as operations
-from sandur.operations.tables import register as registering
+from sandur.operations.tables import register as registration
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name, unregister_table
-from sandur.operations.tables.load import NotModified, Page
+from sandur.operations.tables.load import NotModified
 from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.server.context import Call
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
 from sandur.server.iceberg_rest.bodies import (
     RenameBody,
@@ -33,33 +34,33 @@ from sandur.server.iceberg_rest.bodies import (
     identifiers_body,
     loaded_body,
 )
-from sandur.server.iceberg_rest.call import Call
+from sandur.server.iceberg_rest.names import catalog_of, namespace_of, page_of, table_of
 
-# An answer is for one client: it depends on who asks, where, and with which delegation.
+# An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
 PRIVATE: Final = ((CACHE_CONTROL, b"private"), _VARY)
 _LOADED: Final = (JSON, *PRIVATE)
-_KEPT_ENTRIES_MIN: Final = 100
+_CACHED_ENTRIES_MIN: Final = 100
+_CACHED_LISTS_MAX: Final = 1_000
+_CACHED_BYTES_MAX: Final = 64 << 20
+
+_list_bodies: Final[WeighedLruCache[tuple[str, str, str], tuple[object, bytes]]] = WeighedLruCache(
+    _CACHED_LISTS_MAX, weight_max=_CACHED_BYTES_MAX, weigh=lambda cached: len(cached[1])
+)
+"""The entries and the body of whole lists, by the root of the layout, the kind, and the namespace."""
 
 
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
-    page = call.page
-    found = await list_names(call.lake, call.namespace, kind=kind, page_token=page.token, page_size=page.size)
-    return json_answer(_encoded_list(call, kind, found))
-
-
-def _encoded_list(call: Call, kind: Kind, found: Page[Entry]) -> bytes:
-    """A whole list is encoded once: while nothing changes, its entries are the very same object."""
-    namespace = call.namespace
-    if found.next_token is not None or len(found.entries) < _KEPT_ENTRIES_MIN:
-        return identifiers_body(namespace, found.entries, found.next_token)
-    key = (f"body of a list of {kind}", names_scope(namespace).text)
-    kept: tuple[object, bytes] | None = call.lake.documents.get(key)
-    if kept is not None and kept[0] is found.entries:
-        return kept[1]
-    body = identifiers_body(namespace, found.entries, None)
-    call.lake.documents.put(key, (found.entries, body), len(body))
-    return body
+    namespace, page = namespace_of(call), page_of(call)
+    found = await list_names(call.lake, namespace, kind=kind, page_token=page.token, page_size=page.size)
+    if found.next_token is not None or len(found.entries) < _CACHED_ENTRIES_MIN:
+        return json_answer(identifiers_body(namespace, found.entries, found.next_token))
+    key = (call.lake.layout.root, kind, names_scope(namespace).text)
+    cached = _list_bodies.get(key)
+    # Operations return the same object while the list does not change.
+    if cached is None or cached[0] is not found.entries:
+        cached = _list_bodies[key] = (found.entries, identifiers_body(namespace, found.entries, None))
+    return json_answer(cached[1])
 
 
 async def list_tables(call: Call) -> Answer:
@@ -68,14 +69,14 @@ async def list_tables(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = decode_create_table(call.http.body)
-    loaded = await create_table(call.lake, call.namespace, body, call.request())
+    loaded = await create_table(call.lake, namespace_of(call), body, call.request())
     return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
 
 
 async def load(call: Call) -> Answer:
-    loaded = await loading.load_table(
+    loaded = await operations.load_table(
         call.lake,
-        call.identifier("table"),
+        table_of(call),
         snapshots=_snapshots(call),
         if_none_match=_etag(call.http.header(b"if-none-match")),
     )
@@ -85,27 +86,27 @@ async def load(call: Call) -> Answer:
 
 
 async def exists(call: Call) -> Answer:
-    identifier = call.identifier("table")
-    if not await loading.table_exists(call.lake, identifier):
+    identifier = table_of(call)
+    if not await operations.table_exists(call.lake, identifier):
         raise NotFound(f"Table does not exist: {identifier}", subject="table")
     return NO_CONTENT
 
 
 async def commit(call: Call) -> Answer:
     body = decode_table_commit(call.http.body)
-    loaded = await commit_table(call.lake, call.identifier("table"), body, call.request())
+    loaded = await commit_table(call.lake, table_of(call), body, call.request())
     return Answer(200, committed_body(loaded), _headers(loaded.etag))
 
 
 async def drop(call: Call) -> Answer:
     purge = call.is_set("purgeRequested")
     request = call.request(f"purge={purge}")
-    await drop_name(call.lake, call.identifier("table"), kind="table", purge=purge, request=request)
+    await drop_name(call.lake, table_of(call), kind="table", purge=purge, request=request)
     return NO_CONTENT
 
 
 async def unregister(call: Call) -> Answer:
-    loaded = await unregister_table(call.lake, call.identifier("table"), call.request())
+    loaded = await unregister_table(call.lake, table_of(call), call.request())
     return json_answer(committed_body(loaded), *PRIVATE)
 
 
@@ -117,8 +118,8 @@ async def rename_of_kind(call: Call, kind: Kind) -> Answer:
     body = decoded_body(call.http.body, RenameBody, "rename request")
     await rename(
         call.lake,
-        Identifier(call.catalog, body.source.namespace, body.source.name),
-        Identifier(call.catalog, body.destination.namespace, body.destination.name),
+        Identifier(catalog_of(call), body.source.namespace, body.source.name),
+        Identifier(catalog_of(call), body.destination.namespace, body.destination.name),
         kind=kind,
         request=call.request(),
     )
@@ -127,9 +128,9 @@ async def rename_of_kind(call: Call, kind: Kind) -> Answer:
 
 async def register_table(call: Call) -> Answer:
     body = decode_register_table(call.http.body)
-    loaded = await registering.register_table(
+    loaded = await registration.register_table(
         call.lake,
-        call.namespace,
+        namespace_of(call),
         body.name,
         body.metadata_location,
         overwrite=bool(body.overwrite),
@@ -140,7 +141,7 @@ async def register_table(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Answer:
     decoded_body(call.http.body, ReportBody, "metrics report")
-    await report_metrics(call.lake, call.identifier("table"), call.http.body, call.request())
+    await report_metrics(call.lake, table_of(call), call.http.body, call.request())
     return NO_CONTENT
 
 
@@ -170,28 +171,28 @@ def _quoted(etag: str) -> bytes:
 
 
 async def schemas(call: Call) -> Answer:
-    found = await operations.schema_history(call.lake, call.identifier("table"))
+    found = await operations.schema_history(call.lake, table_of(call))
     return json_answer(encoded({"schemas": found}), *PRIVATE)
 
 
 async def partition_specs(call: Call) -> Answer:
-    found = await operations.partition_spec_history(call.lake, call.identifier("table"))
+    found = await operations.partition_spec_history(call.lake, table_of(call))
     return json_answer(encoded({"partition-specs": found}), *PRIVATE)
 
 
 async def snapshots(call: Call) -> Answer:
-    found = await operations.snapshot_history(call.lake, call.identifier("table"))
+    found = await operations.snapshot_history(call.lake, table_of(call))
     return json_answer(encoded({"snapshots": found}), *PRIVATE)
 
 
 async def commit_tables(call: Call) -> Answer:
     changes = decode_transaction(call.http.body)
     commits = [(_identifier(call, change), change) for change in changes]
-    await commit_transaction(call.lake, call.catalog, commits, call.request())
+    await commit_transaction(call.lake, catalog_of(call), commits, call.request())
     return NO_CONTENT
 
 
 def _identifier(call: Call, change: TableCommit) -> Identifier:
     if change.identifier is None:
         raise BadRequest("Invalid table changes: every change needs an identifier")
-    return Identifier(call.catalog, change.identifier.namespace, change.identifier.name)
+    return Identifier(catalog_of(call), change.identifier.namespace, change.identifier.name)

@@ -7,9 +7,10 @@ from sandur.operations.index.lists import list_names
 from sandur.operations.tables import register as registering
 from sandur.operations.tables import views as operations
 from sandur.operations.tables.drop import drop_name
+from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.bodies import Loaded, encoded, loaded_body
-from sandur.server.iceberg_rest.call import Call
+from sandur.server.iceberg_rest.names import function_of, namespace_of, page_of, view_of
 from sandur.server.iceberg_rest.tables import PRIVATE, list_of_kind, rename_of_kind
 
 
@@ -19,15 +20,15 @@ async def list_views(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = decode_create_view(call.http.body)
-    return _shown(await operations.create_view(call.lake, call.namespace, body, call.request()))
+    return _answer(await operations.create_view(call.lake, namespace_of(call), body, call.request()))
 
 
 async def load(call: Call) -> Answer:
-    return _shown(await operations.load_view(call.lake, call.identifier("view")))
+    return _answer(await operations.load_view(call.lake, view_of(call)))
 
 
 async def exists(call: Call) -> Answer:
-    identifier = call.identifier("view")
+    identifier = view_of(call)
     if not await operations.view_exists(call.lake, identifier):
         raise NotFound(f"View does not exist: {identifier}", subject="view")
     return NO_CONTENT
@@ -35,11 +36,11 @@ async def exists(call: Call) -> Answer:
 
 async def replace(call: Call) -> Answer:
     body = decode_view_commit(call.http.body)
-    return _shown(await operations.commit_view(call.lake, call.identifier("view"), body, call.request()))
+    return _answer(await operations.commit_view(call.lake, view_of(call), body, call.request()))
 
 
 async def drop(call: Call) -> Answer:
-    await drop_name(call.lake, call.identifier("view"), kind="view", purge=False, request=call.request())
+    await drop_name(call.lake, view_of(call), kind="view", purge=False, request=call.request())
     return NO_CONTENT
 
 
@@ -50,23 +51,23 @@ async def rename_view(call: Call) -> Answer:
 async def register_view(call: Call) -> Answer:
     body = decode_register_view(call.http.body)
     loaded = await registering.register_view(
-        call.lake, call.namespace, body.name, body.metadata_location, request=call.request()
+        call.lake, namespace_of(call), body.name, body.metadata_location, request=call.request()
     )
-    return _shown(loaded)
+    return _answer(loaded)
 
 
-def _shown(loaded: Loaded) -> Answer:
+def _answer(loaded: Loaded) -> Answer:
     return json_answer(loaded_body(loaded, {}), *PRIVATE)
 
 
 async def list_functions(call: Call) -> Answer:
-    page = call.page
-    found = await list_names(call.lake, call.namespace, kind="function", page_token=page.token, page_size=page.size)
-    paths = [[*call.namespace.levels, entry.name] for entry in found.entries]
+    page = page_of(call)
+    found = await list_names(call.lake, namespace_of(call), kind="function", page_token=page.token, page_size=page.size)
+    paths = [[*namespace_of(call).levels, entry.name] for entry in found.entries]
     return json_answer(encoded({"identifiers": paths, "next-page-token": found.next_token}))
 
 
 async def load_function(call: Call) -> Answer:
     """Absent whatever the name: no function of this catalog has Iceberg's form, which only a writer could give it."""
-    await load_namespace(call.lake, call.namespace)
-    raise NotFound(f"Function does not exist: {call.identifier('function')}", subject="function")
+    await load_namespace(call.lake, namespace_of(call))
+    raise NotFound(f"Function does not exist: {function_of(call)}", subject="function")

@@ -1,15 +1,15 @@
-"""Catalogs over HTTP."""
+"""Handlers for catalogs and schemas."""
 
 import msgspec
 
-from sandur.catalog.identifiers import checked_new_name
+from sandur.catalog.identifiers import checked_new_name, namespace_from_parts, parse_schema_name
 from sandur.catalog.infos import catalog_info
 from sandur.errors import Unsupported
-from sandur.operations.containers import catalogs as operations
-from sandur.operations.containers.drop import drop_catalog
-from sandur.operations.unity.lists import ListRequest, list_catalogs
+from sandur.operations.containers import catalogs, drop
+from sandur.operations.unity import lists, schemas
+from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
+from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_request
 
 
 class CreateCatalog(msgspec.Struct, frozen=True):
@@ -19,15 +19,25 @@ class CreateCatalog(msgspec.Struct, frozen=True):
     storage_root: str | None = None
 
 
-class UpdateCatalog(msgspec.Struct, frozen=True):
+class CreateSchema(msgspec.Struct, frozen=True):
+    name: str
+    catalog_name: str
+    comment: Comment | None = None
+    properties: dict[str, str] | None = None
+    storage_root: str | None = None
+
+
+class UpdateContainer(msgspec.Struct, frozen=True):
+    """A change of a catalog or schema. An empty map of properties changes nothing: some clients always send one."""
+
     comment: Comment | None = None
     properties: dict[str, str] | None = None
     new_name: str | None = None
 
 
-async def create(call: Call) -> Answer:
+async def create_catalog(call: Call) -> Answer:
     body = call.body(CreateCatalog, "create catalog request")
-    made = await operations.create_catalog(
+    catalog = await catalogs.create_catalog(
         call.lake,
         checked_new_name("catalog", body.name),
         root=body.storage_root or None,
@@ -35,35 +45,73 @@ async def create(call: Call) -> Answer:
         comment=body.comment,
         request=call.request(),
     )
-    return shown(catalog_info(made))
+    return answer_with(catalog_info(catalog))
 
 
-async def list_all(call: Call) -> Answer:
-    return list_answer(call, "catalogs", await list_catalogs(call.lake, ListRequest(*call.page)))
+async def list_catalogs(call: Call) -> Answer:
+    return answer_list(call, "catalogs", await lists.list_catalogs(call.lake, list_request(call)))
 
 
-async def load(call: Call) -> Answer:
-    return shown(catalog_info(await operations.load_catalog(call.lake, call.value("name"))))
+async def load_catalog(call: Call) -> Answer:
+    return answer_with(catalog_info(await catalogs.load_catalog(call.lake, call.value("name"))))
 
 
-async def update(call: Call) -> Answer:
-    """An empty map of properties changes nothing: clients that know nothing of them send one."""
+async def update_catalog(call: Call) -> Answer:
     name = call.value("name")
-    body = call.body(UpdateCatalog, "update catalog request")
-    check_not_renamed("Catalog", name, body.new_name)
-    changed = await operations.update_catalog(
+    body = call.body(UpdateContainer, "update catalog request")
+    _check_not_renamed("Catalog", name, body.new_name)
+    catalog = await catalogs.update_catalog(
         call.lake, name, comment=body.comment, properties=body.properties or None, request=call.request()
     )
-    return shown(catalog_info(changed))
+    return answer_with(catalog_info(catalog))
 
 
-async def delete(call: Call) -> Answer:
+async def delete_catalog(call: Call) -> Answer:
     force = call.is_set("force")
-    await drop_catalog(call.lake, call.value("name"), force=force, request=call.request(f"force={force}"))
+    await drop.drop_catalog(call.lake, call.value("name"), force=force, request=call.request(f"force={force}"))
     return DONE
 
 
-def check_not_renamed(what: str, name: str, new_name: str | None) -> None:
-    """Catalogs and schemas keep their names: everything in them is kept, and written by engines, under these."""
+async def create_schema(call: Call) -> Answer:
+    body = call.body(CreateSchema, "create schema request")
+    schema = await schemas.create_schema(
+        call.lake,
+        namespace_from_parts(body.catalog_name, checked_new_name("schema", body.name)),
+        comment=body.comment,
+        properties=body.properties or {},
+        storage_root=body.storage_root or None,
+        request=call.request(),
+    )
+    return answer_with(schema)
+
+
+async def list_schemas(call: Call) -> Answer:
+    catalog = call.required("catalog_name")
+    return answer_list(call, "schemas", await lists.list_schemas(call.lake, catalog, list_request(call)))
+
+
+async def load_schema(call: Call) -> Answer:
+    return answer_with(await schemas.load_schema(call.lake, parse_schema_name(call.value("full_name"))))
+
+
+async def update_schema(call: Call) -> Answer:
+    namespace = parse_schema_name(call.value("full_name"))
+    body = call.body(UpdateContainer, "update schema request")
+    _check_not_renamed("Schema", str(namespace), body.new_name)
+    schema = await schemas.update_schema(
+        call.lake, namespace, comment=body.comment, properties=body.properties or None, request=call.request()
+    )
+    return answer_with(schema)
+
+
+async def delete_schema(call: Call) -> Answer:
+    force = call.is_set("force")
+    namespace = parse_schema_name(call.value("full_name"))
+    await schemas.drop_schema(call.lake, namespace, force=force, request=call.request(f"force={force}"))
+    return DONE
+
+
+def _check_not_renamed(what: str, name: str, new_name: str | None) -> None:
+    """Unsupported for a new name: the keys of all that a catalog or schema contains include its name."""
     if new_name not in {None, "", name}:
-        raise Unsupported(f"{what} {name} cannot be renamed to {new_name}: what it holds lies under its name")
+        raise Unsupported(f"{what} {name} cannot be renamed to {new_name}: its contents are stored under its name")

@@ -9,8 +9,9 @@ from sandur.delta.columns import ColumnInfo, complete_columns, partition_names, 
 from sandur.delta.requests import Comment, CommitFile, DeltaChange, Uniform, UniformIceberg
 from sandur.errors import BadRequest, Invalid
 from sandur.operations.delta.commit import CommitsQuery, list_commits, post_commit
+from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.unity_rest.call import DONE, Call, shown
+from sandur.server.unity_rest.bodies import DONE, answer_with
 
 
 class CommitInfo(msgspec.Struct, frozen=True):
@@ -83,7 +84,7 @@ async def get(call: Call) -> Answer:
         CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms)
         for row in found.commits
     ]
-    return shown(CommitsBody(infos, found.latest_table_version))
+    return answer_with(CommitsBody(infos, found.latest_table_version))
 
 
 def change_of(body: PostCommit) -> DeltaChange:

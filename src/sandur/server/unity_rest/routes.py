@@ -1,22 +1,22 @@
-"""Every route of the classic and of the control API, in tables: what is mounted, and who answers."""
+"""The routes of the Unity Catalog API: the classic API and the control API."""
 
 from typing import Final
 
-from sandur.server.unity_rest import catalogs, commits, control, permissions, schemas, securables, storage, tables
-from sandur.server.unity_rest import storage as temporary_credentials
-from sandur.server.unity_rest.routing import Route
+from sandur.server.routing import Dialect, Route, Router
+from sandur.server.unity_rest import access, catalogs, commits, securables, storage, tables
+from sandur.server.unity_rest.errors import ERRORS
 
 CLASSIC_ROUTES: Final = (
-    Route("POST", "/catalogs", "createCatalog", catalogs.create),
-    Route("GET", "/catalogs", "listCatalogs", catalogs.list_all),
-    Route("GET", "/catalogs/{name}", "getCatalog", catalogs.load),
-    Route("PATCH", "/catalogs/{name}", "updateCatalog", catalogs.update),
-    Route("DELETE", "/catalogs/{name}", "deleteCatalog", catalogs.delete),
-    Route("POST", "/schemas", "createSchema", schemas.create),
-    Route("GET", "/schemas", "listSchemas", schemas.list_all),
-    Route("GET", "/schemas/{full_name}", "getSchema", schemas.load),
-    Route("PATCH", "/schemas/{full_name}", "updateSchema", schemas.update),
-    Route("DELETE", "/schemas/{full_name}", "deleteSchema", schemas.delete),
+    Route("POST", "/catalogs", "createCatalog", catalogs.create_catalog),
+    Route("GET", "/catalogs", "listCatalogs", catalogs.list_catalogs),
+    Route("GET", "/catalogs/{name}", "getCatalog", catalogs.load_catalog),
+    Route("PATCH", "/catalogs/{name}", "updateCatalog", catalogs.update_catalog),
+    Route("DELETE", "/catalogs/{name}", "deleteCatalog", catalogs.delete_catalog),
+    Route("POST", "/schemas", "createSchema", catalogs.create_schema),
+    Route("GET", "/schemas", "listSchemas", catalogs.list_schemas),
+    Route("GET", "/schemas/{full_name}", "getSchema", catalogs.load_schema),
+    Route("PATCH", "/schemas/{full_name}", "updateSchema", catalogs.update_schema),
+    Route("DELETE", "/schemas/{full_name}", "deleteSchema", catalogs.delete_schema),
     Route("POST", "/staging-tables", "createStagingTable", tables.stage),
     Route("POST", "/delta/preview/commits", "commit", commits.post),
     Route("GET", "/delta/preview/commits", "getCommits", commits.get),
@@ -46,20 +46,20 @@ CLASSIC_ROUTES: Final = (
     Route(
         "PATCH", "/models/{full_name}/versions/{version}/finalize", "finalizeModelVersion", securables.finalize_version
     ),
-    Route("POST", "/temporary-table-credentials", "generateTemporaryTableCredentials", temporary_credentials.for_table),
+    Route("POST", "/temporary-table-credentials", "generateTemporaryTableCredentials", storage.credentials_for_table),
     Route(
-        "POST", "/temporary-volume-credentials", "generateTemporaryVolumeCredentials", temporary_credentials.for_volume
+        "POST", "/temporary-volume-credentials", "generateTemporaryVolumeCredentials", storage.credentials_for_volume
     ),
     Route(
         "POST",
         "/temporary-model-version-credentials",
         "generateTemporaryModelVersionCredentials",
-        temporary_credentials.for_model_version,
+        storage.credentials_for_model_version,
     ),
-    Route("POST", "/temporary-path-credentials", "generateTemporaryPathCredentials", temporary_credentials.for_path),
-    Route("GET", "/permissions/{securable_type}/{full_name}", "getPermissions", permissions.load),
-    Route("PATCH", "/permissions/{securable_type}/{full_name}", "updatePermissions", permissions.update),
-    Route("GET", "/metastore_summary", "getMetastoreSummary", permissions.metastore),
+    Route("POST", "/temporary-path-credentials", "generateTemporaryPathCredentials", storage.credentials_for_path),
+    Route("GET", "/permissions/{securable_type}/{full_name}", "getPermissions", access.load_permissions),
+    Route("PATCH", "/permissions/{securable_type}/{full_name}", "updatePermissions", access.update_permissions),
+    Route("GET", "/metastore_summary", "getMetastoreSummary", access.load_metastore),
     Route("POST", "/credentials", "createCredential", storage.create_credential),
     Route("GET", "/credentials", "listCredentials", storage.list_credentials),
     Route("GET", "/credentials/{name}", "getCredential", storage.load_credential),
@@ -73,12 +73,26 @@ CLASSIC_ROUTES: Final = (
 )
 
 CONTROL_ROUTES: Final = (
-    Route("POST", "/scim2/Users", "createUser", control.create_user),
-    Route("GET", "/scim2/Users", "listUsers", control.list_users),
-    Route("GET", "/scim2/Users/{id}", "getUser", control.load_user),
-    Route("PUT", "/scim2/Users/{id}", "updateUser", control.update_user),
-    Route("DELETE", "/scim2/Users/{id}", "deleteUser", control.delete_user),
-    Route("GET", "/scim2/Me", "getSelf", control.load_self),
-    Route("POST", "/auth/tokens", "getUnityToken", control.token, is_open=True),
-    Route("POST", "/auth/logout", "logout", control.logout, is_open=True),
+    Route("POST", "/scim2/Users", "createUser", access.create_user),
+    Route("GET", "/scim2/Users", "listUsers", access.list_users),
+    Route("GET", "/scim2/Users/{id}", "getUser", access.load_user),
+    Route("PUT", "/scim2/Users/{id}", "updateUser", access.update_user),
+    Route("DELETE", "/scim2/Users/{id}", "deleteUser", access.delete_user),
+    Route("GET", "/scim2/Me", "getSelf", access.load_self),
+    Route("POST", "/auth/tokens", "getUnityToken", access.get_token, is_open=True),
+    Route("POST", "/auth/logout", "logout", access.logout, is_open=True),
+)
+
+UNITY: Final = Dialect(
+    name="unity",
+    # The second mount catches paths that only begin like the first one: they get an error of this API.
+    mounts=(b"/api/2.1/unity-catalog/", b"/api/2.1/unity-catalog"),
+    router=Router(CLASSIC_ROUTES, unknown_status=501, ignores_trailing_slash=True),
+    errors=ERRORS,
+)
+UNITY_CONTROL: Final = Dialect(
+    name="unity-control",
+    mounts=(b"/api/1.0/unity-control/", b"/api/1.0/unity-control"),
+    router=Router(CONTROL_ROUTES, unknown_status=501, ignores_trailing_slash=True),
+    errors=ERRORS,
 )

@@ -16,9 +16,10 @@ from sandur.catalog.securables import securable_info, version_info
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
-from sandur.operations.unity.lists import ListRequest, list_everywhere, list_in_schema
+from sandur.operations.unity.lists import list_everywhere, list_in_schema
+from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
-from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, list_body, shown
+from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_body, list_request
 
 
 class CreateVolume(msgspec.Struct, frozen=True):
@@ -46,35 +47,35 @@ async def create_volume(call: Call) -> Answer:
         comment=body.comment or None,
         request=call.request(),
     )
-    return shown(securable_info(identifier, made))
+    return answer_with(securable_info(identifier, made))
 
 
 async def list_volumes(call: Call) -> Answer:
-    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", ListRequest(*call.page))
-    return list_answer(call, "volumes", listed)
+    namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
+    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", list_request(call))
+    return answer_list(call, "volumes", listed)
 
 
 async def load_volume(call: Call) -> Answer:
-    identifier = call.identifier("name")
-    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "volume")))
+    identifier = parse_full_name(call.value("name"))
+    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "volume")))
 
 
 async def update_volume(call: Call) -> Answer:
     body = call.body(UpdateVolume, "update volume request")
     changed = await operations.update_securable(
         call.lake,
-        call.identifier("name"),
+        parse_full_name(call.value("name")),
         "volume",
         comment=body.comment or None,
         new_name=checked_new_name("volume", body.new_name) if body.new_name else None,
         request=call.request(),
     )
-    return shown(securable_info(*changed))
+    return answer_with(securable_info(*changed))
 
 
 async def delete_volume(call: Call) -> Answer:
-    await operations.drop_securable(call.lake, call.identifier("name"), "volume", call.request())
+    await operations.drop_securable(call.lake, parse_full_name(call.value("name")), "volume", call.request())
     return DONE
 
 
@@ -100,22 +101,22 @@ async def create_function(call: Call) -> Answer:
     made = await operations.create_function(
         call.lake, identifier, body.definition, comment=body.comment, request=call.request()
     )
-    return shown(securable_info(identifier, made))
+    return answer_with(securable_info(identifier, made))
 
 
 async def list_functions(call: Call) -> Answer:
-    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", ListRequest(*call.page))
-    return list_answer(call, "functions", listed)
+    namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
+    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", list_request(call))
+    return answer_list(call, "functions", listed)
 
 
 async def load_function(call: Call) -> Answer:
-    identifier = call.identifier("name")
-    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "function")))
+    identifier = parse_full_name(call.value("name"))
+    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "function")))
 
 
 async def delete_function(call: Call) -> Answer:
-    await operations.drop_securable(call.lake, call.identifier("name"), "function", call.request())
+    await operations.drop_securable(call.lake, parse_full_name(call.value("name")), "function", call.request())
     return DONE
 
 
@@ -157,43 +158,43 @@ async def create_model(call: Call) -> Answer:
     body = call.body(CreateModel, "create model request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
     made = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
-    return shown(securable_info(identifier, made))
+    return answer_with(securable_info(identifier, made))
 
 
 async def list_models(call: Call) -> Answer:
     """The models of a schema, of a catalog, or all."""
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
-    asked = ListRequest(*call.page)
+    asked = list_request(call)
     if catalog and schema:
         namespace = namespace_from_parts(catalog, schema)
-        return list_answer(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
+        return answer_list(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
     if schema:
         raise BadRequest("schema_name needs a catalog_name beside it")
-    return list_answer(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, asked))
+    return answer_list(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, asked))
 
 
 async def load_model(call: Call) -> Answer:
-    identifier = call.identifier("full_name")
-    return shown(securable_info(identifier, await operations.load_securable(call.lake, identifier, "model")))
+    identifier = parse_full_name(call.value("full_name"))
+    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "model")))
 
 
 async def update_model(call: Call) -> Answer:
     body = call.body(UpdateModel, "update model request")
     changed = await operations.update_securable(
         call.lake,
-        call.identifier("full_name"),
+        parse_full_name(call.value("full_name")),
         "model",
         comment=body.comment,
         new_name=checked_new_name("model", body.new_name) if body.new_name else None,
         request=call.request(),
     )
-    return shown(securable_info(*changed))
+    return answer_with(securable_info(*changed))
 
 
 async def delete_model(call: Call) -> Answer:
     force = call.is_set("force")
     request = call.request(f"force={force}")
-    await versions.drop_model(call.lake, call.identifier("full_name"), force=force, request=request)
+    await versions.drop_model(call.lake, parse_full_name(call.value("full_name")), force=force, request=request)
     return DONE
 
 
@@ -201,26 +202,26 @@ async def create_version(call: Call) -> Answer:
     body = call.body(CreateVersion, "create model version request")
     model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
     wanted = versions.NewVersion(body.source, body.run_id, body.comment)
-    return shown(version_info(model, await versions.create_version(call.lake, model, wanted, call.request())))
+    return answer_with(version_info(model, await versions.create_version(call.lake, model, wanted, call.request())))
 
 
 async def list_versions(call: Call) -> Answer:
-    model = call.identifier("full_name")
-    found = await versions.list_versions(call.lake, model, ListRequest(*call.page))
+    model = parse_full_name(call.value("full_name"))
+    found = await versions.list_versions(call.lake, model, list_request(call))
     infos = [msgspec.json.encode(version_info(model, version)) for version in found.versions]
     return json_answer(list_body("model_versions", infos, found.next_token))
 
 
 async def load_version(call: Call) -> Answer:
     model, number = _version(call)
-    return shown(version_info(model, await versions.load_version(call.lake, model, number)))
+    return answer_with(version_info(model, await versions.load_version(call.lake, model, number)))
 
 
 async def update_version(call: Call) -> Answer:
     model, number = _version(call)
     body = call.body(UpdateVersion, "update model version request")
     changed = await versions.update_version(call.lake, model, number, comment=body.comment, request=call.request())
-    return shown(version_info(model, changed))
+    return answer_with(version_info(model, changed))
 
 
 async def delete_version(call: Call) -> Answer:
@@ -235,11 +236,11 @@ async def finalize_version(call: Call) -> Answer:
     body = call.body(FinalizeVersion, "finalize model version request")
     if (parse_full_name(body.full_name), body.version) != (model, number):
         raise BadRequest(f"The body is about version {body.version} of {body.full_name}, the path is not")
-    return shown(version_info(model, await versions.finalize_version(call.lake, model, number, call.request())))
+    return answer_with(version_info(model, await versions.finalize_version(call.lake, model, number, call.request())))
 
 
 def _version(call: Call) -> tuple[Identifier, int]:
     text = call.value("version")
     if not (text.isascii() and text.isdigit()) or int(text[:20]) > _VERSION_MAX:
         raise BadRequest(f"Invalid version: expected a whole number, found {text[:40]!r}")
-    return call.identifier("full_name"), int(text)
+    return parse_full_name(call.value("full_name")), int(text)

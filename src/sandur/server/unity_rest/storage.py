@@ -17,11 +17,11 @@ from sandur.catalog.storage_registry import (
 from sandur.errors import BadRequest, NotFound, Unsupported
 from sandur.operations.lake import Lake
 from sandur.operations.unity import registry as operations
-from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.tables import location_of
+from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
-from sandur.server.unity_rest.call import DONE, Call, Comment, list_body, shown
+from sandur.server.unity_rest.bodies import DONE, Comment, answer_with, list_body, list_request
 
 
 class CreateCredential(msgspec.Struct, frozen=True):
@@ -58,11 +58,11 @@ async def create_credential(call: Call) -> Answer:
     made = await operations.create_credential(
         call.lake, body.name, role=body.aws_iam_role, comment=body.comment, request=call.request()
     )
-    return shown(credential_info(made))
+    return answer_with(credential_info(made))
 
 
 async def list_credentials(call: Call) -> Answer:
-    asked = ListRequest(*call.page)
+    asked = list_request(call)
     registry = await operations.load_registry(call.lake)
     page, token = operations.page_of(call.lake, "credentials", registry.credentials, asked)
     return json_answer(list_body("credentials", [msgspec.json.encode(credential_info(one)) for one in page], token))
@@ -70,14 +70,14 @@ async def list_credentials(call: Call) -> Answer:
 
 async def load_credential(call: Call) -> Answer:
     registry = await operations.load_registry(call.lake)
-    return shown(credential_info(credential_named(registry, call.value("name"))))
+    return answer_with(credential_info(credential_named(registry, call.value("name"))))
 
 
 async def update_credential(call: Call) -> Answer:
     body = call.body(UpdateCredential, "update credential request")
     change = operations.CredentialChange(body.comment, body.owner, body.aws_iam_role, body.new_name or None)
     changed = await operations.update_credential(call.lake, call.value("name"), change, call.request())
-    return shown(credential_info(changed))
+    return answer_with(credential_info(changed))
 
 
 async def delete_credential(call: Call) -> Answer:
@@ -97,11 +97,11 @@ async def create_location(call: Call) -> Answer:
         comment=body.comment,
         request=call.request(),
     )
-    return shown(location_info(*made))
+    return answer_with(location_info(*made))
 
 
 async def list_locations(call: Call) -> Answer:
-    asked = ListRequest(*call.page)
+    asked = list_request(call)
     registry = await operations.load_registry(call.lake)
     page, token = operations.page_of(call.lake, "external_locations", registry.locations, asked)
     infos = [msgspec.json.encode(location_info(registry, location)) for location in page]
@@ -110,7 +110,7 @@ async def list_locations(call: Call) -> Answer:
 
 async def load_location(call: Call) -> Answer:
     registry = await operations.load_registry(call.lake)
-    return shown(location_info(registry, location_named(registry, call.value("name"))))
+    return answer_with(location_info(registry, location_named(registry, call.value("name"))))
 
 
 async def update_location(call: Call) -> Answer:
@@ -119,7 +119,7 @@ async def update_location(call: Call) -> Answer:
         body.url or None, body.credential_name or None, body.comment, body.owner, body.new_name or None
     )
     changed = await operations.update_location(call.lake, call.value("name"), change, call.request())
-    return shown(location_info(*changed))
+    return answer_with(location_info(*changed))
 
 
 async def delete_location(call: Call) -> Answer:
@@ -161,13 +161,13 @@ class TemporaryCredentials(msgspec.Struct, frozen=True):
     url: str
 
 
-async def for_table(call: Call) -> Answer:
+async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
     _check_known(body.operation)
     return _credentials(call, await location_of(call.lake, body.table_id))
 
 
-async def for_volume(call: Call) -> Answer:
+async def credentials_for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
     _check_known(body.operation)
     found = await call.lake.securable(body.volume_id).read()
@@ -176,7 +176,7 @@ async def for_volume(call: Call) -> Answer:
     return _credentials(call, found.value.location)
 
 
-async def for_model_version(call: Call) -> Answer:
+async def credentials_for_model_version(call: Call) -> Answer:
     body = call.body(ForModelVersion, "temporary model version credentials request")
     _check_known(body.operation)
     if body.version < 0:
@@ -185,7 +185,7 @@ async def for_model_version(call: Call) -> Answer:
     return _credentials(call, (await load_version(call.lake, model, body.version)).location)
 
 
-async def for_path(call: Call) -> Answer:
+async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
     _check_known(body.operation)
     place = checked_url(body.url)
@@ -209,4 +209,4 @@ def _credentials(call: Call, location: str) -> Answer:
             f"No temporary credentials for {place}: this server gives out none for cloud storage; "
             "give the engine credentials of its own"
         )
-    return shown(TemporaryCredentials(call.lake.clock.now_ms() + _LIFETIME_MS, place))
+    return answer_with(TemporaryCredentials(call.lake.clock.now_ms() + _LIFETIME_MS, place))

@@ -4,16 +4,23 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.identifiers import Kind, checked_new_name, identifier_from_parts, namespace_from_parts
+from sandur.catalog.identifiers import (
+    Kind,
+    checked_new_name,
+    identifier_from_parts,
+    namespace_from_parts,
+    parse_full_name,
+)
 from sandur.catalog.infos import without_fields
 from sandur.catalog.locations import check_property_keys
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
-from sandur.operations.unity.lists import ListRequest, list_in_schema
+from sandur.operations.unity.lists import list_in_schema
+from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.unity_rest.call import DONE, Call, Comment, list_answer, shown
+from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_request
 
 _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
 
@@ -78,27 +85,27 @@ async def create(call: Call) -> Answer:
         view_definition=body.view_definition,
         view_dependencies=_raw(body.view_dependencies),
     )
-    return shown(await operations.create_table(call.lake, wanted, call.request()))
+    return answer_with(await operations.create_table(call.lake, wanted, call.request()))
 
 
 async def list_all(call: Call) -> Answer:
-    namespace = namespace_from_parts(call.wanted("catalog_name"), call.wanted("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", ListRequest(*call.page))
+    namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
+    listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", list_request(call))
     omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
     if omit_columns or omit_properties:
         infos = [
             without_fields(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos
         ]
         listed = listed._replace(infos=infos)
-    return list_answer(call, "tables", listed)
+    return answer_list(call, "tables", listed)
 
 
 async def load(call: Call) -> Answer:
-    return shown(await operations.load_table(call.lake, call.identifier("full_name")))
+    return answer_with(await operations.load_table(call.lake, parse_full_name(call.value("full_name"))))
 
 
 async def delete(call: Call) -> Answer:
-    await operations.drop_table(call.lake, call.identifier("full_name"), call.request())
+    await operations.drop_table(call.lake, parse_full_name(call.value("full_name")), call.request())
     return DONE
 
 
@@ -107,7 +114,7 @@ async def stage(call: Call) -> Answer:
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
     await load_catalog(call.lake, identifier.catalog)
     staged = await stage_table(call.lake, identifier, principal=call.identity.principal)
-    return shown(
+    return answer_with(
         StagingTableInfo(
             name=identifier.name,
             catalog_name=identifier.catalog,

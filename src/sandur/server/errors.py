@@ -1,0 +1,102 @@
+"""Error maps: one table per dialect, from an error class to the status and type of the answer."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.errors import AlreadyExists, Busy, NotFound
+from sandur.server.http import JSON, RETRY_AFTER, Answer, Headers, Refused
+
+
+class Rule(NamedTuple):
+    """The status and type of an error, and after how many seconds the client may retry (None: it is not told)."""
+
+    status: int
+    type: str
+    retry_after_seconds: int | None = None
+
+
+Key = type[Exception] | tuple[type[Exception], str]
+"""An error class; or a class with the operation that failed, or with the subject of NotFound or AlreadyExists."""
+
+
+class Problem(NamedTuple):
+    """An error as a dialect reports it."""
+
+    status: int
+    type: str
+    message: str
+    headers: Headers = ()
+
+
+class ErrorMap(NamedTuple):
+    """The errors of one dialect.
+
+    The rule of the most specific class applies; within a class the operation comes first, then the subject. `rules`
+    has one for Exception, the unexpected errors. `refusals` gives the type for each status of Refused; statuses that
+    are not listed have `other_refusal`. `encode` makes the body of the answer.
+    """
+
+    rules: Mapping[Key, Rule]
+    refusals: Mapping[int, str]
+    other_refusal: str
+    encode: Callable[[Problem], bytes]
+
+    def answer(self, error: Exception, operation: str, request_id: str) -> Answer:
+        """The answer to a request that failed."""
+        problem = self.problem(error, operation, request_id)
+        return Answer(problem.status, self.encode(problem), (JSON, *problem.headers))
+
+    def problem(self, error: Exception, operation: str, request_id: str) -> Problem:
+        """What the error is in this dialect. An unexpected error says nothing but the request id."""
+        if isinstance(error, Refused):
+            return Problem(
+                error.status, self.refusals.get(error.status, self.other_refusal), _text(error), error.headers
+            )
+        kind, rule = self._rule(error, operation)
+        if kind is Exception:
+            return Problem(rule.status, rule.type, f"Internal error; see the server log for request {request_id}")
+        seconds = error.retry_after_seconds if isinstance(error, Busy) else rule.retry_after_seconds
+        headers = () if seconds is None else ((RETRY_AFTER, b"%d" % seconds),)
+        return Problem(rule.status, rule.type, _text(error), headers)
+
+    def _rule(self, error: Exception, operation: str) -> tuple[type[Exception], Rule]:
+        details = [operation]
+        if isinstance(error, NotFound | AlreadyExists):
+            details.append(error.subject)
+        for kind in type(error).__mro__:
+            keys: list[Key] = [*((kind, detail) for detail in details), kind]
+            for key in keys:
+                if rule := self.rules.get(key):
+                    return kind, rule
+        raise AssertionError("an error map has a rule for Exception")
+
+
+def _text(error: Exception) -> str:
+    # A message may quote what a client sent; invalid Unicode must not break the answer.
+    return str(error).encode("utf-8", "backslashreplace").decode()
+
+
+class ErrorObject(msgspec.Struct, frozen=True):
+    """An error in the form that the Iceberg and Delta APIs share."""
+
+    message: str
+    type: str
+    code: int
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    error: ErrorObject
+
+
+def error_object(problem: Problem) -> ErrorObject:
+    return ErrorObject(problem.message, problem.type, problem.status)
+
+
+def encode_problem(problem: Problem) -> bytes:
+    """The body `{"error": {"message", "type", "code"}}`."""
+    return msgspec.json.encode(_ErrorBody(error_object(problem)))
+
+
+UNAVAILABLE_RETRY_SECONDS: Final = 2

@@ -1,0 +1,204 @@
+"""Handlers for users (SCIM), tokens (OAuth 2), grants and the metastore."""
+
+import base64
+import binascii
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableType, permissions_list
+from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
+from sandur.errors import BadRequest, NotFound
+from sandur.operations.unity import access as operations
+from sandur.server.context import Call, whole_number
+from sandur.server.http import (
+    NO_STORE,
+    WWW_AUTHENTICATE,
+    Answer,
+    Refused,
+    decode_query,
+    header_name,
+    json_answer,
+)
+from sandur.server.identity import (
+    ACCESS_TOKEN_TYPE,
+    ANONYMOUS,
+    CLIENT_CREDENTIALS,
+    TOKEN_EXCHANGE,
+    TOKEN_LIFETIME_SECONDS,
+    is_valid_token,
+)
+from sandur.server.unity_rest.bodies import answer_with
+
+_TOKEN_TYPES: Final = (
+    ACCESS_TOKEN_TYPE,
+    "urn:ietf:params:oauth:token-type:id_token",
+    "urn:ietf:params:oauth:token-type:jwt",
+)
+_COOKIE: Final = "UC_TOKEN"
+_SET_COOKIE: Final = header_name("Set-Cookie")
+_BASIC: Final = "basic "
+_PAGE_MAX: Final = 1_000
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class UserList(msgspec.Struct, frozen=True, rename={"resources": "Resources"}):
+    totalResults: int  # noqa: N815 - spelled so on the wire
+    itemsPerPage: int  # noqa: N815 - likewise
+    startIndex: int  # noqa: N815 - likewise
+    resources: list[UserResource]
+
+
+class TokenInfo(msgspec.Struct, frozen=True):
+    access_token: str
+    issued_token_type: str
+    token_type: str
+    expires_in: int
+
+
+class UpdatePermissions(msgspec.Struct, frozen=True):
+    changes: tuple[PermissionsChange, ...]
+
+
+class MetastoreSummary(msgspec.Struct, frozen=True):
+    metastore_id: str
+
+
+async def create_user(call: Call) -> Answer:
+    body = call.body(UserResource, "user")
+    return answer_with(_resource(await operations.create_user(call.lake, body, call.request())))
+
+
+async def list_users(call: Call) -> Answer:
+    start, count = _number(call, "startIndex", 1), _number(call, "count", _PAGE_MAX)
+    users = filter_users(await operations.list_users(call.lake), call.query.get("filter"))
+    first = max(start, 1)
+    page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
+    return answer_with(UserList(len(users), len(page), first, [_resource(user) for user in page]))
+
+
+async def load_user(call: Call) -> Answer:
+    return answer_with(_resource(await operations.load_user(call.lake, call.value("id"))))
+
+
+async def update_user(call: Call) -> Answer:
+    body = call.body(UserResource, "user")
+    changed = await operations.update_user(call.lake, call.value("id"), body, call.request())
+    return answer_with(_resource(changed))
+
+
+async def delete_user(call: Call) -> Answer:
+    await operations.drop_user(call.lake, call.value("id"), call.request())
+    return json_answer(b"{}")
+
+
+async def load_self(call: Call) -> Answer:
+    """The user who makes the request; without a user record it is described by its token."""
+    principal = call.identity.principal
+    try:
+        return answer_with(_resource(await operations.load_user(call.lake, user_id(principal))))
+    except NotFound:
+        email = Email(principal, primary=True)
+        return answer_with(UserResource(id=user_id(principal), display_name=principal, emails=(email,), active=True))
+
+
+async def get_token(call: Call) -> Answer:
+    """A token in exchange for a valid one, which the client gets back: never one that allows more.
+
+    Client credentials are accepted too, in the form or as HTTP Basic, as Spark sends them.
+    """
+    form = decode_query(call.http.body)
+    grant_type = form.get("grant_type") or ""
+    if grant_type == TOKEN_EXCHANGE:
+        secret = _subject_token(form.get("subject_token"), form.get("subject_token_type"))
+    elif grant_type == CLIENT_CREDENTIALS:
+        secret = form.get("client_secret") or _basic_secret(call)
+    else:
+        raise BadRequest(
+            f"Unsupported grant_type {grant_type[:80]!r}: expected {TOKEN_EXCHANGE} or {CLIENT_CREDENTIALS}"
+        )
+    if not is_valid_token(secret, call.settings):
+        raise Refused(401, "The token or secret is not valid", (WWW_AUTHENTICATE, b"Bearer"))
+    granted = TokenInfo(secret or ANONYMOUS, ACCESS_TOKEN_TYPE, "Bearer", TOKEN_LIFETIME_SECONDS)
+    headers = [NO_STORE]
+    if _wants_cookie(call):
+        headers.append((_SET_COOKIE, _cookie(granted.access_token, TOKEN_LIFETIME_SECONDS)))
+    return json_answer(msgspec.json.encode(granted), *headers)
+
+
+async def logout(call: Call) -> Answer:
+    """Removes the cookie. The server keeps no tokens; they expire."""
+    del call
+    return json_answer(b"{}", (_SET_COOKIE, _cookie("", 0)))
+
+
+async def load_permissions(call: Call) -> Answer:
+    found = await operations.load_grants(call.lake, _securable_type(call), call.value("full_name"))
+    return answer_with(permissions_list(found, call.query.get("principal")))
+
+
+async def update_permissions(call: Call) -> Answer:
+    body = call.body(UpdatePermissions, "update permissions request")
+    changed = await operations.update_grants(
+        call.lake, _securable_type(call), call.value("full_name"), body.changes, call.request()
+    )
+    return answer_with(permissions_list(changed))
+
+
+async def load_metastore(call: Call) -> Answer:
+    return answer_with(MetastoreSummary(await operations.metastore_id(call.lake)))
+
+
+def _subject_token(subject_token: str | None, subject_type: str | None) -> str:
+    if not subject_token:
+        raise BadRequest("subject_token is missing")
+    if subject_type not in _TOKEN_TYPES:
+        raise BadRequest(f"Unsupported subject_token_type {(subject_type or '')[:80]!r}")
+    return subject_token
+
+
+def _basic_secret(call: Call) -> str:
+    value = call.http.header(b"authorization") or ""
+    if value[: len(_BASIC)].lower() != _BASIC:
+        return ""
+    try:
+        decoded = base64.b64decode(value[len(_BASIC) :].strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise BadRequest("Invalid Authorization header: it is not HTTP Basic") from None
+    return decoded.partition(":")[2]
+
+
+def _wants_cookie(call: Call) -> bool:
+    extension = call.query.get("ext")
+    if extension not in {None, "", "cookie"}:
+        raise BadRequest(f"Unsupported ext {extension[:40]!r}: expected cookie" if extension else "")
+    return extension == "cookie"
+
+
+def _cookie(value: str, seconds: int) -> bytes:
+    if not (value.isascii() and value.isprintable()) or any(mark in value for mark in ';," '):
+        raise BadRequest("The token cannot be kept in a cookie")
+    return f"{_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict".encode("ascii")
+
+
+def _resource(user: User) -> UserResource:
+    return resource_of(user, _time(user.created_ms), _time(user.changed_ms))
+
+
+def _time(milliseconds: int) -> str:
+    return (_EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+
+
+def _number(call: Call, parameter: str, default: int) -> int:
+    text = call.query.get(parameter)
+    return default if not text else whole_number(text, parameter)
+
+
+def _securable_type(call: Call) -> SecurableType:
+    text = call.value("securable_type").lower()
+    for known in SECURABLE_TYPES:
+        if text == known:
+            return known
+    raise BadRequest(f"Invalid securable type {text[:40]!r}: expected one of {', '.join(SECURABLE_TYPES)}")
