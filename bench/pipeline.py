@@ -183,8 +183,8 @@ def _run(spark: SparkSession, job: Job, root: Path) -> None:
 
 def compact_loop(root: Path, out: Path) -> int:
     """What compact does, by one process: every receipt is read, understood, put in order and written."""
-    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as open_store:
-        rows = open_store.wait(_all_receipts(open_store))
+    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as blocking:
+        rows = blocking.wait(_all_receipts(blocking.lake))
     rows.sort(key=lambda row: (row["table_uuid"], row["metadata_version"], row["commit_key"]))
     days = Counter((row["table_uuid"], row["date"]) for row in rows)
     current = {row["table_uuid"]: row["commit_key"] for row in rows}
@@ -195,15 +195,15 @@ def compact_loop(root: Path, out: Path) -> int:
     return len(rows)
 
 
-async def _all_receipts(open_store: BlockingLake) -> list[dict[str, Any]]:
+async def _all_receipts(lake: Lake) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        page = await open_store.store.list(open_store.layout.events_folder(), after=after, limit=LISTED_AT_ONCE)
+        page = await lake.store.list(lake.layout.events_folder(), after=after, limit=LISTED_AT_ONCE)
         keys = [listed.key for listed in page]
-        for key, stored in zip(keys, await get_many(open_store.store, keys), strict=True):
+        for key, stored in zip(keys, await get_many(lake.store, keys), strict=True):
             if stored:
-                rows.append({"date": key, **row_of(open_store.layout, key, stored.data)})
+                rows.append({"date": key, **row_of(lake.layout, key, stored.data)})
         if len(page) < LISTED_AT_ONCE:
             return rows
         after = keys[-1]
@@ -211,21 +211,21 @@ async def _all_receipts(open_store: BlockingLake) -> list[dict[str, Any]]:
 
 def project_loop(root: Path, out: Path) -> int:
     """What project does, by one process: every name is looked up, its metadata file opened, and all of it written."""
-    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as open_store:
-        parts = open_store.wait(_all_tables(open_store))
+    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as blocking:
+        parts = blocking.wait(_all_tables(blocking.lake))
     for part, rows in parts.items():
         _write(rows, out.with_name(f"{part}-{out.name}"))
     return len(parts.get("tables", ()))
 
 
-async def _all_tables(open_store: BlockingLake) -> dict[str, list[dict[str, Any]]]:
+async def _all_tables(lake: Lake) -> dict[str, list[dict[str, Any]]]:
     parts: dict[str, list[dict[str, Any]]] = {}
     after: str | None = None
     while True:
-        page = await open_store.store.list(open_store.layout.all_names_folder(), after=after, limit=LISTED_AT_ONCE)
+        page = await lake.store.list(lake.layout.all_names_folder(), after=after, limit=LISTED_AT_ONCE)
         for start in range(0, len(page), LOOKS_AT_ONCE):
             keys = [listed.key for listed in page[start : start + LOOKS_AT_ONCE]]
-            for rows in await asyncio.gather(*(_table(open_store.lake, key) for key in keys)):
+            for rows in await asyncio.gather(*(_table(lake, key) for key in keys)):
                 for part, some in rows.items():
                     parts.setdefault(part, []).extend(dict(row) for row in some)
         if len(page) < LISTED_AT_ONCE:

@@ -22,7 +22,7 @@ from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.publishing import Change, CoreManifest, Publication
+from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT
@@ -268,7 +268,7 @@ def test_nothing_of_any_table_goes_while_a_pointer_cannot_be_read(old: World, sp
     report = old.run(spark, COLLECT_GARBAGE)
 
     assert exists(old, orphan)
-    assert any("no metadata files are looked at" in warning for warning in report.warnings)
+    assert any("metadata files are skipped" in warning for warning in report.warnings)
 
 
 @pytest.mark.slow
@@ -339,7 +339,7 @@ def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str
     with world.context(spark, clock=FixedClock(at_ms, seed=at_ms)) as context:
         publication = Publication(context)
         files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
-        publication.publish({CATALOGS.name: Change(files, {"feed": 1})})
+        publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})})
     assert publication.manifest_key
     return publication.manifest_key
 
@@ -377,7 +377,7 @@ def test_what_is_published_while_garbage_is_looked_for_stays(old: World, spark: 
         def publish() -> None:
             """A run that was slow publishes when all has been looked at, and nothing is deleted yet."""
             if not published:
-                published.append(publication.publish({CATALOGS.name: Change(files, {"feed": 1})}))
+                published.append(publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})}))
 
         report = old.run(spark, COLLECT_GARBAGE, check_fence=publish)
 

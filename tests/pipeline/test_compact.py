@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
+from demo.duckdb_sessions import extension_file
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Conflict
 from sandur.operations.receipts import Receipt
@@ -41,7 +42,8 @@ def locations_by_duckdb(world: World) -> set[str]:
     """What DuckDB reads of `system.commits`."""
     document = world.wait(current_document(world.lake, Identifier("main", ("system",), "commits")))
     with duckdb.connect() as connection:
-        connection.execute("LOAD avro; LOAD iceberg")
+        for name in ("avro", "iceberg"):
+            connection.load_extension(str(extension_file(name)))
         found = connection.execute("SELECT metadata_location FROM iceberg_scan(?)", [document.location]).fetchall()
     return {location for (location,) in found}
 
@@ -129,7 +131,7 @@ def test_a_run_on_a_bucket_tells_the_same(spark: SparkSession, bucket_world: Wor
 @contextmanager
 def dying_at(world: World, step: str, *, after: bool) -> Iterator[DyingStore]:
     """A store for the driver that dies at the first write to a key that holds the text."""
-    yield _DyingAtKey(connect(world.settings, world.open_store.clock), step, after=after)
+    yield _DyingAtKey(connect(world.settings, world.lake.clock), step, after=after)
 
 
 class _DyingAtKey(DyingStore):

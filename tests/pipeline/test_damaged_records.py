@@ -214,7 +214,7 @@ def test_no_metadata_file_goes_while_a_catalog_cannot_be_read(spark: SparkSessio
     world.run(spark, COLLECT_GARBAGE)
 
     assert stayed
-    assert any("no metadata files are looked at" in warning and key in warning for warning in refused.warnings)
+    assert any("metadata files are skipped" in warning and key in warning for warning in refused.warnings)
     assert not exists(world, orphan)
 
 

@@ -170,7 +170,7 @@ async def test_what_was_read_in_vain_is_told_again_and_counts_once() -> None:
     feed = Feed(lake)
 
     passed = await feed.passed([lost, unread, "2026-01-02/nobody.json"], read.sequence)
-    await feed.tell_again(passed)
+    await feed.append_again(passed)
     again = await Feed(lake).passed([lost], read.sequence)
     state = await Feed(lake).advance()
 

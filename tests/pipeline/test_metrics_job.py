@@ -59,7 +59,7 @@ def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_rep
         "reports_scan": 2,
         "reports_unread": 1,
     }
-    assert "1 reports cannot be read" in first.warnings[0]
+    assert "1 reports are unreadable or misplaced" in first.warnings[0]
     assert (first.manifest is None, again.manifest) == (False, None)
     assert (rows["t"]["scans"], rows["t"]["scanned_files"], rows["t"]["scan_planning_ms"]) == (2, 7, 6)
     assert (rows["t"]["commits"], rows["t"]["commit_attempts"], rows["t"]["commit_ms"]) == (1, 2, 8)

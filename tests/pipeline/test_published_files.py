@@ -6,23 +6,23 @@ import pytest
 
 from sandur.pipeline.executor_tasks.write import BYTES_PER_FILE_MAX, ROWS_PER_FILE_MAX, FileWriter, PublishedFile
 from sandur.pipeline.publishing import FILES_MAX, Dataset
-from sandur.pipeline.sources.range_reader import batch_of
+from sandur.pipeline.sources.range_reader import shaped_batch
 from sandur.pipeline.tables import QUARANTINE
 from tests.pipeline.world import World
 
 
 def written(writer: FileWriter, rows: list[dict[str, Any]]) -> int:
     """How many files were written because of some rows."""
-    return len(list(writer.add(batch_of(QUARANTINE, rows))))
+    return len(list(writer.add(shaped_batch(QUARANTINE, rows))))
 
 
 def test_a_task_writes_what_it_holds_once_it_is_much_by_rows_or_by_bytes(world: World) -> None:
     short = {"key": "k", "problem": "corrupt", "detail": "", "size_bytes": 1}
     long = {**short, "body": "x" * (BYTES_PER_FILE_MAX // 2)}
-    writer = FileWriter(world.open_store, "attempt", QUARANTINE)
+    writer = FileWriter(world.blocking, "attempt", QUARANTINE)
 
     by_bytes = [written(writer, [row]) for row in (long, long, long)]
-    rest = len(list(writer.rest()))
+    rest = len(list(writer.flush()))
     by_rows = [written(writer, [short] * count) for count in (ROWS_PER_FILE_MAX - 1, 1, 1)]
 
     assert (by_bytes, rest, by_rows) == ([0, 1, 0], 1, [0, 1, 0])

@@ -1,6 +1,6 @@
 """How objects are shared out among tasks: every object in one range, whatever there is below a folder."""
 
-from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, hashed_ranges, hex_ranges, listed_in
+from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, hashed_ranges, hex_ranges, list_range
 from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.memory import MemoryStore
 
@@ -13,7 +13,7 @@ async def filled(*keys: str) -> ObjectStore:
 
 
 async def found_by(store: ObjectStore, ranges: list[KeyRange]) -> list[str]:
-    return [listed.key for keys in ranges for page in [p async for p in listed_in(store, keys)] for listed in page]
+    return [listed.key for keys in ranges for page in [p async for p in list_range(store, keys)] for listed in page]
 
 
 async def test_sixteen_ranges_hold_every_name_once() -> None:

@@ -42,7 +42,7 @@ def test_receipts_that_were_taken_away_come_back_to_the_last_bit(spark: SparkSes
 def told_again(world: World) -> list[str]:
     """What has a second position."""
     feed = Feed(world.lake)
-    entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.caught_up()).sequence + 1)]
+    entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.catch_up()).sequence + 1)]
     return [receipt for entry in entries if entry.is_again for receipt in entry.receipts]
 
 

@@ -93,4 +93,4 @@ def test_a_copy_of_a_report_counts_for_nothing() -> None:
 
     row = report_row(LAYOUT, copy, kept({"report-type": "scan-report", "metrics": {}}))
 
-    assert row == {"kind": "misplaced", "problem": f"{copy}: it belongs to {KEY}"}
+    assert row == {"kind": "misplaced", "problem": f"{copy}: a copy of {KEY}"}

@@ -139,10 +139,10 @@ def test_a_schedule_runs_when_it_is_due_and_not_when_another_did(world: World, s
     runs = [Runs(spark, world.settings, clock=clock, dry_run=False, jobs=JOBS) for _ in range(2)]
 
     for one in runs:
-        one.run_every(60, on_report=reports.append, turns_max=1)
+        one.run_every(60, on_report=reports.append, runs_max=1)
     first = len(reports)
     clock.advance(60_000)
-    runs[1].run_every(60, on_report=reports.append, turns_max=1)
+    runs[1].run_every(60, on_report=reports.append, runs_max=1)
 
     assert (first, len(reports)) == (3, 6)
     assert not any(report.dry_run for report in reports)

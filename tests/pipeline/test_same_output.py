@@ -49,7 +49,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 @contextmanager
 def in_other_parts(spark: SparkSession) -> Iterator[None]:
     """What readers read is cut into parts of one folder, one hex digit or one object, and comes last part first."""
-    forwards = tasks.one_task_each
+    forwards = tasks.run_per_item
 
     def backwards(spark: SparkSession, items: Sequence[Any], work: Any, schema: Any) -> Any:
         return forwards(spark, items[::-1], work, schema)
@@ -57,7 +57,7 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get(PARTITIONS) or ""
     with pytest.MonkeyPatch.context() as patch:
         for module in (tasks, reconcile, crawl):
-            patch.setattr(module, "one_task_each", backwards)
+            patch.setattr(module, "run_per_item", backwards)
         patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)
         patch.setattr(reports, "REPORTS_PER_TASK_PAGES", 1)

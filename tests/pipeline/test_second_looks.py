@@ -110,4 +110,4 @@ async def test_what_lives_and_was_lost_sight_of_is_told_as_it_was(lake: Lake) ->
 
     assert row
     assert row.items() >= was.items()
-    assert "no name was found" in row["problem"]
+    assert "no name leads to it" in row["problem"]

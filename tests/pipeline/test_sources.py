@@ -105,7 +105,7 @@ def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
     world.remove(bad)
     world.put(bad, receipts[bad])
     for _ in range(2):
-        world.wait(feed.tell_again([receipt_of_key(world.layout, key) for key in (known, gone, bad)]))
+        world.wait(feed.append_again([receipt_of_key(world.layout, key) for key in (known, gone, bad)]))
         for name, through in streams.items():
             follow(spark, told, tmp_path / name, through)
 

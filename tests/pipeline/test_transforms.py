@@ -14,7 +14,7 @@ from sandur.catalog.records import AttemptedFile, Head
 from sandur.catalog.sources import Source
 from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.jobs.reconcile import receipts_to_restore, unpublished_receipts, with_published
-from sandur.pipeline.sources.range_reader import batch_of
+from sandur.pipeline.sources.range_reader import shaped_batch
 from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, TABLES, Shape
 from sandur.pipeline.transforms import commits as of_commits
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 
 def frame(spark: SparkSession, shape: Shape, rows: Sequence[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame(pa.Table.from_batches([batch_of(shape, rows)]), schema=shape.spark_schema)
+    return spark.createDataFrame(pa.Table.from_batches([shaped_batch(shape, rows)]), schema=shape.spark_schema)
 
 
 def chain(table: str, count: int, *, source: Source | None = None, from_ms: int = DAY_MS) -> list[dict[str, Any]]:
@@ -200,13 +200,13 @@ def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> 
     compared = projection.compare_tables(projection.current_tables(current, NOBODY), before).persist()
 
     def tried(lot: str) -> set[str]:
-        return {row.uuid for row in projection.tried_again(compared, lot=lot, tables_max=3).collect()}
+        return {row.uuid for row in projection.sample_of_retried(compared, seed=lot, tables_max=3).collect()}
 
     by_lot = [tried(f"run {number}") for number in range(4)]
 
     assert {len(some) for some in by_lot} == {3}
     assert set().union(*by_lot) == set("abcd")
-    assert {row.uuid for row in projection.tried_again(compared, lot="", tables_max=9).collect()} == set("abcd")
+    assert {row.uuid for row in projection.sample_of_retried(compared, seed="", tables_max=9).collect()} == set("abcd")
 
 
 def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark: SparkSession) -> None:
@@ -283,7 +283,7 @@ def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) ->
         "gone": "dropped as",
         "forgotten": "known",
     }
-    assert [row["table_uuid"] for row in rows_of(of_commits.renamed(owners, before).toArrow())] == ["gone", "t"]
+    assert [row["table_uuid"] for row in rows_of(of_commits.renamed_owners(owners, before).toArrow())] == ["gone", "t"]
 
 
 def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: SparkSession) -> None:

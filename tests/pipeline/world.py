@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.open_store = BlockingLake(settings, Layout())
+        self.blocking = BlockingLake(settings, Layout())
         self._labels = itertools.count()
 
     def __enter__(self) -> Self:
@@ -49,22 +49,22 @@ class World:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.open_store.close()
+        self.blocking.close()
 
     @property
     def lake(self) -> Lake:
-        return self.open_store.lake
+        return self.blocking.lake
 
     @property
     def layout(self) -> Layout:
-        return self.open_store.layout
+        return self.lake.layout
 
     @property
     def store(self) -> ObjectStore:
-        return self.open_store.store
+        return self.lake.store
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.open_store.wait(work)
+        return self.blocking.wait(work)
 
     def settle(self) -> None:
         """What is finished behind the answers is finished."""

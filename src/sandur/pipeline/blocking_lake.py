@@ -2,15 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping
-from types import TracebackType
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
-from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
@@ -19,43 +17,47 @@ from sandur.storage.open import connect
 
 T = TypeVar("T")
 
+_DEFAULTS: Final = Settings()
+
 
 class BlockingLake:
-    """A store, opened in an event loop of its own, for as long as the `with` lasts.
+    """A lake with an event loop of its own, open until the `with` block ends.
 
-    `wait` runs one piece of work to its end; between two of them nothing runs. `memory:` is refused: what an executor
-    opens would be another store than the driver's.
+    `wait` runs one coroutine to its end; nothing runs between two calls. Raises BadRequest for the store `memory:`.
     """
 
     def __init__(
         self, settings: Settings, layout: Layout, *, clock: Clock | None = None, store: ObjectStore | None = None
     ) -> None:
-        if settings.store == "memory:":
-            raise BadRequest("store memory:: the pipeline works in several processes and needs a folder or a bucket")
-        self.settings = settings
-        self.layout = layout
-        self.clock = clock or SystemClock()
-        self.store = store or connect(settings, self.clock)
+        check_shared_store(settings)
+        clock = clock or SystemClock()
+        self._lakes = Lakes(settings, clock, store or connect(settings, clock))
         self._loop = asyncio.new_event_loop()
-        self._lakes = Lakes(settings, self.clock, self.store)
+        self.lake = self._lakes.lake(layout.tenant, layout.workspace)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    @property
-    def lake(self) -> Lake:
-        """What operations act on, with caches that live as long as this store is open."""
-        return self._lakes.lake(self.layout.tenant, self.layout.workspace)
-
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work; what it raises is raised."""
+        """Return the result of the coroutine, or raise its error."""
         return self._loop.run_until_complete(work)
 
+    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
+        """Yield the values of an asynchronous iterator."""
+
+        async def following() -> tuple[T] | None:
+            async for value in values:
+                return (value,)
+            return None
+
+        while found := self.wait(following()):
+            yield found[0]
+
     def close(self) -> None:
-        """Finish what was begun behind answers, and let go of the store."""
+        """Finish background work and close the store."""
         if self._loop.is_closed():
             return
         try:
@@ -65,29 +67,33 @@ class BlockingLake:
             self._loop.close()
 
 
-_DEFAULTS: Final = Settings()
+def check_shared_store(settings: Settings) -> None:
+    """Raise BadRequest for `memory:`, of which every process has another one."""
+    if settings.store == "memory:":
+        raise BadRequest("store memory:: the pipeline works in several processes and needs a folder or a bucket")
 
 
 def lake_options(settings: Settings, layout: Layout) -> dict[str, str]:
-    """The settings that differ from the defaults, as options: named as the settings are, so that secrets are redacted
-    by Spark like everybody's.
+    """The settings that differ from the defaults, as options of a data source.
+
+    The keys are those of the settings, so Spark redacts secrets by its usual pattern.
     """
-    told = {key: value for key in setting_keys() if (value := _of(settings, key)) != _of(_DEFAULTS, key)}
-    told |= {"store": settings.store, "tenant": layout.tenant, "workspace": layout.workspace}
-    return {key: value if isinstance(value, str) else _text(value) for key, value in told.items()}
+    changed = {key: value for key in setting_keys() if (value := _setting(settings, key)) != _setting(_DEFAULTS, key)}
+    changed |= {"store": settings.store, "tenant": layout.tenant, "workspace": layout.workspace}
+    return {key: value if isinstance(value, str) else _text(value) for key, value in changed.items()}
 
 
 def open_lake(options: Mapping[str, str]) -> BlockingLake:
-    """The store that the options name; what they leave out comes from the environment. BadRequest without `store`."""
+    """Open the lake that the options name; the environment supplies the rest. Raises BadRequest without `store`."""
     known = setting_keys()
     flags = {key: value for key, value in options.items() if key in known}
     settings = load_settings(environment=os.environ, flags=flags)
     if "store" not in flags and "SANDUR_STORE" not in os.environ:
-        raise BadRequest("option store: a folder, file://, s3://, gs:// or az:// is expected, none was given")
+        raise BadRequest("option store: expected a folder, file://, s3://, gs:// or az://, but the option is missing")
     return BlockingLake(settings, Layout(settings.tenant or "default", settings.workspace or "default"))
 
 
-def _of(settings: Settings, key: str) -> object:
+def _setting(settings: Settings, key: str) -> object:
     section, _, name = key.rpartition(".")
     return getattr(getattr(settings, section) if section else settings, name)
 

@@ -1,10 +1,9 @@
-"""The feed: every receipt gets one position, in the order in which it was found, and keeps it.
+"""The feed: an append-only log that gives every receipt a position, in the order in which receipts are found.
 
-A receipt lies under the date of its metadata and the hash of its location, so that nothing about its key or its time
-says when it came: one that is written late lies in the midst of what was read long ago. Therefore positions are not
-derived from receipts. They are given, in entries of a log that is only appended to, each put where nothing was before:
-whoever is slower reads what the faster one has written, and goes on behind it. What was read in vain, as it was gone or
-damaged then, can be told again, at a further position.
+The key of a receipt is a date and a hash, so neither its key nor its time says when it was written: a late receipt
+sorts between old ones. So positions are assigned, not derived. Each entry of the log is created under a new key; a
+writer that loses that race reads the winner's entry and appends after it. A receipt that a reader skipped because it
+was missing or damaged can be appended again at a later position.
 """
 
 import hashlib
@@ -28,15 +27,16 @@ LISTED_AT_ONCE: Final = 50_000
 ENTRIES_AT_ONCE: Final = 64
 DATES_REMEMBERED_MAX: Final = 4
 STATE: Final = "state"
-_KIND: Final = "feed"
+FEED: Final = "feed"
+"""The folder of the log, and the name of its watermark in a dataset."""
 _DIGEST_BITS: Final = 128
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the feed: the receipts that were found, the first of them at `first_position`. It never changes.
+    """One immutable entry: new receipts, the first of them at `first_position`.
 
-    `receipts` are keys below the folder of events. `is_again`: they have positions from before, at which they were gone
-    or damaged when somebody read them.
+    `receipts` are keys relative to the events folder. `is_again`: they have earlier positions, at which a reader found
+    them missing or damaged.
     """
 
     sequence: int
@@ -46,9 +46,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Day(msgspec.Struct, frozen=True, array_like=True):
-    """What the feed holds of one date: how many, a sum over them that no other set of keys has, and in which entries.
+    """The receipts of one date in the feed: their count, a digest of the set, and the entries that hold them.
 
-    `entries` are ranges, first and last, in order.
+    `entries` are ordered ranges of first and last entry.
     """
 
     count: int = 0
@@ -57,7 +57,7 @@ class Day(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FeedState(Record, frozen=True, kw_only=True):
-    """How far the feed goes, as somebody saw it: the log itself is the truth, and what follows in it is added."""
+    """A summary of the feed up to `sequence`. The log is the truth; later entries are added when it is read."""
 
     sequence: int = 0
     next_position: int = 0
@@ -65,32 +65,32 @@ class FeedState(Record, frozen=True, kw_only=True):
 
 
 def entry_key(layout: Layout, sequence: int) -> str:
-    return layout.operational(_KIND, f"{sequence:020d}")
+    return layout.operational(FEED, f"{sequence:020d}")
 
 
 def date_of(receipt: str) -> str:
-    """The date a receipt lies under; whatever its folder is called."""
+    """The date folder of a receipt."""
     return receipt.partition("/")[0]
 
 
 def add_entry(state: FeedState, entry: Entry) -> FeedState:
-    """The state with one more entry in it."""
+    """The state with one more entry."""
     days = dict(state.days)
     for date, receipts in _by_date(entry.receipts).items():
         day = days.get(date, Day())
         new = () if entry.is_again else receipts
         digest = (int(day.digest, 16) + digest_of(new)) % (1 << _DIGEST_BITS)
-        days[date] = Day(day.count + len(new), f"{digest:x}", _with(day.entries, entry.sequence))
+        days[date] = Day(day.count + len(new), f"{digest:x}", _with_entry(day.entries, entry.sequence))
     return replace(state, sequence=entry.sequence, next_position=entry.first_position + len(entry.receipts), days=days)
 
 
 def digest_of(receipts: Iterable[str]) -> int:
-    """The same for the same receipts in any order."""
+    """A digest of a set of receipts; their order does not matter."""
     hashes = (hashlib.sha256(receipt.encode()).digest()[:16] for receipt in receipts)
     return sum(map(int.from_bytes, hashes)) % (1 << _DIGEST_BITS)
 
 
-def _with(ranges: tuple[tuple[int, int], ...], sequence: int) -> tuple[tuple[int, int], ...]:
+def _with_entry(ranges: tuple[tuple[int, int], ...], sequence: int) -> tuple[tuple[int, int], ...]:
     if ranges and ranges[-1][1] == sequence - 1:
         return (*ranges[:-1], (ranges[-1][0], sequence))
     return (*ranges, (sequence, sequence))
@@ -104,39 +104,38 @@ def _by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
 
 class Feed:
-    """The feed of one workspace. What is remembered between two calls only spares reading it again."""
+    """The feed of one lake. State that is kept between calls only saves reads."""
 
     def __init__(self, lake: Lake) -> None:
         self._store = lake.store
         self._layout = lake.layout
-        self._cell = Cell(lake.store, lake.layout.operational(_KIND, STATE), FeedState, lake.clock)
+        self._cell = Cell(lake.store, lake.layout.operational(FEED, STATE), FeedState, lake.clock)
         self._state: FeedState | None = None
         self._known: OrderedDict[str, set[str]] = OrderedDict()
-        # What others appended since we began to look: it may be among what we found and did not append yet.
+        # Receipts that others appended since our listing: we may have found them too, and must not append them again.
         self._taken: set[str] = set()
         self.problems: tuple[str, ...] = ()
-        """What was wrong with the state, if something was."""
+        """Warnings about a damaged state."""
 
-    async def caught_up(self) -> FeedState:
-        """The feed as it is now: what was noted last, and every entry behind that."""
-        state = self._state or await self._noted_state()
+    async def catch_up(self) -> FeedState:
+        """The current state: the stored one, and every entry after it."""
+        state = self._state or await self._saved_state()
         for _ in range(APPENDS_MAX):
             entry = await self._entry(state.sequence + 1)
             if entry is None:
                 break
             self._taken.update(entry.receipts)
-            state = self._followed(state, entry)
+            state = self._with_entry(state, entry)
         self._state = state
         return state
 
     async def advance(self) -> FeedState:
-        """Give every receipt that has none yet a position, and return the feed as it is then.
+        """Append every receipt without a position, and return the new state.
 
-        When this returns, every receipt that was there when it was called has a position. Receipts that are collected
-        later keep theirs.
+        Afterwards every receipt that existed at the call has a position, and keeps it even when it is collected.
         """
-        held = await self._held()
-        before = (await self.caught_up()).sequence
+        held = await self._read_state()
+        before = (await self.catch_up()).sequence
         self._taken.clear()
         found: list[str] = []
         async for date, receipts in list_dates(self._store, self._layout):
@@ -144,14 +143,14 @@ class Feed:
             if len(found) >= ENTRY_RECEIPTS_MAX:
                 found = await self._append(found, keep_rest=True)
         await self._append(found, keep_rest=False)
-        state = await self.caught_up()
+        state = await self.catch_up()
         if state.sequence > before or (held.value.sequence if held else 0) < state.sequence:
-            await self._note(state, held)
+            await self._save(state, held)
         return state
 
     async def passed(self, receipts: Sequence[str], upto: int) -> Sequence[str]:
-        """Those of the receipts whose newest position is in an entry up to that one; not those that have none."""
-        state = await self.caught_up()
+        """The receipts whose newest position is in an entry up to `upto`; receipts without a position are left out."""
+        state = await self.catch_up()
         found: list[str] = []
         for date, some in _by_date(receipts).items():
             newest = dict.fromkeys(some, 0)
@@ -160,21 +159,21 @@ class Feed:
             found += [receipt for receipt, sequence in newest.items() if 0 < sequence <= upto]
         return found
 
-    async def tell_again(self, receipts: Sequence[str]) -> None:
-        """Give receipts that have a position another one, for those who read on from here."""
-        await self.caught_up()
+    async def append_again(self, receipts: Sequence[str]) -> None:
+        """Append receipts that already have a position, so that later readers see them again."""
+        await self.catch_up()
         self._taken.clear()
         await self._append(receipts, keep_rest=False, is_again=True)
 
     async def receipts_of(self, entry: int) -> Entry:
-        """An entry that is known to be there."""
+        """An existing entry; raises Unavailable if it is missing."""
         found = await self._entry(entry)
         if found is None:
-            raise Unavailable(f"feed: entry {entry} is not there")
+            raise Unavailable(f"feed: entry {entry} does not exist")
         return found
 
     async def _new_of(self, date: str, receipts: Sequence[str]) -> Sequence[str]:
-        state = await self.caught_up()
+        state = await self.catch_up()
         day = state.days.get(date, Day())
         if day.count == len(receipts) and int(day.digest, 16) == digest_of(receipts):
             return []
@@ -182,10 +181,10 @@ class Feed:
         return [receipt for receipt in receipts if receipt not in known]
 
     async def _append(self, receipts: Sequence[str], *, keep_rest: bool, is_again: bool = False) -> list[str]:
-        """Put receipts at the end of the log, entry by entry; what is too little for one is returned."""
+        """Append receipts, entry by entry; with `keep_rest`, return those that do not fill an entry."""
         left = list(receipts)
         for _ in range(APPENDS_MAX):
-            state = await self.caught_up()
+            state = await self.catch_up()
             if self._taken:
                 left = [receipt for receipt in left if receipt not in self._taken]
             if not left or (keep_rest and len(left) < ENTRY_RECEIPTS_MAX):
@@ -201,19 +200,19 @@ class Feed:
                     entry_key(self._layout, entry.sequence), msgspec.json.encode(entry), expected=ABSENT
                 )
             except SwapLost:
-                continue  # Somebody was faster, perhaps we ourselves with an answer that was lost: follow him.
-            self._state = self._followed(state, entry)
+                continue  # Another writer won, or our own answer was lost: read that entry and append after it.
+            self._state = self._with_entry(state, entry)
             left = left[len(entry.receipts) :]
-        raise Busy("feed: others keep appending to it")
+        raise Busy(f"feed: lost {APPENDS_MAX} races to append an entry")
 
-    def _followed(self, state: FeedState, entry: Entry) -> FeedState:
+    def _with_entry(self, state: FeedState, entry: Entry) -> FeedState:
         for date, receipts in _by_date(entry.receipts).items():
             if date in self._known:
                 self._known[date].update(receipts)
         return add_entry(state, entry)
 
     async def _known_of(self, date: str, day: Day) -> set[str]:
-        """The receipts of a date that have a position."""
+        """The receipts of a date with a position."""
         if date not in self._known:
             known: set[str] = set()
             async for entry in self._entries_of(date, day):
@@ -225,37 +224,35 @@ class Feed:
         return self._known[date]
 
     async def _entries_of(self, date: str, day: Day) -> AsyncIterator[Entry]:
-        """The entries that hold receipts of a date, in order, some of them read at a time."""
+        """The entries with receipts of a date, in order, read in portions."""
         sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
         for start in range(0, len(sequences), ENTRIES_AT_ONCE):
             keys = [entry_key(self._layout, one) for one in sequences[start : start + ENTRIES_AT_ONCE]]
             for key, found in zip(keys, await get_many(self._store, keys), strict=True):
                 if found is None:
-                    raise Unavailable(f"feed: {key}, which has receipts of {date}, is not there")
+                    raise Unavailable(f"feed: entry {key} with receipts of {date} does not exist")
                 yield _decoded(key, found.data)
 
-    async def _noted_state(self) -> FeedState:
-        held = await self._held()
+    async def _saved_state(self) -> FeedState:
+        held = await self._read_state()
         return held.value if held else FeedState()
 
-    async def _held(self) -> Versioned[FeedState] | None:
-        """What was noted last. What cannot be read says nothing: the log has all of it, and it is noted anew."""
+    async def _read_state(self) -> Versioned[FeedState] | None:
+        """The stored state; an empty one if it is damaged, because the log has everything."""
         found = await self._store.get(self._cell.key)
         if found is None:
             return None
         try:
             return Versioned(msgspec.json.decode(found.data, type=FeedState), found.version)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self.problems = (
-                f"object {self._cell.key}: is not a FeedState: {error}; the feed is read from its beginning",
-            )
+            self.problems = (f"object {self._cell.key}: not a FeedState: {error}; the feed is read from its beginning",)
             return Versioned(FeedState(), found.version)
 
-    async def _note(self, state: FeedState, held: Versioned[FeedState] | None) -> None:
+    async def _save(self, state: FeedState, held: Versioned[FeedState] | None) -> None:
         try:
             await self._cell.swap(state, expected=held.version if held else ABSENT)
         except SwapLost:
-            return  # Whoever did it meanwhile saves the next one as much reading.
+            return  # Another writer saved a state, which saves the next reader as much.
 
     async def _entry(self, sequence: int) -> Entry | None:
         key = entry_key(self._layout, sequence)
@@ -267,11 +264,11 @@ def _decoded(key: str, data: bytes) -> Entry:
     try:
         return msgspec.json.decode(data, type=Entry)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"feed: {key} is damaged: {error}") from error
+        raise Unavailable(f"feed: entry {key} is damaged: {error}") from error
 
 
 async def list_dates(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:
-    """Every date below the folder of events, with its receipts in order; pending ones are nobody's business."""
+    """Every date in the events folder with its committed receipts, in order."""
     folder = layout.events_folder()
     date, receipts = "", list[str]()
     async for listed in _listed(store, folder):
@@ -303,10 +300,10 @@ def _is_pending(receipt: str) -> bool:
 
 
 def receipt_of_key(layout: Layout, key: str) -> str:
-    """What entries call the object of that key."""
+    """The name of an object key in the feed's entries."""
     return key.removeprefix(layout.events_folder())
 
 
 def key_of_receipt(layout: Layout, receipt: str) -> str:
-    """The key of the object that an entry names."""
+    """The object key of a name in the feed's entries."""
     return f"{layout.events_folder()}{receipt}"

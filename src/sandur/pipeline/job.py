@@ -1,7 +1,7 @@
-"""What a job is: a name, what it is given, and what it says when it is done."""
+"""A job of the pipeline: its name, the context that it runs in, and the report of a run."""
 
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a run may do at once. What is left over is done by the next run."""
+    """How much one run may do. The next run continues with the rest."""
 
     objects_deleted_max: int = 10_000
     log_depth_max: int = 1_000
@@ -29,68 +29,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(Protocol):
-    """Hears how far a run has come."""
+    """Receives the progress of a run."""
 
     def __call__(self, step: str, done: int = 0, total: int | None = None) -> None:
-        """A step has begun, or has come so far; `total` None when nobody knows how far it goes."""
+        """A step has begun or advanced; `total` is None if it is unknown."""
         ...
 
 
 def no_progress(step: str, done: int = 0, total: int | None = None) -> None:
-    """For runs that nobody watches."""
+    """Ignore the progress."""
 
 
 def _never_fenced() -> None:
-    """For runs that have no rivals."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobContext:
-    """What a job works with.
-
-    Storage is asynchronous and Spark's driver is not: `wait` runs one piece of asynchronous work to its end.
-    `check_fence` is called before anything is published or deleted; it raises Conflict when another run took over.
-    """
-
-    spark: SparkSession
-    open_store: BlockingLake
-    run_id: str
-    progress: Progress = no_progress
-    dry_run: bool = False
-    limits: Limits = field(default_factory=Limits)
-    check_fence: Callable[[], None] = _never_fenced
-    # What this run is told beyond the settings, such as which location to crawl; each job names its own.
-    arguments: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> Settings:
-        return self.open_store.settings
-
-    @property
-    def layout(self) -> Layout:
-        return self.open_store.layout
-
-    @property
-    def clock(self) -> Clock:
-        return self.open_store.clock
-
-    @property
-    def lake(self) -> Lake:
-        return self.open_store.lake
-
-    @property
-    def source_options(self) -> Mapping[str, str]:
-        """What the data sources are told, so that executors open the same store."""
-        return lake_options(self.settings, self.layout)
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.open_store.wait(work)
+    """The fence of a run without a lease."""
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did: how many of what, what somebody should look at, and what is published now.
+    """The result of a run: counts, warnings, and the published manifest.
 
-    `manifest` is the key of the immutable manifest that was swapped in; None when nothing new was published.
+    `manifest` is the key of the manifest that the run published; None if it published nothing.
     """
 
     job: str
@@ -103,8 +60,71 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     took_ms: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobContext:
+    """Everything that a job needs.
+
+    Storage is asynchronous and Spark's driver is not: `wait` runs one coroutine to its end. Jobs call `check_fence`
+    before they publish or delete; it raises Conflict if another run took over the lease.
+    """
+
+    spark: SparkSession
+    blocking: BlockingLake
+    run_id: str
+    progress: Progress = no_progress
+    dry_run: bool = False
+    limits: Limits = field(default_factory=Limits)
+    check_fence: Callable[[], None] = _never_fenced
+    # Arguments beyond the settings, such as the location to crawl; each job defines its own.
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        return self.lake.settings
+
+    @property
+    def layout(self) -> Layout:
+        return self.lake.layout
+
+    @property
+    def clock(self) -> Clock:
+        return self.lake.clock
+
+    @property
+    def lake(self) -> Lake:
+        return self.blocking.lake
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """The options with which executors open the same lake."""
+        return lake_options(self.settings, self.layout)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.blocking.wait(work)
+
+    def report(
+        self,
+        job: str,
+        *,
+        counts: dict[str, int],
+        warnings: Sequence[str] = (),
+        manifest: str | None = None,
+        sequence: int | None = None,
+    ) -> JobReport:
+        """The report of this run."""
+        return JobReport(
+            job=job,
+            run_id=self.run_id,
+            dry_run=self.dry_run,
+            counts=counts,
+            warnings=tuple(warnings),
+            manifest=manifest,
+            sequence=sequence,
+        )
+
+
 class Job(NamedTuple):
-    """One job. `deletes`: it takes things away, so that a run is dry unless it is told otherwise."""
+    """One job. `deletes`: it deletes objects, so a run is a dry run by default."""
 
     name: str
     summary: str
@@ -113,7 +133,7 @@ class Job(NamedTuple):
 
 
 @contextlib.contextmanager
-def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
+def job_context(  # noqa: PLR0913 - one parameter per part of the context
     spark: SparkSession,
     settings: Settings,
     *,
@@ -126,13 +146,13 @@ def job_context(  # noqa: PLR0913 - one parameter per thing a run is told
     check_fence: Callable[[], None] = _never_fenced,
     arguments: Mapping[str, str] | None = None,
 ) -> Iterator[JobContext]:
-    """The context of a run on the store of the settings, closed when the run ends."""
+    """The context of a run on the lake of the settings; closed when the run ends."""
     register_sources(spark)
     layout = Layout(settings.tenant or "default", settings.workspace or "default")
-    with BlockingLake(settings, layout, clock=clock, store=store) as open_store:
+    with BlockingLake(settings, layout, clock=clock, store=store) as blocking:
         yield JobContext(
             spark=spark,
-            open_store=open_store,
+            blocking=blocking,
             run_id=run_id,
             progress=progress,
             dry_run=dry_run,

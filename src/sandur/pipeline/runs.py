@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
 from typing import Final, Self
 
 from msgspec.structs import replace
@@ -23,21 +22,37 @@ from sandur.pipeline.jobs import JOBS
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 
+ALL: Final = "all"
+NOT_IN_ALL: Final = ("import",)
+"""Jobs that need arguments."""
+
+LEASE_KIND: Final = "pipeline"
+RENEWALS_PER_LEASE: Final = 5
+CHECKS_PER_INTERVAL: Final = 12
+PARTITIONS_PER_CORE: Final = 2
+REASON_CHARACTERS_MAX: Final = 500
+_ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_UTC: Final = {"spark.sql.session.timeZone": "UTC"}
 _OPTIONS: Final = {
-    "spark.sql.session.timeZone": "UTC",
+    **_UTC,
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.daemon.module": "sandur.pipeline.workers",
 }
 
+OnReport = Callable[[JobReport], None]
+OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
+"""Opens a Spark session at a master, and stops it at the end."""
+
 
 def create_session(
     master: str = "local[*]", *, name: str = "sandur", options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session for jobs, or the running one; no packages are needed, as objects are read through Sandur's own stores.
+    """A session for jobs, or the running one. It needs no packages: Sandur's own stores read and write objects.
 
-    Executors run the Python that runs this, unless the environment says otherwise.
+    Executors run the same Python as this process unless PYSPARK_PYTHON names another.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)
@@ -46,112 +61,17 @@ def create_session(
     return builder.getOrCreate()
 
 
-LEASE_KIND: Final = "pipeline"
-RENEWALS_PER_LEASE: Final = 5
-
-
-class PipelineLease:
-    """A turn, held for as long as the `with` lasts, and kept up beside the work that is done in it.
-
-    Only the publishing swaps decide what counts; the turn keeps two runs from doing the same work twice, and makes one
-    that was taken for dead stop before it publishes or deletes anything more. Busy when it is somebody else's turn, or
-    when none is due and `if_due` asks for that: the next one is due `pause_ms` after this one began.
-    """
-
-    def __init__(
-        self, settings: Settings, layout: Layout, *, if_due: bool = False, pause_ms: int = 0, clock: Clock | None = None
-    ) -> None:
-        self._open_store = BlockingLake(settings, layout, clock=clock)
-        self._lease = Lease(self._open_store.lake, LEASE_KIND)
-        self._if_due = if_due
-        self._pause_ms = pause_ms
-        self._began_ms = 0
-        self._is_lost = False
-        self._lock = threading.Lock()
-        self._is_over = threading.Event()
-        self._keeper = threading.Thread(target=self._keep_up, name="turn", daemon=True)
-
-    @property
-    def fence(self) -> int:
-        return self._lease.fence
-
-    def __enter__(self) -> Self:
-        try:
-            is_ours = self._open_store.wait(self._lease.take(if_due=self._if_due))
-        except BaseException:
-            self._open_store.close()
-            raise
-        if not is_ours:
-            self._open_store.close()
-            raise Busy("the pipeline: another run is at it, or none is due yet")
-        self._began_ms = self._open_store.clock.now_ms()
-        self._keeper.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._is_over.set()
-        self._keeper.join()
-        try:
-            if not self._is_lost:
-                self._open_store.wait(self._lease.release({}, due_ms=self._began_ms + self._pause_ms))
-        finally:
-            self._open_store.close()
-
-    def check(self) -> None:
-        """Conflict when the turn was given to another: then whoever asks stops."""
-        if not self._kept():
-            raise Conflict("the pipeline: another run took over; this one stops")
-
-    def _kept(self) -> bool:
-        with self._lock:
-            if not self._is_lost:
-                self._is_lost = not self._open_store.wait(self._lease.keep({}))
-            return not self._is_lost
-
-    def _keep_up(self) -> None:
-        while not self._is_over.wait(LEASE_MS / RENEWALS_PER_LEASE / 1_000):
-            try:
-                if not self._kept():
-                    return
-            except SandurError:
-                continue  # The store does not answer; whoever checks before publishing finds out whether that matters.
-
-
-ALL: Final = "all"
-NOT_IN_ALL: Final = ("import",)
-"""Jobs that somebody has to tell what to do."""
-
-CHECKS_PER_INTERVAL: Final = 12
-PARTS_PER_CORE: Final = 2
-REASON_CHARACTERS_MAX: Final = 500
-_ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
-_TRACEBACK: Final = "Traceback (most recent call last)"
-
-OnReport = Callable[[JobReport], None]
-OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
-"""A session of Spark at a master, and its end."""
-
-
-def select_jobs(name: str, jobs: Mapping[str, Job] = JOBS) -> Sequence[Job]:
-    """The job of that name, or all jobs in their order; BadRequest for a name that nobody knows."""
-    if name == ALL:
-        return [job for job in jobs.values() if job.name not in NOT_IN_ALL]
-    if name not in jobs:
-        raise BadRequest(f"job {name}: no such job; there are {', '.join((*jobs, ALL))}")
-    return [jobs[name]]
-
-
 @contextmanager
 def open_session(master: str | None, options: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session on a cluster or on this machine, stopped at the end; a remote one (`sc://…`) is only left."""
+    """A session on this machine or on a cluster, stopped at the end; `sc://…` is a Spark Connect server."""
     if master and master.startswith("sc://"):
         spark = SparkSession.builder.remote(master).getOrCreate()
-        spark.conf.set("spark.sql.session.timeZone", "UTC")  # As every session of ours.
+        for key, value in _UTC.items():
+            spark.conf.set(key, value)
     else:
-        named = master or "local[*]"
-        spark = create_session(
-            named, options={**(_local_options() if named.startswith("local") else {}), **(options or {})}
-        )
+        chosen = master or "local[*]"
+        local = _local_options() if chosen.startswith("local") else {}
+        spark = create_session(chosen, options={**local, **(options or {})})
     try:
         yield spark
     finally:
@@ -159,18 +79,108 @@ def open_session(master: str | None, options: Mapping[str, str] | None = None) -
 
 
 def _local_options() -> Mapping[str, str]:
-    """On one machine: no more parts than its cores can use, and nobody else is listened to."""
+    """One machine: few partitions, and no port that other machines can reach."""
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
-    return {**loopback, "spark.sql.shuffle.partitions": str(PARTS_PER_CORE * (os.cpu_count() or 1))}
+    return {**loopback, "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1))}
+
+
+class PipelineLease:
+    """The lease of a run, held and renewed in a thread until the `with` block ends.
+
+    Only the publishing swaps decide what counts. The lease keeps two runs from doing the same work, and stops a run
+    that stalled before it publishes or deletes more. Raises Busy if another run holds it, or if `if_due` is set and
+    the next run is not due yet. The next run is due `pause_ms` after this one began.
+    """
+
+    def __init__(
+        self, settings: Settings, layout: Layout, *, if_due: bool = False, pause_ms: int = 0, clock: Clock | None = None
+    ) -> None:
+        self._blocking = BlockingLake(settings, layout, clock=clock)
+        self._clock = self._blocking.lake.clock
+        self._lease = Lease(self._blocking.lake, LEASE_KIND)
+        self._if_due = if_due
+        self._pause_ms = pause_ms
+        self._began_ms = 0
+        self._is_lost = False
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._renewal = threading.Thread(target=self._renew_until_over, name="pipeline-lease", daemon=True)
+
+    @property
+    def fence(self) -> int:
+        return self._lease.fence
+
+    def __enter__(self) -> Self:
+        try:
+            self._blocking.wait(self._take())
+        except BaseException:
+            self._blocking.close()
+            raise
+        self._began_ms = self._clock.now_ms()
+        self._renewal.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._renewal.join()
+        try:
+            if not self._is_lost:
+                self._blocking.wait(self._lease.release({}, due_ms=self._began_ms + self._pause_ms))
+        finally:
+            self._blocking.close()
+
+    def check(self) -> None:
+        """Raise Conflict if another run took over the lease; the caller must stop then."""
+        if not self._renew():
+            raise Conflict("pipeline: another run took over the lease; this run stops")
+
+    async def _take(self) -> None:
+        """Take the lease; raises Busy with the reason if it is not ours to take."""
+        if await self._lease.take(if_due=self._if_due):
+            return
+        held = await self._lease.current()
+        now_ms = self._clock.now_ms()
+        if held and held.expires_ms > now_ms:
+            raise Busy(f"skipped: another run holds the lease (expires in {_seconds(held.expires_ms - now_ms)} s)")
+        if held and held.due_ms > now_ms:
+            raise Busy(f"skipped: the next run is due in {_seconds(held.due_ms - now_ms)} s")
+        raise Busy("skipped: another run took the lease")
+
+    def _renew(self) -> bool:
+        with self._lock:
+            if not self._is_lost:
+                self._is_lost = not self._blocking.wait(self._lease.keep({}))
+            return not self._is_lost
+
+    def _renew_until_over(self) -> None:
+        while not self._is_over.wait(LEASE_MS / RENEWALS_PER_LEASE / 1_000):
+            try:
+                if not self._renew():
+                    return
+            except SandurError:
+                continue  # The store does not answer; `check` finds out before the run publishes.
+
+
+def _seconds(duration_ms: int) -> int:
+    return -(-duration_ms // 1_000)
+
+
+def select_jobs(name: str, jobs: Mapping[str, Job] = JOBS) -> Sequence[Job]:
+    """The job of that name, or for `all` every job that needs no arguments; raises BadRequest for an unknown name."""
+    if name == ALL:
+        return [job for job in jobs.values() if job.name not in NOT_IN_ALL]
+    if name not in jobs:
+        raise BadRequest(f"job {name} does not exist; choose one of {', '.join((*jobs, ALL))}")
+    return [jobs[name]]
 
 
 class Runs:
-    """Runs of jobs in one session on one workspace.
+    """Runs of jobs in one Spark session on one lake.
 
-    `dry_run` None lets every job that deletes only say what it would do, and every other one do its work.
+    With `dry_run` None, jobs that delete objects do a dry run, and all others do their work.
     """
 
-    def __init__(  # noqa: PLR0913 - one parameter per thing a run is told
+    def __init__(  # noqa: PLR0913 - one parameter per option of a run
         self,
         spark: SparkSession,
         settings: Settings,
@@ -194,41 +204,41 @@ class Runs:
         self._layout = Layout(settings.tenant or "default", settings.workspace or "default")
 
     def run(self, name: str, *, on_report: OnReport) -> bool:
-        """One turn: the job, or all jobs one after the other. Whether all of them came to their end.
+        """Run a job, or all of them in order, under one lease. Returns whether every job succeeded.
 
-        Of all jobs, one that fails does not keep the others from running; Conflict ends the turn, for it is another's.
+        With `all`, a job that fails does not stop the others. Conflict does: another run has the lease.
         """
         jobs = select_jobs(name, self._jobs)
-        with self._turn() as turn:
-            return self._run(jobs, turn, on_report, is_alone=name != ALL)
+        with self._lease() as lease:
+            return self._run(jobs, lease, on_report, is_alone=name != ALL)
 
-    def run_every(self, seconds: int, *, on_report: OnReport, turns_max: int | None = None) -> None:
-        """All jobs every so many seconds, whoever of those that run on this store takes the turn.
+    def run_every(self, seconds: int, *, on_report: OnReport, runs_max: int | None = None) -> None:
+        """Run all jobs at an interval; of all processes on this store, one at a time works.
 
-        A turn begins as long after the one before began, or at most an eighth of that later; or right after its end.
+        A run begins one interval after the previous one began, or up to an eighth later, or right after its end.
         """
-        turns = 0
-        while turns_max is None or turns < turns_max:
-            turns += 1
+        runs = 0
+        while runs_max is None or runs < runs_max:
+            runs += 1
             try:
-                with self._turn(if_due=True, pause_ms=seconds * 1_000) as turn:
-                    self._run(select_jobs(ALL, self._jobs), turn, on_report, is_alone=False)
+                with self._lease(if_due=True, pause_ms=seconds * 1_000) as lease:
+                    self._run(select_jobs(ALL, self._jobs), lease, on_report, is_alone=False)
             except SandurError as error:
                 self._progress(f"waiting: {error}")
-            # Not the same for all: those that were started together do not meet every time.
+            # Jitter: processes that were started together must not always check at the same moment.
             pause_seconds = seconds / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
-            if turns != turns_max and self._is_over.wait(pause_seconds):
+            if runs != runs_max and self._is_over.wait(pause_seconds):
                 return
 
     def stop(self) -> None:
-        """Let `run_every` end instead of waiting for its next turn."""
+        """Make `run_every` return instead of waiting for its next run."""
         self._is_over.set()
 
-    def _run(self, jobs: Sequence[Job], turn: PipelineLease, on_report: OnReport, *, is_alone: bool) -> bool:
+    def _run(self, jobs: Sequence[Job], lease: PipelineLease, on_report: OnReport, *, is_alone: bool) -> bool:
         is_done = True
         for job in jobs:
             try:
-                on_report(self._report(job, turn))
+                on_report(self._run_job(job, lease))
             except Conflict:
                 raise
             except SandurError as error:
@@ -238,32 +248,31 @@ class Runs:
                 on_report(JobReport(job=job.name, run_id="", warnings=(f"failed: {error}",)))
         return is_done
 
-    def _report(self, job: Job, turn: PipelineLease) -> JobReport:
-        turn.check()
+    def _run_job(self, job: Job, lease: PipelineLease) -> JobReport:
+        lease.check()
         began_ms = self._clock.now_ms()
-        dry_run = job.deletes if self._dry_run is None else self._dry_run
         with job_context(
             self._spark,
             self._settings,
-            run_id=f"{turn.fence:08d}-{self._clock.new_id()}",
+            run_id=f"{lease.fence:08d}-{self._clock.new_id()}",
             clock=self._clock,
             progress=self._progress,
-            dry_run=dry_run,
+            dry_run=job.deletes if self._dry_run is None else self._dry_run,
             limits=self._limits,
-            check_fence=turn.check,
+            check_fence=lease.check,
             arguments=self._arguments,
         ) as context:
             report = _run_with_spark(job, context)
         return replace(report, took_ms=self._clock.now_ms() - began_ms)
 
-    def _turn(self, *, if_due: bool = False, pause_ms: int = 0) -> PipelineLease:
+    def _lease(self, *, if_due: bool = False, pause_ms: int = 0) -> PipelineLease:
         return PipelineLease(self._settings, self._layout, if_due=if_due, pause_ms=pause_ms, clock=self._clock)
 
 
 def _run_with_spark(job: Job, context: JobContext) -> JobReport:
-    """Run it. Unavailable when Spark failed: what a task raises reaches the driver only as an error of Spark's.
+    """Run the job; raises Unavailable if Spark failed, because a task's error reaches the driver only through Spark.
 
-    What ends the session itself is not caught: without it no other job runs either.
+    An error that ends the session itself is not caught: no other job can run without it.
     """
     try:
         return job.run(context)
@@ -271,7 +280,7 @@ def _run_with_spark(job: Job, context: JobContext) -> JobReport:
         raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
 
 
-def _reason(told: str) -> str:
-    """The line that names the error: the last one of a traceback of Python, or the first one that Java tells."""
-    lines: Sequence[str] = _ERROR_LINE.findall(told) or told.strip().splitlines() or ["it does not say why"]
-    return lines[-1 if _TRACEBACK in told else 0][:REASON_CHARACTERS_MAX]
+def _reason(text: str) -> str:
+    """The line with the error: the last one of a Python traceback, or the first one from Java."""
+    lines: Sequence[str] = _ERROR_LINE.findall(text) or text.strip().splitlines() or ["no reason given"]
+    return lines[-1 if _TRACEBACK in text else 0][:REASON_CHARACTERS_MAX]

@@ -1,7 +1,8 @@
-"""What is published, as Iceberg tables of the catalog itself: `system.commits` and the others, for whoever selects.
+"""Published datasets as Iceberg tables of the catalog: `system.commits` and the others.
 
-They are made of the published files and committed as any table is. A run that dies between publishing and here is made
-good by the next one: what a table holds is compared with what is published, file by file.
+A system table holds copies of the published files, committed as to any table. The next run repairs the tables of a run
+that died before this step: it compares the files of each table with the published ones. The tables do not refer to the
+published files themselves: an engine may purge, compact or expire a table, and must not delete published files.
 """
 
 import contextlib
@@ -10,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.sources import Request, Source
@@ -21,7 +21,7 @@ from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import NestedField
-from sandur.iceberg.updates import AddSchema, AddSnapshot, SetCurrentSchema, SetSnapshotRef, Update
+from sandur.iceberg.updates import AddSchema, AddSnapshot, RemoveSnapshots, SetCurrentSchema, SetSnapshotRef
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.containers.namespaces import create_namespace
@@ -34,28 +34,28 @@ from sandur.pipeline.executor_tasks.write import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
-    listed_manifest,
-    manifest_list_of,
-    manifest_of,
-    read_manifest,
-    read_manifest_list,
+    decode_manifest,
+    decode_manifest_list,
+    encode_manifest,
+    encode_manifest_list,
+    list_entry,
 )
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.publishing import CoreManifest, Dataset
-from sandur.pipeline.system_history import forget
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.tasks import one_task_each
+from sandur.pipeline.tasks import portions, record_batch, run_per_item
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 
 NAMESPACE: Final = "system"
 MARK: Final = "pipeline.dataset"
-"""The property by which a table is known as the pipeline's: one of that name that somebody else made is left alone."""
+"""The property that marks a table as the pipeline's; a table of the same name without it is left alone."""
+SNAPSHOTS_KEPT: Final = 20
 
 _SEQUENCE: Final = "published-sequence"
 
 
 class Copy(NamedTuple):
-    """A published file, and where a table keeps it."""
+    """A published file, and its copy in a table."""
 
     key: str
     location: str
@@ -63,7 +63,7 @@ class Copy(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """What is to become of a table: its files to be, those to copy first, and the manifests that it keeps."""
+    """The next snapshot of a table: the manifests to keep, the files to add, and those of them to copy first."""
 
     shape: Shape
     metadata: TableMetadata
@@ -74,51 +74,34 @@ class _Growth(NamedTuple):
 
 
 def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]) -> Sequence[str]:
-    """Make the tables of these datasets hold what is published; what stands in the way is returned as warnings.
+    """Make the tables of these datasets hold the published files; returns warnings about tables that are left alone.
 
-    Nothing is committed to a table that holds it already. Conflict when another run is at it.
+    A table with the right files gets no commit. Raises Conflict if another run took over.
     """
     if context.dry_run or not manifest.sequence:
         return ()
     try:
         context.wait(_ensure_namespace(context))
-    except Unavailable as error:  # The record of the catalog or the namespace is damaged: the next run tries again.
-        return [f"system tables are left as they are: {error}"]
-    tables = context.wait(gather_all(_ensured(context, shape) for shape in shapes))
-    known = [(shape, found) for shape, found in zip(shapes, tables, strict=True) if not isinstance(found, str)]
-    ours = [(shape, metadata) for shape, metadata in known if _is_ours(shape, metadata)]
-    found = context.wait(gather_all(_growth(context, *one, manifest.datasets.get(one[0].name)) for one in ours))
-    growths = [growth for growth in found if growth]
-    _copy(context, [copy for growth in growths for copy in growth.copies])
+    except Unavailable as error:  # The record of the catalog or the namespace is damaged; the next run tries again.
+        return [f"system tables are not updated: {error}"]
+    plans = context.wait(gather_all(_plan(context, shape, manifest.datasets.get(shape.name)) for shape in shapes))
+    growths = [plan for plan in plans if isinstance(plan, _Growth)]
+    _copy_files(context, [copy for growth in growths for copy in growth.copies])
     context.check_fence()
-    told = context.wait(gather_all(_grown(context, growth) for growth in growths))
-    theirs = [shape.name for shape, metadata in known if not _is_ours(shape, metadata)]
-    return [
-        *(problem for problem in tables if isinstance(problem, str)),
-        *(f"table {NAMESPACE}.{name} is not the pipeline's and is left as it is" for name in theirs),
-        *(warning for warnings in told for warning in warnings),
-    ]
-
-
-def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
-    return metadata.properties.get(MARK) == shape.name
+    warnings = context.wait(gather_all(_grow(context, growth) for growth in growths))
+    return [text for text in (*plans, *warnings) if isinstance(text, str)]
 
 
 async def own_tables(context: JobContext) -> tuple[Sequence[str], Sequence[str]]:
-    """The uuids of the pipeline's own tables, as far as they were made; and why some of them cannot be told."""
-    found = await gather_all(_found(context, shape) for shape in SHAPES.values())
-    uuids: list[str] = []
-    problems: list[str] = []
-    for shape, metadata in zip(SHAPES.values(), found, strict=True):
-        if isinstance(metadata, str):
-            problems.append(metadata)
-        elif metadata and _is_ours(shape, metadata):
-            uuids.append(metadata.table_uuid or "")
-    return uuids, problems
+    """The uuids of the pipeline's existing tables, and warnings about tables that cannot be read."""
+    found = await gather_all(_load(context, shape) for shape in SHAPES.values())
+    tables = [(shape, one) for shape, one in zip(SHAPES.values(), found, strict=True) if isinstance(one, TableMetadata)]
+    uuids = [metadata.table_uuid or "" for shape, metadata in tables if _is_ours(shape, metadata)]
+    return uuids, [one for one in found if isinstance(one, str)]
 
 
-async def _found(context: JobContext, shape: Shape) -> TableMetadata | str | None:
-    """The table of a shape; None when there is none, and the reason when it cannot be read."""
+async def _load(context: JobContext, shape: Shape) -> TableMetadata | str | None:
+    """The table of a shape; None if it does not exist, a warning if it cannot be read."""
     try:
         return (await current_document(context.lake, _identifier(context, shape))).metadata
     except NotFound:
@@ -127,20 +110,25 @@ async def _found(context: JobContext, shape: Shape) -> TableMetadata | str | Non
         return f"table {NAMESPACE}.{shape.name}: {error}"
 
 
-async def _grown(context: JobContext, growth: _Growth) -> Sequence[str]:
-    await _commit(context, growth)
-    return await _forget(context, growth.shape)
+def _is_ours(shape: Shape, metadata: TableMetadata) -> bool:
+    return metadata.properties.get(MARK) == shape.name
 
 
-async def _growth(
-    context: JobContext, shape: Shape, metadata: TableMetadata, dataset: Dataset | None
-) -> _Growth | None:
-    """What a table lacks of what is published; None when it is as it should be."""
-    if dataset is None:
-        return None
-    manifests, held = await _current_files(context, metadata)
-    wanted = {file.key.rpartition("/")[2]: file for file in dataset.files}
-    held_by_name = {file.path.rpartition("/")[2]: file for file in held}
+async def _plan(context: JobContext, shape: Shape, dataset: Dataset | None) -> _Growth | str | None:
+    """The next snapshot of a table, created if it is missing; None if it needs none, a warning if it is left alone."""
+    try:
+        metadata = await _ensure_table(context, shape)
+    except (Unavailable, BadRequest) as error:
+        return f"table {NAMESPACE}.{shape.name} is not updated: {error}"
+    if not _is_ours(shape, metadata):
+        return f"table {NAMESPACE}.{shape.name} was not created by the pipeline and is left alone"
+    return await _next_growth(context, shape, metadata, dataset) if dataset else None
+
+
+async def _next_growth(context: JobContext, shape: Shape, metadata: TableMetadata, dataset: Dataset) -> _Growth | None:
+    manifests, held = await _current_files(context.lake, metadata)
+    wanted = {_file_name(file.key): file for file in dataset.files}
+    held_by_name = {_file_name(file.path): file for file in held}
     if held_by_name.keys() == wanted.keys():
         return None
     only_grows = held_by_name.keys() <= wanted.keys()
@@ -155,41 +143,41 @@ async def _growth(
     return _Growth(shape, metadata, dataset.sequence, manifests if only_grows else (), files, copies)
 
 
-def _copy(context: JobContext, copies: Sequence[Copy]) -> None:
-    """Copy published files to where the tables keep their own: by executors, if it is much."""
+def _copy_files(context: JobContext, copies: Sequence[Copy]) -> None:
+    """Copy published files into the tables' locations; in executors if the files are large."""
     if sum(copy.size_bytes for copy in copies) <= SMALL_BYTES_MAX:
-        for start in range(0, len(copies), FILES_AT_ONCE):
-            some = copies[start : start + FILES_AT_ONCE]
-            context.wait(gather_all(_copied(context.lake, copy) for copy in some))
+        for some in portions(copies, FILES_AT_ONCE):
+            context.wait(gather_all(_copy_file(context.lake, copy) for copy in some))
         return
-    options = dict(context.source_options)
+    options = context.source_options
 
-    def copied(copy: Copy) -> Iterator[Any]:
-        with open_lake(options) as open_store:
-            open_store.wait(_copied(open_store.lake, copy))
-        yield pa.RecordBatch.from_arrays([pa.array([copy.size_bytes])], names=["copied"])
+    def run(copy: Copy) -> Iterator[Any]:
+        with open_lake(options) as blocking:
+            blocking.wait(_copy_file(blocking.lake, copy))
+        yield record_batch("copied long", [(copy.size_bytes,)])
 
-    one_task_each(context.spark, copies, copied, "copied long").collect()
+    run_per_item(context.spark, copies, run, "copied long").collect()
 
 
-async def _copied(lake: Lake, copy: Copy) -> None:
+async def _copy_file(lake: Lake, copy: Copy) -> None:
     found = await lake.store.get(copy.key)
     if found is None:
-        raise NotFound(f"published file {copy.key}: is not there", subject="file")
-    # Its name is unique: one that is there already is this very file, left by a run that died.
+        raise NotFound(f"published file {copy.key} does not exist", subject="file")
+    # The name is unique: an existing file is this very copy, left by a run that died.
     with contextlib.suppress(SwapLost):
         await lake.locations.create(copy.location, found.data)
 
 
-async def _forget(context: JobContext, shape: Shape) -> Sequence[str]:
-    """Take old snapshots away; that this did not work keeps nobody from reading the table."""
-    identifier = _identifier(context, shape)
+async def _grow(context: JobContext, growth: _Growth) -> str | None:
+    """Commit the next snapshot and expire old ones; returns a warning if the expiry failed, which harms no reader."""
+    await _commit_snapshot(context, growth)
+    identifier = _identifier(context, growth.shape)
     try:
         metadata = (await current_document(context.lake, identifier)).metadata
-        await forget(context.lake, identifier, metadata, _request(context, f"forget {shape.name}"))
+        await expire_snapshots(context.lake, identifier, metadata, _request(context, f"expire {growth.shape.name}"))
     except SandurError as error:
-        return [f"table {NAMESPACE}.{shape.name}: old snapshots are still there: {error}"]
-    return ()
+        return f"table {NAMESPACE}.{growth.shape.name}: old snapshots were not removed: {error}"
+    return None
 
 
 async def _ensure_namespace(context: JobContext) -> None:
@@ -199,16 +187,8 @@ async def _ensure_namespace(context: JobContext) -> None:
         await create_namespace(context.lake, namespace, {}, _request(context, "namespace"))
 
 
-async def _ensured(context: JobContext, shape: Shape) -> TableMetadata | str:
-    """The table of a shape, or why it is left as it is: one that is damaged is in no other's way."""
-    try:
-        return await _ensure_table(context, shape)
-    except (Unavailable, BadRequest) as error:
-        return f"table {NAMESPACE}.{shape.name} is left as it is: {error}"
-
-
 async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
-    """The table of a shape, made or widened if need be."""
+    """The table of a shape; it is created if it is missing, and gets the columns that it lacks."""
     identifier = _identifier(context, shape)
     try:
         metadata = (await current_document(context.lake, identifier)).metadata
@@ -220,86 +200,127 @@ async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
     current = next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
     if not _is_ours(shape, metadata) or len(current.fields) >= len(shape.columns):
         return metadata
-    wider = TableCommit(
+    commit = TableCommit(
         requirements=(
             AssertTableUuid(uuid=metadata.table_uuid or ""),
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         ),
         updates=(AddSchema(schema=iceberg_schema(shape)), SetCurrentSchema(schema_id=-1)),
     )
-    await commit_table(context.lake, identifier, wider, _request(context, f"{shape.name} {len(shape.columns)}"))
+    await commit_table(context.lake, identifier, commit, _request(context, f"{shape.name} {len(shape.columns)}"))
     return (await current_document(context.lake, identifier)).metadata
 
 
-async def _current_files(
-    context: JobContext, metadata: TableMetadata
-) -> tuple[Sequence[Mapping[str, Any]], Sequence[DataFile]]:
-    """The manifests of the current snapshot, as its list names them, and the files in them."""
-    snapshot = _current_snapshot(metadata)
+async def _current_files(lake: Lake, metadata: TableMetadata) -> tuple[Sequence[Mapping[str, Any]], Sequence[DataFile]]:
+    """The entries of the current manifest list, and the files in their manifests."""
+    wanted = metadata.current_snapshot_id
+    snapshot = next((snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == wanted), None)
     if snapshot is None or snapshot.manifest_list is None:
         return (), ()
-    manifests = read_manifest_list(await _bytes(context, snapshot.manifest_list))
-    files = [file for manifest in manifests for file in read_manifest(await _bytes(context, manifest["manifest_path"]))]
+    manifests = decode_manifest_list(await _read(lake, snapshot.manifest_list))
+    files = [file for entry in manifests for file in decode_manifest(await _read(lake, entry["manifest_path"]))]
     return manifests, files
 
 
-async def _commit(context: JobContext, growth: _Growth) -> None:
-    """Write the manifests, then commit the snapshot: files behind those that are kept, or in their place."""
-    shape, metadata, sequence, kept, files, _ = growth
+async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
+    """Write the manifests, then commit the snapshot."""
+    shape, metadata, _, kept, files, _ = growth
     ids = SnapshotIds(
         snapshot_id=int(context.clock.new_uuid().replace("-", ""), 16) >> 65,
         parent_id=metadata.current_snapshot_id,
         sequence_number=metadata.last_sequence_number + 1,
     )
-    folder = f"{metadata.location}/metadata"
-    nonce = context.clock.new_uuid()
+    folder, nonce, schema_id = f"{metadata.location}/metadata", context.clock.new_uuid(), metadata.current_schema_id
     manifests = list(kept)
     if files:
-        schema_id = metadata.current_schema_id
-        manifest = manifest_of(
-            files, schema_json=_schema_json(shape, schema_id), schema_id=schema_id, snapshot_id=ids.snapshot_id
-        )
+        schema = msgspec.json.encode(msgspec.structs.replace(iceberg_schema(shape), schema_id=schema_id)).decode()
+        data = encode_manifest(files, schema_json=schema, schema_id=schema_id, snapshot_id=ids.snapshot_id)
         path = f"{folder}/{nonce}-m0.avro"
-        await context.lake.locations.create(path, manifest)
-        manifests.append(listed_manifest(path, manifest, files, ids))
+        await context.lake.locations.create(path, data)
+        manifests.append(list_entry(path, data, files, ids))
     list_path = f"{folder}/snap-{ids.snapshot_id}-1-{nonce}.avro"
-    await context.lake.locations.create(list_path, manifest_list_of(manifests, ids))
+    await context.lake.locations.create(list_path, encode_manifest_list(manifests, ids))
     snapshot = Snapshot(
         sequence_number=ids.sequence_number,
         snapshot_id=ids.snapshot_id,
         parent_snapshot_id=ids.parent_id,
         timestamp_ms=max(context.clock.now_ms(), metadata.last_updated_ms),
-        summary=_summary(files, manifests, replaces=not kept and ids.parent_id is not None, sequence=sequence),
+        summary=_summary(growth, manifests),
         manifest_list=list_path,
-        schema_id=metadata.current_schema_id,
+        schema_id=schema_id,
     )
-    updates: tuple[Update, ...] = (
-        AddSnapshot(snapshot=snapshot),
-        SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=ids.snapshot_id, type=BRANCH),
+    commit = TableCommit(
+        requirements=(
+            AssertTableUuid(uuid=metadata.table_uuid or ""),
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=metadata.current_snapshot_id),
+        ),
+        updates=(
+            AddSnapshot(snapshot=snapshot),
+            SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=ids.snapshot_id, type=BRANCH),
+        ),
     )
-    requirements = (
-        AssertTableUuid(uuid=metadata.table_uuid or ""),
-        AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=metadata.current_snapshot_id),
-    )
-    commit = TableCommit(requirements=requirements, updates=updates)
     await commit_table(context.lake, _identifier(context, shape), commit, _request(context, list_path))
 
 
-def _summary(
-    files: Sequence[DataFile], manifests: Sequence[Mapping[str, Any]], *, replaces: bool, sequence: int
-) -> dict[str, str]:
+def _summary(growth: _Growth, manifests: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    replaces = not growth.kept and growth.metadata.current_snapshot_id is not None
     return {
         "operation": "overwrite" if replaces else "append",
-        "added-data-files": str(len(files)),
-        "added-records": str(sum(file.rows for file in files)),
+        "added-data-files": str(len(growth.files)),
+        "added-records": str(sum(file.rows for file in growth.files)),
         "total-data-files": str(sum(manifest["added_files_count"] for manifest in manifests)),
         "total-records": str(sum(manifest["added_rows_count"] for manifest in manifests)),
-        _SEQUENCE: str(sequence),
+        _SEQUENCE: str(growth.sequence),
     }
 
 
+def expired_snapshots(metadata: TableMetadata, *, keep: int = SNAPSHOTS_KEPT) -> Sequence[Snapshot]:
+    """The snapshots to remove: all but the newest `keep`, and none with a branch or tag.
+
+    None until there are twice as many, so that not every commit removes some.
+    """
+    in_order = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number)
+    if len(in_order) < 2 * keep:
+        return ()
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    return [snapshot for snapshot in in_order[:-keep] if snapshot.snapshot_id not in named]
+
+
+async def expire_snapshots(
+    lake: Lake, identifier: Identifier, metadata: TableMetadata, request: Request, *, keep: int = SNAPSHOTS_KEPT
+) -> int:
+    """Remove old snapshots from a table, then the files that only they name; returns the number of removed files.
+
+    A run that dies in between leaves files that nothing refers to.
+    """
+    old = expired_snapshots(metadata, keep=keep)
+    if not old:
+        return 0
+    old_ids = {snapshot.snapshot_id for snapshot in old}
+    needed = await _all_files(lake, [one for one in metadata.snapshots if one.snapshot_id not in old_ids])
+    unneeded = await _all_files(lake, old) - needed
+    commit = TableCommit(
+        requirements=(AssertTableUuid(uuid=metadata.table_uuid or ""),),
+        updates=(RemoveSnapshots(snapshot_ids=tuple(sorted(old_ids))),),
+    )
+    await commit_table(lake, identifier, commit, request)
+    return sum([await lake.locations.remove(location) for location in sorted(unneeded)])
+
+
+async def _all_files(lake: Lake, snapshots: Sequence[Snapshot]) -> set[str]:
+    """Every manifest list, manifest and data file of the snapshots."""
+    lists = {snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list}
+    manifests: set[str] = set()
+    for location in lists:
+        manifests.update(str(entry["manifest_path"]) for entry in decode_manifest_list(await _read(lake, location)))
+    files: set[str] = set()
+    for location in manifests:
+        files.update(file.path for file in decode_manifest(await _read(lake, location)))
+    return lists | manifests | files
+
+
 def iceberg_schema(shape: Shape) -> Schema:
-    """The shape as Iceberg's schema, under the same ids as in the files."""
+    """The shape as an Iceberg schema, with the field ids of the Parquet files."""
     fields = tuple(
         NestedField(id=column.id, name=column.name, required=column.is_required, type=column.kind)
         for column in shape.columns
@@ -307,13 +328,8 @@ def iceberg_schema(shape: Shape) -> Schema:
     return Schema(fields=fields)
 
 
-def _schema_json(shape: Shape, schema_id: int) -> str:
-    return msgspec.json.encode(msgspec.structs.replace(iceberg_schema(shape), schema_id=schema_id)).decode()
-
-
-def _current_snapshot(metadata: TableMetadata) -> Snapshot | None:
-    wanted = metadata.current_snapshot_id
-    return next((snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == wanted), None)
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _identifier(context: JobContext, shape: Shape) -> Identifier:
@@ -325,8 +341,8 @@ def _request(context: JobContext, what: str) -> Request:
     return Request(hash=hashlib.sha256(f"{context.run_id} {what}".encode()).hexdigest(), source=source)
 
 
-async def _bytes(context: JobContext, location: str) -> bytes:
-    data = await context.lake.locations.read(location)
+async def _read(lake: Lake, location: str) -> bytes:
+    data = await lake.locations.read(location)
     if data is None:
-        raise NotFound(f"file {location}: is not there", subject="file")
+        raise NotFound(f"file {location} does not exist", subject="file")
     return data

@@ -1,6 +1,6 @@
-"""The shape of everything the pipeline reads and publishes: one declaration for Spark, Parquet and Iceberg alike.
+"""The shapes of all datasets that the pipeline reads and publishes: one declaration for Spark, Parquet and Iceberg.
 
-Shapes only grow: a column keeps its id for ever, a new one gets the next id.
+Shapes only grow: a column keeps its id for ever, and a new one gets the next id.
 """
 
 import itertools
@@ -38,11 +38,11 @@ _ARROW: Final[dict[Kind, pa.DataType]] = {
 
 
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, as far as Spark counts."""
+"""The end of the year 9999, the last time that Spark supports."""
 
 
 def clamped_ms(value: int) -> int:
-    """A time that fits into a timestamp: metadata written elsewhere may carry any number."""
+    """A time that fits into a timestamp; foreign metadata may contain any number."""
     return min(max(value, 0), LAST_MS)
 
 
@@ -56,7 +56,7 @@ class Column(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A table: its columns, and those that tell its rows apart and order them."""
+    """A dataset: its columns, and the key columns that identify and order its rows."""
 
     name: str
     columns: Sequence[Column]
@@ -72,7 +72,7 @@ class Shape(NamedTuple):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """With the field ids that Iceberg's readers go by."""
+        """The schema of Parquet files, with the field ids that Iceberg readers use."""
         fields = [
             pa.field(
                 column.name,
@@ -86,19 +86,19 @@ class Shape(NamedTuple):
 
     @property
     def plain_arrow_schema(self) -> pa.Schema:
-        """As Spark passes rows around: without ids, everything nullable."""
+        """The schema of batches in Spark: without field ids, every column nullable."""
         return pa.schema([pa.field(column.name, _ARROW[column.kind]) for column in self.columns])
 
 
 def shape(name: str, columns: str, *, key: str) -> Shape:
-    """A shape from lines `name kind`, a `!` behind the kind for what is never null; ids are given in order."""
+    """A shape from lines `name kind`; a `!` after the kind marks a required column. Ids follow the order."""
     numbers = itertools.count(1)
     parsed = [_column(next(numbers), line) for line in columns.strip().splitlines()]
     return Shape(name, parsed, key.split())
 
 
 def with_problem(shape: Shape) -> Shape:
-    """The shape with one more column, for what is wrong with a row."""
+    """The shape with a column `problem`."""
     return shape._replace(columns=[*shape.columns, Column(len(shape.columns) + 1, "problem", "string")])
 
 
@@ -106,7 +106,7 @@ def _column(number: int, line: str) -> Column:
     name, kind = line.split()
     plain = kind.removesuffix("!")
     if plain not in _SPARK:
-        raise ValueError(f"column {name}: a kind of {', '.join(_SPARK)} is expected, found {plain}")
+        raise ValueError(f"column {name}: expected a kind of {', '.join(_SPARK)}, found {plain}")
     return Column(number, name, plain, kind.endswith("!"))
 
 
@@ -138,7 +138,7 @@ EVENTS: Final = shape(
     + "problem string\ndetail string\nbody string\nsize_bytes long\n",
     key="key",
 )
-"""What `sandur_events` yields: one row for every object below `events/`, with what is wrong about it, if anything."""
+"""The rows of `sandur_events`: one per object in the events folder, with its `problem` if it has one."""
 
 NAMES: Final = shape(
     "names",
@@ -162,9 +162,9 @@ NAMES: Final = shape(
     """,
     key="catalog namespace name",
 )
-"""What `sandur_names` yields: every name, and what a reader finds under it.
+"""The rows of `sandur_names`: every name, and the table that a reader finds under it.
 
-`etag` is another one whenever what the catalog keeps of a Delta table changes, be it with a commit or without.
+`etag` changes with every change of a Delta table's record, with or without a commit.
 """
 
 POINTERS: Final = shape(
@@ -192,7 +192,7 @@ POINTERS: Final = shape(
     """,
     key="uuid",
 )
-"""What `sandur_pointers` yields: every pointer, the head that counts, and the name it was made for or dropped as."""
+"""The rows of `sandur_pointers`: every pointer, its effective head, and the name of its creation or drop."""
 
 COMMITS: Final = shape(
     "commits",
@@ -204,7 +204,7 @@ OWNERS: Final = shape(
     "table_uuid string!\ncatalog string!\nnamespace string!\nname string!\nkind string!\n",
     key="table_uuid",
 )
-"""Under which name the commits of a table are told."""
+"""The name of each table in `commits`."""
 
 QUARANTINE: Final = shape(
     "quarantine", "key string!\nproblem string!\ndetail string!\nsize_bytes long!\nbody string\n", key="key"
@@ -390,7 +390,7 @@ CHANGES: Final = shape(
     """,
     key="seen_at object id",
 )
-"""What happened to catalogs, namespaces and names, as far as two runs see it that follow each other."""
+"""The differences of catalogs, namespaces and names between two runs."""
 
 TABLE_METRICS: Final = shape(
     "table_metrics",
@@ -420,10 +420,10 @@ TABLE_METRICS: Final = shape(
     """,
     key="table_uuid day",
 )
-"""What engines reported of their scans and commits, by table and day."""
+"""Statistics of the scans and commits that engines reported, by table and day."""
 
 OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS)
-"""What is made of the metadata files of tables and views."""
+"""The datasets that come from metadata files of tables and views."""
 
 SHAPES: Final = {
     one.name: one
@@ -433,4 +433,4 @@ SHAPES: Final = {
         TABLE_METRICS,
     )
 }
-"""Everything that is published, by its name."""
+"""Every published dataset by name."""

@@ -1,28 +1,42 @@
-"""Work shared out among Spark's tasks, one item each; planned here, in the driver, without starting a process for it.
+"""Spark tasks over Arrow: one item per task, or rows in portions with one open lake per task.
 
-A data source plans in a Python process of its own, which Spark starts for every read and which costs a second. Jobs
-read what the sources read, with the same readers, as tasks.
+A Python data source plans in a separate Python process, which takes Spark a second per read. Jobs avoid that: the
+driver plans with the same readers, and tasks read with them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
+
+from sandur.operations.lake import Lake
+from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 
 T = TypeVar("T")
 
 TASKS_MAX: Final = 10_000
+ROWS_AT_ONCE: Final = 1_000
+_ARROW: Final = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+
+Batches = Iterable[Any]
+"""Record batches, as Spark passes them to a function in an executor."""
+
+Row = Mapping[str, Any]
+
+ArrowTask = Callable[[Batches], Iterator[Any]]
+"""What `mapInArrow` runs in each task."""
 
 
-def one_task_each(
+def run_per_item(
     spark: SparkSession, items: Sequence[T], work: Callable[[T], Iterator[Any]], schema: StructType | str
 ) -> DataFrame:
-    """The rows that the work makes of each item, as Arrow batches; beyond so many items a task does several."""
+    """The record batches that `work` yields for each item; one task per item, up to TASKS_MAX tasks."""
 
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
+    def run(batches: Batches) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from work(items[number])
@@ -31,25 +45,68 @@ def one_task_each(
     return spark.range(0, len(items), 1, tasks).mapInArrow(run, schema)
 
 
-def frame_of(spark: SparkSession, reader: DataSourceReader, schema: StructType) -> DataFrame:
-    """What a reader of a data source reads."""
+def lake_task(
+    options: Mapping[str, str], work: Callable[[BlockingLake, Sequence[Row]], Any], *, rows_at_once: int
+) -> ArrowTask:
+    """A task that opens the lake once and calls `work` with portions of its rows; `work` returns a record batch."""
+
+    def run(batches: Batches) -> Iterator[Any]:
+        with open_lake(options) as blocking:
+            for batch in batches:
+                for rows in portions(batch.to_pylist(), rows_at_once):
+                    yield work(blocking, rows)
+
+    return run
+
+
+def map_rows(
+    rows: DataFrame,
+    options: Mapping[str, str],
+    work: Callable[[Lake, Row], Coroutine[Any, Any, Sequence[object]]],
+    fields: str,
+) -> DataFrame:
+    """One row per row, computed in executors by `work`."""
+
+    def run(blocking: BlockingLake, some: Sequence[Row]) -> pa.RecordBatch:
+        return record_batch(fields, [blocking.wait(work(blocking.lake, row)) for row in some])
+
+    return rows.mapInArrow(lake_task(options, run, rows_at_once=ROWS_AT_ONCE), fields)
+
+
+def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def column_names(fields: str) -> list[str]:
+    """The names in a schema such as `key string, size long`."""
+    return [field.split()[0] for field in fields.split(", ")]
+
+
+def record_batch(fields: str, rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+    """Rows as a record batch of a schema such as `key string, size long`."""
+    kinds = [_ARROW[field.split()[1]] for field in fields.split(", ")]
+    arrays = [pa.array([row[at] for row in rows], type=kind) for at, kind in enumerate(kinds)]
+    return pa.RecordBatch.from_arrays(arrays, names=column_names(fields))
+
+
+def read_frame(spark: SparkSession, reader: DataSourceReader, schema: StructType) -> DataFrame:
+    """The rows of a data source's reader; the driver plans the partitions."""
     partitions = list(reader.partitions())
     if not partitions:
-        return without_rows(spark, schema)
-    return one_task_each(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
+        return empty_frame(spark, schema)
+    return run_per_item(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
 
 
-def without_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """A frame of which Spark knows that it is empty, so that joins with it cost nothing."""
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame that Spark knows to be empty, so that joins with it cost nothing."""
     columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema]
     return spark.range(1).select(*columns).limit(0)
 
 
-def tasks_for(spark: SparkSession, things: int, *, at_least: int, at_most: int) -> int:
-    """How many tasks share so many things: as many as the session works with, if each has enough and none too much."""
-    return max(1, min(things // at_least, parts_of(spark)), -(-things // at_most))
+def task_count(spark: SparkSession, items: int, *, at_least: int, at_most: int) -> int:
+    """The number of tasks for this many items: the session's parallelism, with bounds on the items of one task."""
+    return max(1, min(items // at_least, parallelism(spark)), -(-items // at_most))
 
 
-def parts_of(spark: SparkSession) -> int:
-    """In how many parts the session works."""
+def parallelism(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)

@@ -50,6 +50,11 @@ class Lease:
     def positions(self) -> Mapping[str, str]:
         return self._held.value.positions if self._held else {}
 
+    async def current(self) -> LeaseRecord | None:
+        """The lease as it is stored now, whoever holds it; None before the first one."""
+        found = await self._cell.read()
+        return found.value if found else None
+
     async def take(self, *, if_due: bool = True) -> bool:
         """Whether it is our turn now: nothing is due, or somebody else is at it, if not."""
         now_ms = self._clock.now_ms()

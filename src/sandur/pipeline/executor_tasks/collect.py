@@ -1,13 +1,14 @@
-"""Executor task: let a janitor decide about each garbage candidate, for real or as a dry run."""
+"""Executor tasks of `collect-garbage`: find the owners of files, and let a janitor decide about each candidate."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
 from msgspec.structs import asdict, replace
 
+from sandur.catalog.garbage import folders_in_use
+from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.dry_run import open_dry_run
@@ -16,13 +17,20 @@ from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_REC
 from sandur.operations.janitors.schedule import JANITORS
 from sandur.operations.janitors.sweep import VISITS_AT_ONCE, Janitor
 from sandur.operations.lake import Lake
-from sandur.pipeline.blocking_lake import open_lake
-from sandur.storage.contract import Listed, Version
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.sources.receipt_rows import row_of
+from sandur.pipeline.tasks import ArrowTask, Row, column_names, lake_task, record_batch
+from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.storage.contract import Listed, Version, get_many
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 
-CANDIDATES: Final = "kind string, key string, version string, size_bytes long, modified_ms long, detail string"
+OBJECTS: Final = "key string, version string, size_bytes long, modified_ms long"
+CANDIDATES: Final = f"kind string, {OBJECTS}, detail string"
 VISITED: Final = f"{CANDIDATES}, outcome string, objects long, freed_bytes long, problem string"
+OWNED: Final = "plain string, folder string, uuid string, state string, key string"
+
+RECORDS_AT_ONCE: Final = 500
 
 FOLDERS: Final = "metadata_files"
 KILLED: Final = "killed_creates"
@@ -32,17 +40,16 @@ PUBLISHED: Final = "published_files"
 JANITORS_BY_NAME: Final[Mapping[str, Janitor]] = {
     janitor.name: janitor for janitor in (*JANITORS, PENDING_RECEIPTS, COMMITTED_RECEIPTS)
 }
-"""The janitors that look at one object at a time."""
+"""The janitors that decide about one object at a time."""
 
 KINDS: Final = (KILLED, *JANITORS_BY_NAME, PUBLISHED, FOLDERS, ABANDONED)
-"""In the order in which they are acted on: the file of a killed create goes before its pointer does."""
+"""All kinds in the order of deletion: the file of a killed create goes before its pointer."""
 
 _UNCHANGED: Final = ("kept", "changed")
-_ARROW: Final = {"string": pa.string(), "long": pa.int64()}
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is old enough to be looked at; `detail` is what its visitor has to know beyond it."""
+    """An object that is old enough to be garbage; `detail` holds what its kind needs beyond the key."""
 
     kind: str
     key: str
@@ -53,7 +60,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visited(Candidate, frozen=True, kw_only=True):
-    """What became of a candidate, or would; `objects` is how many it was about, `problem` why it was not decided."""
+    """The outcome for a candidate, of `objects` objects; `problem` explains a failure."""
 
     outcome: Outcome
     objects: int = 1
@@ -62,14 +69,39 @@ class Visited(Candidate, frozen=True, kw_only=True):
 
 
 class FolderDetail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose metadata files lie in a folder, and which of them may be deleted; None when that is not known yet."""
+    """The tables with metadata files in a folder, and the files that may be deleted; None if not decided yet."""
 
     uuids: tuple[str, ...]
     names: tuple[str, ...] | None = None
 
 
+def collect_task(options: Mapping[str, str], *, dry_run: bool) -> ArrowTask:
+    """A task over candidates: one row per changed or failed candidate, and a count of the unchanged ones."""
+
+    def collect(blocking: BlockingLake, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - Arrow has no types
+        candidates = msgspec.convert(rows, list[Candidate])
+        # Each dry run has its own lake: one must not see what another one only pretends to delete.
+        lakes = [open_dry_run(blocking.lake) if dry_run else blocking.lake for _ in candidates]
+        visits = (visit(lake, candidate) for lake, candidate in zip(lakes, candidates, strict=True))
+        visited = blocking.wait(gather_all(visits))
+        blocking.wait(gather_all(lake.background.drain() for lake in lakes))
+        names = column_names(VISITED)
+        return record_batch(VISITED, [[getattr(one, name) for name in names] for one in _summarize(visited)])
+
+    return lake_task(options, collect, rows_at_once=VISITS_AT_ONCE)
+
+
+def _summarize(visited: Sequence[Visited]) -> list[Visited]:
+    """The candidates that changed or failed, and one row per kind with the count of the others."""
+    notable = [one for one in visited if one.outcome not in _UNCHANGED]
+    counts = Counter((one.kind, one.outcome) for one in visited if one.outcome in _UNCHANGED)
+    return notable + [
+        Visited(kind=kind, key="", outcome=outcome, objects=times) for (kind, outcome), times in counts.items()
+    ]
+
+
 async def visit(lake: Lake, candidate: Candidate) -> Visited:
-    """Let the one who knows decide, and act, in this workspace."""
+    """Decide about a candidate, and act on it in this lake."""
     try:
         return await _VISITORS[candidate.kind](lake, candidate)
     except SwapLost:
@@ -78,45 +110,45 @@ async def visit(lake: Lake, candidate: Candidate) -> Visited:
         return _visited(candidate, "failed", problem=f"{type(error).__name__}: {error}")
 
 
-async def _by_janitor(lake: Lake, candidate: Candidate) -> Visited:
+async def _visit_by_janitor(lake: Lake, candidate: Candidate) -> Visited:
     listed = Listed(candidate.key, Version(candidate.version), candidate.size_bytes, candidate.modified_ms)
     outcome = await JANITORS_BY_NAME[candidate.kind].visit(lake, listed)
     return _visited(candidate, outcome, freed_bytes=candidate.size_bytes if outcome == "removed" else 0)
 
 
-async def _published_file(lake: Lake, candidate: Candidate) -> Visited:
+async def _visit_published_file(lake: Lake, candidate: Candidate) -> Visited:
     await lake.store.delete(candidate.key, expected=Version(candidate.version))
     return _visited(candidate, "removed", freed_bytes=candidate.size_bytes)
 
 
-async def _folder(lake: Lake, candidate: Candidate) -> Visited:
-    told = msgspec.json.decode(candidate.detail, type=FolderDetail)
-    garbage = await metadata.garbage_in_folder(lake, candidate.key, told.uuids)
-    allowed = [file for file in garbage.files if told.names is None or _name(file.location) in told.names]
-    names = tuple(_name(file.location) for file in allowed)
-    detail = msgspec.json.encode(FolderDetail(told.uuids, names)).decode()
-    return await _removed(lake, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
+async def _visit_folder(lake: Lake, candidate: Candidate) -> Visited:
+    known = msgspec.json.decode(candidate.detail, type=FolderDetail)
+    garbage = await metadata.garbage_in_folder(lake, candidate.key, known.uuids)
+    allowed = [file for file in garbage.files if known.names is None or _file_name(file.location) in known.names]
+    names = tuple(_file_name(file.location) for file in allowed)
+    detail = msgspec.json.encode(FolderDetail(known.uuids, names)).decode()
+    return await _remove(lake, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
 
 
-async def _killed(lake: Lake, candidate: Candidate) -> Visited:
+async def _visit_killed_create(lake: Lake, candidate: Candidate) -> Visited:
     pointer = await lake.pointer(lake.layout.parse_pointer(candidate.key)).read()
     garbage = await metadata.garbage_of_killed(lake, pointer) if pointer else metadata.Garbage()
-    return await _removed(lake, candidate, garbage)
+    return await _remove(lake, candidate, garbage)
 
 
-async def _nobodys(lake: Lake, candidate: Candidate) -> Visited:
-    return await _removed(lake, candidate, await metadata.garbage_without_owner(lake, candidate.key))
+async def _visit_abandoned_file(lake: Lake, candidate: Candidate) -> Visited:
+    return await _remove(lake, candidate, await metadata.garbage_without_owner(lake, candidate.key))
 
 
-async def _removed(lake: Lake, candidate: Candidate, garbage: metadata.Garbage) -> Visited:
+async def _remove(lake: Lake, candidate: Candidate, garbage: metadata.Garbage) -> Visited:
     if not garbage.files:
         return _visited(candidate, "kept")
-    gone = await metadata.remove_garbage(lake, garbage)
+    removed = await metadata.remove_garbage(lake, garbage)
     freed_bytes = sum(file.size_bytes for file in garbage.files)
-    return _visited(candidate, "removed", objects=gone, freed_bytes=freed_bytes)
+    return _visited(candidate, "removed", objects=removed, freed_bytes=freed_bytes)
 
 
-def _name(location: str) -> str:
+def _file_name(location: str) -> str:
     return location.rpartition("/")[2]
 
 
@@ -127,50 +159,49 @@ def _visited(
 
 
 _VISITORS: Final[Mapping[str, Callable[[Lake, Candidate], Awaitable[Visited]]]] = {
-    **dict.fromkeys(JANITORS_BY_NAME, _by_janitor),
-    PUBLISHED: _published_file,
-    FOLDERS: _folder,
-    KILLED: _killed,
-    ABANDONED: _nobodys,
+    **dict.fromkeys(JANITORS_BY_NAME, _visit_by_janitor),
+    PUBLISHED: _visit_published_file,
+    FOLDERS: _visit_folder,
+    KILLED: _visit_killed_create,
+    ABANDONED: _visit_abandoned_file,
 }
 
 
-Batches = Iterable[Any]
-"""Record batches, as Spark passes them to a function in an executor."""
+def own_receipts_task(options: Mapping[str, str]) -> ArrowTask:
+    """A task over listed receipts: it returns those of the pipeline's commits to its own tables."""
+    return lake_task(options, _own_receipts, rows_at_once=RECORDS_AT_ONCE)
 
 
-def collect_task(options: Mapping[str, str], *, rehearses: bool) -> Callable[[Batches], Iterator[Any]]:
-    """What each task does with its candidates; a row for each that was changed, would be, or could not be looked at.
+def _own_receipts(blocking: BlockingLake, listed: Sequence[Row]) -> Any:  # noqa: ANN401 - Arrow has no types
+    lake = blocking.lake
+    stored = blocking.wait(get_many(lake.store, [row["key"] for row in listed]))
+    events = [row_of(lake.layout, row["key"], one.data) if one else {} for row, one in zip(listed, stored, strict=True)]
+    is_own = [event.get("source") == "pipeline" and event.get("task_id") == SYSTEM_TABLES for event in events]
+    names = column_names(OBJECTS)
+    own = [[row[name] for name in names] for row, keep in zip(listed, is_own, strict=True) if keep]
+    return record_batch(OBJECTS, own)
 
-    Those that are kept are only counted, a row for all of a batch.
+
+def owners_task(options: Mapping[str, str], roots: Sequence[str]) -> ArrowTask:
+    """A task over keys of pointers: one row per folder with a file of the pointer, or one row without a folder.
+
+    A pointer that cannot be read has an empty `state` and the error in `folder`.
     """
 
-    def visit_all(batches: Batches) -> Iterator[Any]:
-        with open_lake(options) as open_store:
-            held = open_store.lake
-            for batch in batches:
-                rows = msgspec.convert(batch.to_pylist(), list[Candidate])
-                for start in range(0, len(rows), VISITS_AT_ONCE):
-                    some = rows[start : start + VISITS_AT_ONCE]
-                    # Each rehearsal is alone: what another one pretends must not count.
-                    places = [open_dry_run(held) if rehearses else held for _ in some]
-                    visits = (visit(place, candidate) for place, candidate in zip(places, some, strict=True))
-                    visited = open_store.wait(gather_all(visits))
-                    open_store.wait(gather_all(place.background.drain() for place in places))
-                    yield _batch(_without_kept(visited))
+    def owners(blocking: BlockingLake, keys: Sequence[Row]) -> Any:  # noqa: ANN401 - Arrow has no types
+        stored = blocking.wait(get_many(blocking.lake.store, [row["key"] for row in keys]))
+        pairs = [(row["key"], one.data) for row, one in zip(keys, stored, strict=True) if one]
+        return record_batch(OWNED, [row for key, data in pairs for row in _owner_rows(key, data, roots)])
 
-    return visit_all
+    return lake_task(options, owners, rows_at_once=RECORDS_AT_ONCE)
 
 
-def _without_kept(visited: Sequence[Visited]) -> list[Visited]:
-    told = [one for one in visited if one.outcome not in _UNCHANGED]
-    counted = Counter((one.kind, one.outcome) for one in visited if one.outcome in _UNCHANGED)
-    return told + [
-        Visited(kind=kind, key="", outcome=outcome, objects=times) for (kind, outcome), times in counted.items()
-    ]
-
-
-def _batch(visited: Sequence[Visited]) -> pa.RecordBatch:
-    fields = [field.split() for field in VISITED.split(", ")]
-    arrays = [pa.array([getattr(one, name) for one in visited], type=_ARROW[kind]) for name, kind in fields]
-    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in fields])
+def _owner_rows(key: str, data: bytes, roots: Sequence[str]) -> list[tuple[str | None, ...]]:
+    try:
+        pointer = msgspec.json.decode(data, type=Pointer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return [(None, str(error), None, "", key)]
+    folders = folders_in_use([pointer], roots=roots)
+    if not folders:
+        return [(None, None, pointer.uuid, pointer.state, key)]
+    return [(plain, folder.location, pointer.uuid, pointer.state, key) for plain, folder in folders.items()]

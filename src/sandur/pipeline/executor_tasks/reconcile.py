@@ -1,19 +1,20 @@
-"""Executor task: walk a table's metadata log from its head and find receipts that are missing.
+"""Executor tasks of `reconcile`: walk a table's metadata log from its head, find missing receipts and write them.
 
-No listing is needed: the head names the receipt before it, and the log says when each file was written, which is where
-its receipt lies.
+A walk needs no listing: each receipt names the one before it, and the metadata log has the time of each file, which
+determines the key of its receipt.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.records import Head, Pointer
 from sandur.clock import uuid_v7
-from sandur.errors import SandurError
+from sandur.errors import SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import (
     Receipt,
@@ -27,19 +28,28 @@ from sandur.operations.receipts import (
 from sandur.operations.tables.documents import TABLES, load_document, version_in_name
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions import resolution
-from sandur.pipeline.sources.receipt_rows import key_of, row_of
+from sandur.pipeline.blocking_lake import open_lake
+from sandur.pipeline.sources.range_reader import KeyRange, list_range
+from sandur.pipeline.sources.receipt_rows import key_of, receipt_of_row, row_of
+from sandur.pipeline.tasks import Row, portions, record_batch
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.storage.contract import ABSENT
 
-_FILES_REMEMBERED_MAX: Final = 4
+TABLES_AT_ONCE: Final = 16
+FINDINGS: Final = (
+    "uuid string, status string, table_uuid string, commit_key string, key string, receipt string, "
+    "is_exact boolean, detail string, is_own boolean"
+)
+RESTORED: Final = "outcome string"
+_FILES_CACHED_MAX: Final = 4
 
 Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited", "not_walked"]
 
 
 class Finding(NamedTuple):
-    """What was found out about one receipt of a table; `receipt` is what it should be at `key`, as far as can be told.
+    """The state of one receipt of a table; `receipt` is the content that belongs at `key`, if it can be derived.
 
-    `is_exact`: those are the very bytes that the commit writes, as its head is known. `is_own`: the commit is of the
-    pipeline, to a table of its own.
+    `is_exact`: `receipt` has the very bytes of the commit. `is_own`: the pipeline committed to a table of its own.
     """
 
     status: Status
@@ -53,21 +63,74 @@ class Finding(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A receipt that there must be: its key, and the file it is of."""
+    """A receipt that must exist: its commit key and its metadata file."""
 
     commit_key: str
     location: str
 
 
+def walk_task(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange], Iterator[Any]]:
+    """A task over a range of pointers or Delta records: one row of FINDINGS per receipt."""
+
+    def run(keys: KeyRange) -> Iterator[Any]:
+        with open_lake(options) as blocking:
+            for page in blocking.iterate(list_range(blocking.lake.store, keys)):
+                for some in portions([listed.key for listed in page], TABLES_AT_ONCE):
+                    found = blocking.wait(gather_all(_walk_key(blocking.lake, key, depth_max) for key in some))
+                    yield record_batch(FINDINGS, [row for rows in found for row in rows])
+
+    return run
+
+
+async def _walk_key(lake: Lake, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    is_delta = key.startswith(lake.layout.delta_tables_folder())
+    uuid = lake.layout.parse_delta_table(key) if is_delta else lake.layout.parse_pointer(key)
+    findings = walk_delta_table(lake, uuid) if is_delta else walk_table(lake, uuid, depth_max=depth_max)
+    try:
+        rows.extend([_finding_row(uuid, finding) async for finding in findings])
+    except SandurError as error:
+        rows.append((uuid, "failed", None, None, None, None, None, str(error), False))
+    return rows
+
+
+def _finding_row(uuid: str, finding: Finding) -> tuple[Any, ...]:
+    return (
+        uuid,
+        finding.status,
+        finding.table_uuid,
+        finding.commit_key,
+        finding.key,
+        finding.receipt.decode() or None,
+        finding.is_exact,
+        finding.detail,
+        finding.is_own,
+    )
+
+
+async def restore_receipt(lake: Lake, row: Row) -> tuple[str]:
+    """Write a missing receipt unless it exists: the exact one of a head, the published one, or the derived one."""
+    if row["published"] is None or row["is_exact"]:
+        key, data = row["key"], row["receipt"].encode()
+    else:
+        receipt = receipt_of_row(row["published"])
+        key, data = key_of(lake.layout, receipt.commit_key, receipt.committed_at_ms), msgspec.json.encode(receipt)
+    try:
+        await lake.store.put(key, data, expected=ABSENT)
+    except SwapLost:
+        return ("there",)
+    return ("written",)
+
+
 async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
-    """What there is to say about the receipts of a pointer, newest first."""
+    """The receipts of a pointer, newest first."""
     held = await lake.pointer(uuid).read()
-    if held is None or not await _counts(lake, held.value):
+    if held is None or not await _is_effective(lake, held.value):
         return
     pointer = (await resolution.effective_pointer(lake, held)).value
     if pointer.head is None:
         return
-    # The head that a committed transaction replaces has no successor that is known to have helped it (C5).
+    # The head below a committed transaction may still lack its receipt: no successor has written it yet (C5).
     before = held.value.head if held.value.head != pointer.head else None
     walk = _Walk(lake, pointer, {commit_key_of(head): head for head in (pointer.head, before) if head})
     step: _Step | None = _Step(commit_key_of(pointer.head), pointer.head.metadata_location)
@@ -81,9 +144,9 @@ async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[
 
 
 async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
-    """What there is to say about the receipts of a Delta table: of its first version and those its record holds.
+    """The receipts of a Delta table: of its first version and of the versions in its record.
 
-    The record keeps all that their receipts say, so that each is told to the last bit.
+    The record has every field of these receipts, so each can be restored exactly.
     """
     held = await lake.delta_table(uuid).read()
     if held is None or held.value.state not in {"live", "dropped"} or held.value.data_source_format != "DELTA":
@@ -98,8 +161,8 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
         yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
 
 
-async def _counts(lake: Lake, pointer: Pointer) -> bool:
-    """Whether what the pointer says ever happened: one that was never bound counts if its name shows it (N4)."""
+async def _is_effective(lake: Lake, pointer: Pointer) -> bool:
+    """Whether the pointer's commits happened; an unbound pointer counts if its name resolves to it (N4)."""
     if pointer.state in {"unbound", "condemned"}:
         found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
         return found is not None and found.uuid == pointer.uuid
@@ -119,12 +182,12 @@ class _Walk:
         self._files: dict[str, TableMetadata] = {}
 
     async def visit(self, step: _Step) -> tuple[Finding, _Step | None]:
-        """What became of one receipt, and the one before it; None when there is none, or when nobody can tell."""
+        """The state of one receipt, and the step to the previous one; None at the first one or if it is unknown."""
         time_ms = await self._time_of(step.location)
         if time_ms is None:
-            if self._pointer.kind != "table":  # Of views it is known: nobody need be told.
+            if self._pointer.kind != "table":  # Expected: metadata files of views have no times.
                 return Finding("not_walked", self._pointer.table_uuid, step.commit_key), None
-            detail = f"no time of {step.location}"
+            detail = f"{step.location}: the time of the file is unknown"
             return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
         key = key_of(self._lake.layout, step.commit_key, time_ms)
         stored = await self._lake.store.get(key)
@@ -146,10 +209,10 @@ class _Walk:
             receipt, is_exact = receipt_of(self._pointer.table_uuid, head), True
         else:
             metadata = await self._file(step.location)
-            if metadata is None or not self._is_placed(step):
-                detail = f"{step.location}: nothing is left that says what its receipt said"
+            if metadata is None or not self._has_known_predecessor(step):
+                detail = f"{step.location}: the receipt is missing and cannot be derived"
                 return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
-            receipt, is_exact = await self._derived(step, metadata, time_ms), False
+            receipt, is_exact = await self._derive(step, metadata, time_ms), False
         key = key_of(self._lake.layout, step.commit_key, time_ms)
         data, is_own = msgspec.json.encode(receipt), _is_own(receipt)
         found = Finding("missing", receipt.table_uuid, step.commit_key, key, data, is_exact, is_own=is_own)
@@ -157,14 +220,14 @@ class _Walk:
             return found, None
         return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
 
-    def _is_placed(self, step: _Step) -> bool:
-        """Whether it is known what was current before a file: not for one that was registered over a table."""
+    def _has_known_predecessor(self, step: _Step) -> bool:
+        """False for a file that was registered over an existing table: its log is of another table."""
         return step.commit_key in {commit_key(step.location), commit_key(step.location, self._pointer.uuid)}
 
-    async def _derived(self, step: _Step, metadata: TableMetadata, time_ms: int) -> Receipt:
-        """The receipt of a file as far as files tell: everything but who made the commit."""
+    async def _derive(self, step: _Step, metadata: TableMetadata, time_ms: int) -> Receipt:
+        """The receipt of a file, derived from metadata files: everything but the source of the commit."""
         is_registered = step.commit_key != commit_key(step.location)
-        has_previous = metadata.metadata_log and not is_registered  # The log of a registered file is another's.
+        has_previous = metadata.metadata_log and not is_registered  # The log of a registered file is of another table.
         previous = metadata.metadata_log[-1].metadata_file if has_previous else None
         before = await self._file(previous) if previous else None
         head = Head(
@@ -178,12 +241,12 @@ class _Walk:
             last_sequence_number=metadata.last_sequence_number,
         )
         table_uuid = metadata.table_uuid or self._pointer.table_uuid
-        # The key is that which its successor names: a registered file's is made of more than its location.
+        # Use the key that the successor names: the key of a registered file hashes more than its location.
         event_id = uuid_v7(time_ms, int(step.commit_key, 16))
         return replace(receipt_of(table_uuid, head), commit_key=step.commit_key, event_id=event_id)
 
     def _operation(self, step: _Step, metadata: TableMetadata, before: TableMetadata | None) -> str:
-        """What kind of commit made a file current: for a new snapshot, what that says."""
+        """The operation of the commit: that of the new snapshot, if it added one."""
         if step.commit_key != commit_key(step.location):
             return "register"
         if not metadata.metadata_log:
@@ -195,7 +258,7 @@ class _Walk:
         return (snapshot.summary or {}).get("operation", "") if snapshot else ""
 
     async def _key_of_file(self, location: str) -> str:
-        """The commit key of a file in the log: registered with the table's creation, or written by a commit."""
+        """The commit key of a file in the log: a registered file has another key than a written one."""
         plain, registered = commit_key(location), commit_key(location, self._pointer.uuid)
         time_ms = await self._time_of(location)
         layout = self._lake.layout
@@ -204,7 +267,7 @@ class _Walk:
         return plain
 
     async def _time_of(self, location: str) -> int | None:
-        """When a file was written, which is where its receipt lies: from a log, or from the file itself."""
+        """The time of a file, from a metadata log or from the file itself; None if it is unknown."""
         if location not in self._times and self._pointer.kind == "table":
             await self._file(self._pointer.head.metadata_location if self._pointer.head else location)
             if location not in self._times:
@@ -212,13 +275,13 @@ class _Walk:
         return self._times.get(location)
 
     async def _file(self, location: str) -> TableMetadata | None:
-        """A metadata file, and what its log says about times; None when it is gone or damaged."""
+        """Read a metadata file and the times in its log; None if it is missing or damaged."""
         if location not in self._files:
             try:
                 metadata = (await load_document(self._lake, TABLES, location)).metadata
             except SandurError:
                 return None
-            self._files = {location: metadata} | dict(list(self._files.items())[-_FILES_REMEMBERED_MAX:])
+            self._files = {location: metadata} | dict(list(self._files.items())[-_FILES_CACHED_MAX:])
             self._times.setdefault(location, metadata.last_updated_ms)
             for entry in metadata.metadata_log:
                 self._times.setdefault(entry.metadata_file, entry.timestamp_ms)

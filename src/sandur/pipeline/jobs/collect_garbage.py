@@ -1,28 +1,24 @@
-"""`collect-garbage`: find objects that nothing refers to, and delete them; a dry run unless told otherwise.
+"""`collect-garbage`: find objects that nothing refers to, and delete them; a dry run by default.
 
-Everything is looked at twice: first in a rehearsal, in which the janitors do all they would do to a store that only
-pretends; then, if this is no dry run, what they would have changed is visited again in earnest, at most so much a run.
+Every candidate is visited first in a dry run, in which the janitors act on a store that discards writes. Without
+`--dry-run`, the candidates that would have changed are visited again on the real store, up to a limit per run.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
-import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.catalog.garbage import folders_in_use
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, Unavailable
 from sandur.operations.containers.catalogs import list_catalogs
 from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import purge
 from sandur.operations.lake import Lake
-from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.executor_tasks.collect import (
     ABANDONED,
     CANDIDATES,
@@ -30,64 +26,86 @@ from sandur.pipeline.executor_tasks.collect import (
     JANITORS_BY_NAME,
     KILLED,
     KINDS,
+    OBJECTS,
+    OWNED,
     PUBLISHED,
     VISITED,
     FolderDetail,
     collect_task,
+    own_receipts_task,
+    owners_task,
 )
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication, bump_manifest, referenced_files
 from sandur.pipeline.sources.range_reader import FILES, FilesReader
-from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import COMMITS
-from sandur.pipeline.tasks import frame_of, parts_of
-from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.pipeline.tasks import column_names, parallelism, read_frame
 from sandur.settings import seconds_of
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, Stored, get_many
-from sandur.storage.layout import Layout
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 
-POINTERS_AT_ONCE: Final = 500
-RECEIPTS_AT_ONCE: Final = 500
+NAME: Final = "collect-garbage"
+WARNINGS_MAX: Final = 20
+PURGE_PARTS_MAX: Final = 10_000
 _PENDING: Final = "pending_receipts"
 _COMMITTED: Final = "committed_receipts"
-_LISTED: Final = "key string, version string, size_bytes long, modified_ms long"
-_OWNED: Final = "plain string, folder string, uuid string, state string, key string"
 _FIRST_FILE: Final = r"/0{5,9}-[0-9a-f]{32}-[0-9a-f]{12}(\.gz)?\.metadata\.json$"
-_COLUMNS: Final = [field.split()[0] for field in CANDIDATES.split(", ")]
+_CHANGES: Final = ("removed", "settled")
+_COLUMNS: Final = column_names(CANDIDATES)
 
-Batches = Iterable[Any]
+
+def run(context: JobContext) -> JobReport:
+    """Visit all candidates, then delete the garbage unless this is a dry run; report counts by kind."""
+    collection = _Collection(context)
+    try:
+        collection.rehearse()
+        if not context.dry_run:
+            collection.act()
+        collection.purge()
+    finally:
+        collection.release()
+    return context.report(
+        NAME,
+        counts={name: times for name, times in sorted(collection.counts.items()) if times},
+        warnings=collection.warnings[:WARNINGS_MAX],
+    )
 
 
-class Candidates:
-    """The candidates of one run, of every kind. `problems` says what could not be looked for, and why."""
+class _Candidates:
+    """The candidates of one run, of every kind. `problems` names what could not be searched, and why."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._now_ms = context.clock.now_ms()
-        self._kept: list[DataFrame] = []
+        self._persisted: list[DataFrame] = []
         self.problems: list[str] = []
 
     def release(self) -> None:
-        """What was kept for being read more than once is not needed any more."""
-        for frame in self._kept:
+        for frame in self._persisted:
             frame.unpersist()
 
     def all(self) -> DataFrame:
-        frames = [self._swept(), self._receipts(), self._published(), *self._files_of_tables()]
+        frames = [self._of_janitors(), self._receipts(), self._published(), *self._files_of_tables()]
         united = frames[0]
         for frame in frames[1:]:
             united = united.unionByName(frame)
         return united
 
     def owned_folders(self) -> DataFrame:
-        """Every folder below the roots of the catalogs with metadata files of tables that may live, and whose it is.
+        """Every folder below the catalogs' roots with metadata files of living tables, and the uuids of its tables.
 
-        Unavailable when a catalog cannot be read.
+        Raises Unavailable if a catalog cannot be read.
         """
-        return _by_folder(self._pointers())
+        return _by_folder(self._owners())
 
-    def _swept(self) -> DataFrame:
-        """The objects that a janitor looks at one by one."""
+    def unreferenced(self, files: DataFrame) -> DataFrame:
+        """The published files that neither the current manifest nor a recently replaced one refers to."""
+        replaced_after_ms = self._now_ms - self._orphan_retention_ms()
+        keys = self._context.wait(referenced_files(self._context, replaced_after_ms=replaced_after_ms))
+        frame = self._context.spark.createDataFrame([(key,) for key in keys], "key string")
+        return files.join(frame, on="key", how="left_anti")
+
+    def _of_janitors(self) -> DataFrame:
+        """The objects that a janitor visits one by one."""
         few: list[tuple[object, ...]] = []
         frames: list[DataFrame] = []
         for name, janitor in JANITORS_BY_NAME.items():
@@ -106,7 +124,7 @@ class Candidates:
         return united
 
     def _receipts(self) -> DataFrame:
-        """Receipts of attempts after a day; those of commits much later, and only if the history has or wants them."""
+        """Receipts of attempts after a day; those of commits after their retention, once `commits` has them."""
         settings = self._context.settings
         files = self._files(self._context.layout.events_folder())
         pending = files.where(F.col("key").contains("/pending/")).where(
@@ -121,301 +139,206 @@ class Candidates:
         keyed = old.withColumn("commit_key", F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1))
         committed = keyed.join(history, on="commit_key", how="left_semi").select(*old.columns)
         others = keyed.join(history, on="commit_key", how="left_anti").select(*old.columns)
-        own = others.mapInArrow(own_receipts(dict(self._context.source_options)), _LISTED)
-        gone = committed.unionByName(own)
-        return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, gone))
-
-    def unnamed(self, files: DataFrame) -> DataFrame:
-        """The files among those that runs wrote aside which no manifest names that counts, or counted lately."""
-        followed_after_ms = self._now_ms - self._orphans_kept_ms()
-        named = self._context.wait(referenced_files(self._context, followed_after_ms=followed_after_ms))
-        frame = self._context.spark.createDataFrame([(key,) for key in named], "key string")
-        return files.join(frame, on="key", how="left_anti")
+        own = others.mapInArrow(own_receipts_task(self._context.source_options), OBJECTS)
+        garbage = committed.unionByName(own)
+        return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, garbage))
 
     def _published(self) -> DataFrame:
-        """What runs wrote aside and nobody reads: of runs that died or lost, and of those followed long ago."""
-        before_ms = self._now_ms - self._orphans_kept_ms()
+        """Published files without a reference: of failed runs, and of manifests that were replaced long ago."""
+        before_ms = self._now_ms - self._orphan_retention_ms()
         files = self._files(self._context.layout.core_snapshots_folder()).where(F.col("modified_ms") <= before_ms)
-        return self._of_kind(PUBLISHED, self.unnamed(files))
+        return self._of_kind(PUBLISHED, self.unreferenced(files))
 
     def _files_of_tables(self) -> Sequence[DataFrame]:
-        """Metadata files; none while a pointer or a catalog cannot be read, for nobody knows what is whose."""
+        """Metadata files; none while a pointer or a catalog is unreadable, because owners are unknown then."""
         try:
-            pointers = self._pointers().persist()
+            owners = self._owners().persist()
         except Unavailable as error:
-            self.problems.append(f"no metadata files are looked at: {error}")
+            self.problems.append(f"metadata files are skipped: {error}")
             return []
-        self._kept.append(pointers)
-        unread = pointers.where("state = ''").limit(1).collect()
-        if unread:
-            self.problems.append(f"no metadata files are looked at: {unread[0].key} cannot be read: {unread[0].folder}")
+        self._persisted.append(owners)
+        unreadable = owners.where("state = ''").limit(1).collect()
+        if unreadable:
+            self.problems.append(
+                f"metadata files are skipped: {unreadable[0].key} cannot be read: {unreadable[0].folder}"
+            )
             return []
-        folders = _by_folder(pointers)
-        killed = self._with(pointers.where("state = 'killed'").select("key"), kind=KILLED, detail="")
-        owned = self._with(folders, kind=FOLDERS)
-        return [owned.select(*_COLUMNS), killed.select(*_COLUMNS), self._nobodys(folders)]
+        folders = _by_folder(owners)
+        killed = self._without_object(owners.where("state = 'killed'").select("key"), kind=KILLED, detail="")
+        owned = self._without_object(folders, kind=FOLDERS)
+        return [owned.select(*_COLUMNS), killed.select(*_COLUMNS), self._abandoned(folders)]
 
-    def _nobodys(self, owned: DataFrame) -> DataFrame:
-        """First files of tables where nobody has a file: what a create leaves that died before its pointer."""
+    def _abandoned(self, owned: DataFrame) -> DataFrame:
+        """First metadata files in folders without an owner: creates that died before they wrote a pointer."""
         own = self._context.lake.locations.own.rstrip("/")
-        before_ms = self._now_ms - self._orphans_kept_ms()
+        before_ms = self._now_ms - self._orphan_retention_ms()
         files = self._files(self._context.layout.tables_folder()).where(F.col("key").rlike(_FIRST_FILE))
         located = files.where(F.col("modified_ms") <= before_ms).withColumn("key", F.concat(F.lit(f"{own}/"), "key"))
         placed = located.withColumn("plain", F.regexp_extract("key", r"^(.*)/[^/]+$", 1))
         return self._of_kind(ABANDONED, placed.join(owned.select("plain"), on="plain", how="left_anti"))
 
-    def _pointers(self) -> DataFrame:
+    def _owners(self) -> DataFrame:
         roots = [normalize_location(one.root) for one in self._context.wait(list_catalogs(self._context.lake))]
         files = self._files(self._context.layout.pointers_folder())
-        return files.select("key").mapInArrow(owned_files(dict(self._context.source_options), roots), _OWNED)
+        return files.select("key").mapInArrow(owners_task(self._context.source_options, roots), OWNED)
 
     def _page(self, prefix: str) -> Sequence[Listed] | None:
-        """All that lies in a folder, if a page of a listing holds it; None when it takes executors to list it."""
-        page = self._context.wait(self._context.open_store.store.list(prefix))
+        """The content of a folder; None if it does not fit into one page and executors should list it."""
+        page = self._context.wait(self._context.lake.store.list(prefix))
         return page if len(page) < LIST_LIMIT_MAX else None
 
     def _files(self, prefix: str) -> DataFrame:
         page = self._page(prefix)
         if page is not None:
-            return self._context.spark.createDataFrame(list(page), _LISTED)
+            return self._context.spark.createDataFrame(list(page), OBJECTS)
         reader = FilesReader({**self._context.source_options, "prefix": prefix})
-        files = frame_of(self._context.spark, reader, FILES.spark_schema)
+        files = read_frame(self._context.spark, reader, FILES.spark_schema)
         return files.select("key", "version", "size_bytes", F.unix_millis("modified_at").alias("modified_ms"))
 
     def _of_kind(self, kind: str, files: DataFrame) -> DataFrame:
         return files.withColumns({"kind": F.lit(kind), "detail": F.lit("")}).select(*_COLUMNS)
 
-    def _with(self, frame: DataFrame, **told: str) -> DataFrame:
-        known = {"version": F.lit(""), "size_bytes": F.lit(0).cast("long"), "modified_ms": F.lit(0).cast("long")}
-        return frame.withColumns({**known, **{name: F.lit(value) for name, value in told.items()}})
+    def _without_object(self, frame: DataFrame, **values: str) -> DataFrame:
+        """Candidates that are not one object: a folder, or the file that a pointer names."""
+        empty = {"version": F.lit(""), "size_bytes": F.lit(0).cast("long"), "modified_ms": F.lit(0).cast("long")}
+        return frame.withColumns({**empty, **{name: F.lit(value) for name, value in values.items()}})
 
-    def _orphans_kept_ms(self) -> int:
+    def _orphan_retention_ms(self) -> int:
         return seconds_of(self._context.settings.orphan_retention) * 1_000
 
 
-def _by_folder(pointers: DataFrame) -> DataFrame:
-    living = pointers.where("plain is not null")
+def _by_folder(owners: DataFrame) -> DataFrame:
+    living = owners.where("plain is not null")
     uuids = F.sort_array(F.collect_set("uuid")).alias("uuids")
     grouped = living.groupBy("plain").agg(F.min("folder").alias("key"), uuids)
     return grouped.select("plain", "key", F.to_json(F.struct("uuids")).alias("detail"))
 
 
-def own_receipts(options: Mapping[str, str]) -> Callable[[Batches], Iterator[Any]]:
-    """What each task leaves of a list of receipts: those of the pipeline's commits to its own tables."""
-
-    def read(batches: Batches) -> Iterator[Any]:
-        with open_lake(options) as open_store:
-            for batch in batches:
-                for start in range(0, batch.num_rows, RECEIPTS_AT_ONCE):
-                    some = batch.slice(start, RECEIPTS_AT_ONCE)
-                    keys = some.column("key").to_pylist()
-                    found = open_store.wait(get_many(open_store.store, keys))
-                    told = zip(keys, found, strict=True)
-                    yield some.filter(pa.array([_is_own(open_store.layout, key, held) for key, held in told]))
-
-    return read
-
-
-def _is_own(layout: Layout, key: str, held: Stored | None) -> bool:
-    row = row_of(layout, key, held.data) if held else {}
-    return row.get("source") == "pipeline" and row.get("task_id") == SYSTEM_TABLES
-
-
-def owned_files(options: Mapping[str, str], roots: Sequence[str]) -> Callable[[Batches], Iterator[Any]]:
-    """What each task makes of the keys of pointers: a row for every folder that one has a file in, or for itself.
-
-    A pointer that cannot be read has an empty `state`, and the reason in `folder`.
-    """
-
-    def read(batches: Batches) -> Iterator[Any]:
-        with open_lake(options) as open_store:
-            for batch in batches:
-                keys = batch.column("key").to_pylist()
-                for start in range(0, len(keys), POINTERS_AT_ONCE):
-                    some = keys[start : start + POINTERS_AT_ONCE]
-                    found = open_store.wait(get_many(open_store.store, some))
-                    rows = [
-                        row
-                        for key, held in zip(some, found, strict=True)
-                        if held
-                        for row in _rows(key, held.data, roots)
-                    ]
-                    yield _batch(rows)
-
-    return read
-
-
-def _rows(key: str, data: bytes, roots: Sequence[str]) -> list[tuple[str | None, ...]]:
-    try:
-        pointer = msgspec.json.decode(data, type=Pointer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return [(None, str(error), None, "", key)]
-    folders = folders_in_use([pointer], roots=roots)
-    if not folders:
-        return [(None, None, pointer.uuid, pointer.state, key)]
-    return [(plain, folder.location, pointer.uuid, pointer.state, key) for plain, folder in folders.items()]
-
-
-def _batch(rows: Sequence[tuple[str | None, ...]]) -> pa.RecordBatch:
-    names = [field.split()[0] for field in _OWNED.split(", ")]
-    arrays = [pa.array([row[at] for row in rows], type=pa.string()) for at in range(len(names))]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-NAME: Final = "collect-garbage"
-WARNINGS_MAX: Final = 20
-PURGE_PARTS_MAX: Final = 10_000
-_CHANGES: Final = ("removed", "settled")
-
-
-def run(context: JobContext) -> JobReport:
-    """Look at everything, then take away what can go, unless this is a dry run; the counts say what, by kind."""
-    collection = _Collection(context)
-    try:
-        collection.look()
-        if not context.dry_run:
-            collection.act()
-        collection.purge()
-    finally:
-        collection.release()
-    return JobReport(
-        job=NAME,
-        run_id=context.run_id,
-        dry_run=context.dry_run,
-        counts={name: times for name, times in sorted(collection.counts.items()) if times},
-        warnings=tuple(collection.warnings[:WARNINGS_MAX]),
-    )
-
-
 class _Collection:
-    """One run. `left` is how many objects it may still change."""
+    """One run. `budget` is the number of objects that it may still change."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._candidates = Candidates(context)
-        self._looked: DataFrame | None = None
+        self._candidates = _Candidates(context)
+        self._rehearsed: DataFrame | None = None
         self._found = 0
         self.counts: Counter[str] = Counter()
         self.warnings: list[str] = []
-        self.left = context.limits.objects_deleted_max
+        self.budget = context.limits.objects_deleted_max
 
-    def look(self) -> None:
-        """Rehearse everything. What is seen here is what a dry run reports."""
-        self._context.progress("look at everything")
-        self._looked = self._visited(self._candidates.all(), rehearses=True).persist()
+    def rehearse(self) -> None:
+        """Visit every candidate in a dry run, whose outcomes a dry run of the job reports."""
+        self._context.progress("visit all candidates")
+        self._rehearsed = self._visit(self._candidates.all(), dry_run=True).persist()
         self.warnings += self._candidates.problems
-        totals = self._looked.groupBy("kind", "outcome").agg(F.sum("objects"), F.sum("freed_bytes")).collect()
+        totals = self._rehearsed.groupBy("kind", "outcome").agg(F.sum("objects"), F.sum("freed_bytes")).collect()
         for kind, outcome, objects, freed_bytes in totals:
             if self._context.dry_run or outcome == "kept":
                 self._count(kind, outcome, objects, freed_bytes)
             elif outcome in _CHANGES:
                 self._found += objects
-        self._warn(self._looked.where("outcome = 'failed'").limit(WARNINGS_MAX).collect())
+        failed = self._rehearsed.where("outcome = 'failed'").limit(WARNINGS_MAX).collect()
+        self.warnings += [f"{row.kind} {row.key}: {row.problem}" for row in failed]
 
     def act(self) -> None:
-        """What the rehearsal would have changed is visited again, kind by kind: what others lean on comes first."""
-        if self._looked is None:
+        """Visit again, on the real store, what the dry run would have changed; in the order of KINDS."""
+        if self._rehearsed is None:
             return
-        changes = self._looked.where(F.col("outcome").isin(*_CHANGES))
+        changes = self._rehearsed.where(F.col("outcome").isin(*_CHANGES))
         present = {row.kind for row in changes.select("kind").distinct().collect()}
-        allowed = self.left
+        allowed = self.budget
         for kind in KINDS:
-            if kind in present and self.left > 0:
+            if kind in present and self.budget > 0:
                 self._context.check_fence()
                 self._context.progress(f"collect {kind.replace('_', ' ')}")
-                self._act_on(changes.where(F.col("kind") == kind).orderBy("key").limit(self.left), kind)
-        self.counts["left_for_later"] = max(0, self._found - (allowed - self.left))
+                self._act_on(changes.where(F.col("kind") == kind).orderBy("key").limit(self.budget), kind)
+        self.counts["left_for_later"] = max(0, self._found - (allowed - self.budget))
 
     def purge(self) -> None:
-        """The queue of dropped tables whose files are to go; here, for it is one table after the other.
+        """Work off the queue of dropped tables to purge, on the driver, because it goes table by table.
 
-        All of it, part by part: orders that are blocked stay in front for weeks.
+        The whole queue is read, part by part: blocked orders stay at its front for weeks.
         """
         self._context.progress("purge dropped tables")
         position = ""
         for _ in range(PURGE_PARTS_MAX):
-            if self.left <= 0:
+            if self.budget <= 0:
                 return
             self._context.check_fence()
-            swept = self._context.wait(purge.run_purge_queue(self._purging(), position=position, tell=self._tell))
+            swept = self._context.wait(purge.run_purge_queue(self._purge_lake(), position=position, tell=self._warn))
             self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
-            self.left -= swept.counts.get("files_removed", 0)
+            self.budget -= swept.counts.get("files_removed", 0)
             position = swept.position
             if not position:
                 return
 
     def release(self) -> None:
         self._candidates.release()
-        if self._looked is not None:
-            self._looked.unpersist()
+        if self._rehearsed is not None:
+            self._rehearsed.unpersist()
 
     def _act_on(self, changes: DataFrame, kind: str) -> None:
         frame = changes
         if kind == FOLDERS:
-            frame = self._still_owned(self._at_most(changes.collect()))
+            frame = self._still_owned(self._within_budget(changes.collect()))
         elif kind == PUBLISHED:
-            frame = self._still_unnamed(changes)
-        done = self._visited(frame.select(*_COLUMNS), rehearses=False)
+            frame = self._still_unreferenced(changes)
+        done = self._visit(frame.select(*_COLUMNS), dry_run=False)
         for row in done.groupBy("outcome").agg(F.sum("objects"), F.sum("freed_bytes"), F.max("problem")).collect():
             outcome, objects, freed_bytes, problem = row
             self._count(kind, outcome, objects, freed_bytes)
             if outcome in _CHANGES:
-                self.left -= objects
+                self.budget -= objects
             if outcome == "failed":
-                self.warnings.append(f"{kind}: {objects} failed, such as {problem}")
+                self.warnings.append(f"{kind}: {objects} failed, for example: {problem}")
 
-    def _at_most(self, rows: Sequence[Row]) -> DataFrame:
-        """Folders with as many files in all as may still be deleted."""
-        room = self.left
+    def _within_budget(self, rows: Sequence[Row]) -> DataFrame:
+        """Folders, limited to as many files in all as may still be deleted."""
+        room = self.budget
         kept: list[tuple[object, ...]] = []
         for row in rows:
-            told = msgspec.json.decode(row.detail, type=FolderDetail)
-            names = (told.names or ())[:room]
+            folder = msgspec.json.decode(row.detail, type=FolderDetail)
+            names = (folder.names or ())[:room]
             room -= len(names)
-            detail = msgspec.json.encode(FolderDetail(told.uuids, names)).decode()
+            detail = msgspec.json.encode(FolderDetail(folder.uuids, names)).decode()
             kept.append((*(row[name] for name in _COLUMNS[:-1]), detail))
         return self._context.spark.createDataFrame(kept, CANDIDATES)
 
     def _still_owned(self, folders: DataFrame) -> DataFrame:
-        """Only folders that belong to the same tables as when their files were listed.
+        """The folders that belong to the same tables as at the time of the listing.
 
-        A table that came to a folder since then has written nothing that was listed, but may have begun to need it.
+        A table that moved into a folder since then wrote nothing that was listed, but may refer to listed files.
         """
         owned = self._candidates.owned_folders().select("key", F.get_json_object("detail", "$.uuids").alias("uuids"))
-        told = folders.withColumn("uuids", F.get_json_object("detail", "$.uuids"))
-        return told.join(owned, on=["key", "uuids"], how="left_semi")
+        listed = folders.withColumn("uuids", F.get_json_object("detail", "$.uuids"))
+        return listed.join(owned, on=["key", "uuids"], how="left_semi")
 
-    def _still_unnamed(self, files: DataFrame) -> DataFrame:
-        """Only files that no manifest will ever name: first every swap is made to lose that would name one (GC1)."""
+    def _still_unreferenced(self, files: DataFrame) -> DataFrame:
+        """The files that no manifest will ever refer to: the bump makes every pending publication lose (GC1)."""
         self._context.wait(bump_manifest(self._context))
-        return self._candidates.unnamed(files)
+        return self._candidates.unreferenced(files)
 
-    def _visited(self, candidates: DataFrame, *, rehearses: bool) -> DataFrame:
-        visit = collect_task(dict(self._context.source_options), rehearses=rehearses)
-        tasks = parts_of(self._context.spark)
-        return candidates.repartition(tasks).mapInArrow(visit, VISITED)
+    def _visit(self, candidates: DataFrame, *, dry_run: bool) -> DataFrame:
+        task = collect_task(self._context.source_options, dry_run=dry_run)
+        return candidates.repartition(parallelism(self._context.spark)).mapInArrow(task, VISITED)
 
-    def _purging(self) -> Lake:
-        """A workspace that deletes no more than this run may, or only pretends to."""
-        lake = self._context.lake
-        held = open_dry_run(lake) if self._context.dry_run else lake
+    def _purge_lake(self) -> Lake:
+        """A lake whose janitors delete no more than the budget; in a dry run, one that discards writes."""
+        lake = open_dry_run(self._context.lake) if self._context.dry_run else self._context.lake
         return Lake(
-            store=held.store,
-            layout=held.layout,
-            clock=held.clock,
-            settings=replace(held.settings, janitor_objects_max=self.left),
-            locations=held.locations,
+            store=lake.store,
+            layout=lake.layout,
+            clock=lake.clock,
+            settings=replace(lake.settings, janitor_objects_max=self.budget),
+            locations=lake.locations,
         )
 
     def _count(self, kind: str, outcome: str, objects: int, freed_bytes: int) -> None:
         self.counts[f"{kind}_{outcome}"] += objects
         self.counts["freed_bytes"] += freed_bytes
 
-    def _tell(self, what: str, error: SandurError) -> None:
+    def _warn(self, what: str, error: SandurError) -> None:
         self.warnings.append(f"purge of {what}: {error}")
 
-    def _warn(self, rows: Sequence[Row]) -> None:
-        self.warnings += [f"{row.kind} {row.key}: {row.problem}" for row in rows]
 
-
-COLLECT_GARBAGE: Final = Job(NAME, "What nobody needs is taken away, after a look and a day.", run, deletes=True)
+COLLECT_GARBAGE: Final = Job(NAME, "Delete objects that nothing refers to, after a day.", run, deletes=True)

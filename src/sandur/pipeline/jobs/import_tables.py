@@ -1,14 +1,15 @@
-"""`import`: a location is crawled, and the Iceberg and Delta tables in it get names in the catalog; files stay put."""
+"""`import`: find the Iceberg and Delta tables below a location and register them; their files stay in place."""
 
 import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location
@@ -21,16 +22,16 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.register import register_table
-from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.executor_tasks.crawl import inspect_tables, map_rows, newest_files, table_location
+from sandur.pipeline.executor_tasks.crawl import inspect_tables, newest_files, table_location
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.catalog import PointersReader
 from sandur.pipeline.tables import POINTERS
-from sandur.pipeline.tasks import frame_of, parts_of
+from sandur.pipeline.tasks import map_rows, parallelism, portions, read_frame
 from sandur.storage.contract import get_many, list_all
 from sandur.storage.locations import address_of
 
 NAME: Final = "import"
+RECORDS_AT_ONCE: Final = 1_000
 WARNINGS_MAX: Final = 100
 DEFAULT_NAMESPACE: Final = "default"
 _FOUND: Final = ("found_iceberg", "found_delta")
@@ -45,7 +46,7 @@ _SEPARATOR: Final = "\x1f"
 
 
 class FoundTable(NamedTuple):
-    """A table that was found, and what it would be called."""
+    """A table that was found, and the name that it would get."""
 
     identifier: Identifier
     format: str
@@ -55,10 +56,10 @@ class FoundTable(NamedTuple):
 
 
 def run(context: JobContext) -> JobReport:
-    """Find, compare with what is known, and register what is new; conflicts are told, and nothing is overwritten.
+    """Find tables, compare them with the catalog, and register the new ones; conflicts are reported, never overwritten.
 
-    Arguments: `location`, where to look; `catalog`; `namespace`, into which all go: without it, folders above a table's
-    are its namespace.
+    Arguments: `location` to search; `catalog`; `namespace` for all tables. Without a namespace, the folders above a
+    table are its namespace.
     """
     work = _Import(context)
     work.crawl()
@@ -66,13 +67,7 @@ def run(context: JobContext) -> JobReport:
     if not context.dry_run:
         context.check_fence()
         work.register()
-    return JobReport(
-        job=NAME,
-        run_id=context.run_id,
-        dry_run=context.dry_run,
-        counts=dict(work.counts),
-        warnings=tuple(work.warnings[:WARNINGS_MAX]),
-    )
+    return context.report(NAME, counts=dict(work.counts), warnings=work.warnings[:WARNINGS_MAX])
 
 
 class _Import:
@@ -80,22 +75,22 @@ class _Import:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._options = dict(context.source_options)
-        told = context.arguments.get("location", "")
-        self._location = address_of(told) if told else ""  # As the catalog spells addresses: a folder has a scheme.
+        self._options = context.source_options
+        location = context.arguments.get("location", "")
+        self._location = address_of(location) if location else ""  # With a scheme, also for a folder.
         self._catalog = context.arguments.get("catalog") or context.settings.default_catalog
         self._wanted: list[FoundTable] = []
         self.counts: Counter[str] = Counter(dict.fromkeys((*_FOUND, *_COUNTED), 0))
         self.warnings: list[str] = []
         if not self._location:
-            raise BadRequest("import: --location is missing: where to look for tables")
+            raise BadRequest("import: --location is missing; give the location to search for tables")
         roots = tuple(map(normalize_location, context.wait(allowed_roots(context.lake, self._catalog))))
         if normalize_location(self._location) not in roots:
             checked_location(self._location, roots)
 
     def crawl(self) -> None:
-        """Every table below the location that the catalog does not know, as many as a run may take up."""
-        self._context.progress(f"look for tables below {self._location}")
+        """Find the tables below the location that are not in the catalog, up to the limit of a run."""
+        self._context.progress(f"search for tables below {self._location}")
         newest = newest_files(self._context.spark, self._options, self._location)
         found = inspect_tables(newest, self._options, self._location).persist()
         try:
@@ -111,60 +106,62 @@ class _Import:
             found.unpersist()
         if new > most:
             self.counts["left_for_later"] = new - most
-            self.warnings.insert(0, f"{new - most} tables are left for another run, or for a location further down")
-        self._take_up(rows)
+            self.warnings.insert(
+                0, f"{new - most} more tables were found; run the job again, or give a smaller location"
+            )
+        self._select(rows)
 
     def _count(self, found: DataFrame) -> None:
-        unread = F.count("problem").alias("unread")
-        for row in found.groupBy("format").agg(F.count("*").alias("tables"), unread).collect():
+        unreadable = F.count("problem").alias("unreadable")
+        for row in found.groupBy("format").agg(F.count("*").alias("tables"), unreadable).collect():
             self.counts[f"found_{row.format}"] += row.tables
-            self.counts["unreadable"] += row.unread
-        told = found.where("problem is not null").orderBy("folder", "format").limit(WARNINGS_MAX).collect()
-        self.warnings += [f"{table_location(self._location, row.folder)}: {row.problem}" for row in told]
+            self.counts["unreadable"] += row.unreadable
+        problems = found.where("problem is not null").orderBy("folder", "format").limit(WARNINGS_MAX).collect()
+        self.warnings += [f"{table_location(self._location, row.folder)}: {row.problem}" for row in problems]
 
     def _unknown(self, found: DataFrame) -> DataFrame:
-        """Those of which the catalog knows neither the uuid, of an Iceberg table that lives, nor the place, of a Delta
-        table.
-        """
+        """The tables that are not in the catalog: by uuid for Iceberg, by location for Delta."""
         spark = self._context.spark
-        pointers = frame_of(spark, PointersReader(self._options), POINTERS.spark_schema)
-        is_known = F.col("state").isin(*_LIVING) | F.col("problem").isNotNull()  # Who cannot be read may well live.
+        pointers = read_frame(spark, PointersReader(self._options), POINTERS.spark_schema)
+        is_known = F.col("state").isin(*_LIVING) | F.col("problem").isNotNull()  # An unreadable pointer may be live.
         uuids = pointers.where(is_known).select(F.lower(F.coalesce("table_uuid", "uuid")).alias("known_uuid"))
         places = spark.createDataFrame([(place,) for place in self._context.wait(self._delta_places())], "place string")
         by_uuid = F.lower(found.uuid) == uuids.known_uuid
         return found.join(uuids, on=by_uuid, how="left_anti").join(places, on="place", how="left_anti")
 
-    def _take_up(self, rows: Sequence[Row]) -> None:
+    def _select(self, rows: Sequence[Row]) -> None:
         places: dict[str, str] = {}
         for row in rows:
             place = table_location(self._location, row.folder)
             first = places.setdefault(row.uuid.lower(), place) if row.format == "iceberg" and row.uuid else place
-            if first != place:  # Another run would find that the catalog knows it.
-                self._warn("conflicts", f"{place}: its uuid {row.uuid} is that of {first}")
+            if first != place:  # A second run would find its uuid in the catalog.
+                self._warn("conflicts", f"{place}: has the same uuid {row.uuid} as {first}")
                 continue
             try:
-                identifier = checked_identifier(self._called(row.folder))
+                identifier = checked_identifier(self._name_of(row.folder))
             except Invalid as error:
                 self._warn("unreadable", f"{place}: {error}")
                 continue
             self._wanted.append(FoundTable(identifier, row.format, place, row.file, row.columns or ""))
 
     def compare(self) -> None:
-        """Two tables for one name, or a name that is taken, are conflicts."""
-        self._context.progress("compare with what is known")
+        """Report conflicts: two tables with one name, or a name that exists."""
+        self._context.progress("compare with the catalog")
         times = Counter(one.identifier for one in self._wanted)
         wanted, self._wanted = self._wanted, []
         for one in wanted:
             if times[one.identifier] > 1:
-                self._warn("conflicts", f"{one.place}: {times[one.identifier]} tables would be called {one.identifier}")
-            elif taken := self._context.wait(self._taken(one.identifier)):
+                self._warn(
+                    "conflicts", f"{one.place}: {times[one.identifier]} tables would get the name {one.identifier}"
+                )
+            elif taken := self._context.wait(self._conflict(one.identifier)):
                 self._warn("conflicts", f"{one.place}: {taken}")
             else:
                 self._wanted.append(one)
         self.counts["new"] = len(self._wanted)
 
     def register(self) -> None:
-        """Give each its name, in executors; a name that was taken meanwhile is a conflict like any other."""
+        """Register the tables, in executors; a name that was taken in the meantime is a conflict."""
         self.counts["registered"] = 0
         if not self._wanted:
             return
@@ -182,40 +179,35 @@ class _Import:
             )
             for one in self._wanted
         ]
-        tasks = parts_of(self._context.spark)
-        frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(min(len(rows), tasks))
-        run_id = self._context.run_id
-
-        def one(open_store: BlockingLake, row: Mapping[str, Any]) -> tuple[object, ...]:
-            return register_row(open_store, row, run_id)
-
-        for row in map_rows(frame, self._options, one, _DONE).collect():
+        tasks = min(len(rows), parallelism(self._context.spark))
+        frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(tasks)
+        register = partial(register_row, self._context.run_id)
+        for row in map_rows(frame, self._options, register, _DONE).collect():
             if row.outcome == "registered":
                 self.counts["registered"] += 1
             else:
                 self._warn(row.outcome, f"{row.name}: {row.problem}")
 
-    def _called(self, folder: str) -> Identifier:
-        """What a table in a folder would be called."""
+    def _name_of(self, folder: str) -> Identifier:
+        """The name for the table in a folder."""
         whole = [part for part in normalize_location(table_location(self._location, folder)).split("/") if part]
         given = self._context.arguments.get("namespace")
         above = [part for part in folder.split("/") if part][:-1]
         levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
         return Identifier(self._catalog, tuple(levels), whole[-1])
 
-    async def _taken(self, identifier: Identifier) -> str:
-        """Why a name cannot be given; empty when it can be."""
+    async def _conflict(self, identifier: Identifier) -> str:
+        """Why a name is not available; empty if it is."""
         try:
             return f"{identifier} exists" if await resolve_name(self._context.lake, identifier) else ""
-        except Unavailable as error:  # Its record is damaged: it may well be somebody's.
+        except Unavailable as error:  # A damaged record may be that of a live table.
             return str(error)
 
     async def _delta_places(self) -> set[str]:
-        store = self._context.open_store.store
+        store = self._context.lake.store
         keys = [one.key for one in await list_all(store, self._context.layout.delta_tables_folder())]
         places: set[str] = set()
-        for start in range(0, len(keys), 1_000):
-            some = keys[start : start + 1_000]
+        for some in portions(keys, RECORDS_AT_ONCE):
             for key, stored in zip(some, await get_many(store, some), strict=True):
                 table = _delta_table(key, stored.data) if stored else None
                 if table and table.state in _LIVING and table.location:
@@ -235,12 +227,12 @@ class _Import:
         self.warnings.append(warning)
 
 
-def register_row(open_store: BlockingLake, row: Mapping[str, Any], run_id: str) -> tuple[object, ...]:
-    """What each task does with a table: its name, `registered`, `conflicts` or `unreadable`, and why."""
+async def register_row(run_id: str, lake: Lake, row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Register a table; returns its name, the outcome (`registered`, `conflicts` or `unreadable`) and the error."""
     identifier = Identifier(row["catalog"], tuple(row["namespace"].split(_SEPARATOR)), row["name"])
     request = _request(f"import {identifier} {row['place']}", run_id)
     try:
-        open_store.wait(_register(open_store.lake, identifier, row, request))
+        await _register(lake, identifier, row, request)
     except AlreadyExists as error:
         return str(identifier), "conflicts", str(error)
     except SandurError as error:
@@ -259,11 +251,11 @@ async def _register(lake: Lake, identifier: Identifier, row: Mapping[str, Any], 
 
 
 def _delta_table(key: str, data: bytes) -> DeltaTable:
-    """A record of a Delta table. While one is damaged, nobody can tell whose place it is that was found."""
+    """Decode a record of a Delta table; raises Unavailable, because a damaged one may have any location."""
     try:
         return msgspec.json.decode(data, type=DeltaTable)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"import: object {key}: is not a DeltaTable: {error}") from error
+        raise Unavailable(f"import: object {key}: not the record of a Delta table: {error}") from error
 
 
 def _request(what: str, run_id: str) -> Request:
@@ -271,4 +263,4 @@ def _request(what: str, run_id: str) -> Request:
     return Request(hash=hashlib.sha256(what.encode()).hexdigest(), source=source)
 
 
-IMPORT: Final = Job(NAME, "Tables that lie somewhere get names in the catalog; their files stay where they are.", run)
+IMPORT: Final = Job(NAME, "Register the tables below a location; their files stay in place.", run)

@@ -1,116 +1,118 @@
-"""`project`: what exists, from names and metadata files: catalogs, namespaces, tables, columns, snapshots and so on."""
+"""`project`: publish the current catalogs, namespaces, tables, columns, snapshots and refs, and their changes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.metadata import PROBLEM, metadata_reader, readability_check
+from sandur.pipeline.executor_tasks.metadata import PROBLEM, READABLE, metadata_task, readability_task
 from sandur.pipeline.executor_tasks.recheck import recheck_task
 from sandur.pipeline.executor_tasks.write import WRITTEN, PublishedFile
-from sandur.pipeline.feed import Feed
+from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.publishing import Change, CoreManifest, Publication
+from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader, NamesReader
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
-from sandur.pipeline.tasks import frame_of, tasks_for
+from sandur.pipeline.tasks import read_frame, task_count
 from sandur.pipeline.transforms import projection
-from sandur.pipeline.transforms import projection as of_changes
 from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
 
 NAME: Final = "project"
 FILES_PER_TASK: Final = 64
 FILES_PER_TASK_MAX: Final = 5_000
 WARNINGS_MAX: Final = 10
-_FEED: Final = "feed"
 
 
 def run(context: JobContext) -> JobReport:
-    """Read the metadata files that are new, keep what is known of the others, and publish all of it at once.
+    """Read new metadata files, keep the rows of unchanged ones, and publish everything at once.
 
-    Every commit that has a position when the run begins is in what it publishes: its pointer was swapped before its
-    receipt was written, and pointers are read after that.
+    The result contains every commit with a position at the start of the run: a commit swaps its pointer before it
+    writes its receipt, and the run reads pointers after positions.
     """
-    context.progress("see how far the catalog has come")
-    log = Feed(context.lake)
-    feed = context.wait(log.caught_up() if context.dry_run else log.advance())
+    context.progress("append new receipts to the feed")
+    feed = Feed(context.lake)
+    state = context.wait(feed.catch_up() if context.dry_run else feed.advance())
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)
-    before = publication.watermark(TABLES.name, _FEED)
-    work = _Projection(context, publication, feed.sequence, as_of_ms)
+    before = publication.watermark(TABLES.name, FEED)
+    work = _Projection(context, publication, state.sequence, as_of_ms)
     try:
-        manifest = work.published()
+        manifest = work.publish()
     finally:
         work.release()
     context.progress("update system tables")
     shapes = (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES)
-    told = system_tables.refresh(context, manifest or publication.base, shapes)
+    refused = system_tables.refresh(context, manifest or publication.base, shapes)
     staleness_ms = context.clock.now_ms() - as_of_ms
-    return JobReport(
-        job=NAME,
-        run_id=context.run_id,
-        dry_run=context.dry_run,
-        counts={"feed_from": before, "feed_to": feed.sequence, "staleness_ms": staleness_ms, **work.counts},
-        warnings=(*log.problems, *work.warnings, *told),
+    return context.report(
+        NAME,
+        counts={"feed_from": before, "feed_to": state.sequence, "staleness_ms": staleness_ms, **work.counts},
+        warnings=(*feed.problems, *work.warnings, *refused),
         manifest=publication.manifest_key,
         sequence=manifest.sequence if manifest else None,
     )
 
 
 class _Projection:
-    """One run, which reflects the feed up to `upto` at least."""
+    """One run; its result contains the feed at least up to `upto`."""
 
     def __init__(self, context: JobContext, publication: Publication, upto: int, as_of_ms: int) -> None:
         self._context = context
         self._publication = publication
         self._upto = upto
         self._as_of_ms = as_of_ms
-        self._kept: list[DataFrame] = []
+        self._persisted: list[DataFrame] = []
         self._changes: list[DataFrame] = []
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
-    def published(self) -> CoreManifest | None:
-        """What is published now; None when all is as it was."""
-        found = {**self._homes(), **self._tables(), **self._told_changes()}
-        has_moved = self._publication.watermark(TABLES.name, _FEED) != self._upto
-        if self._context.dry_run or not (found or has_moved):
+    def publish(self) -> CoreManifest | None:
+        """Publish the datasets that changed; None if nothing changed."""
+        changes = {**self._containers(), **self._tables(), **self._catalog_changes()}
+        has_moved = self._publication.watermark(TABLES.name, FEED) != self._upto
+        if self._context.dry_run or not (changes or has_moved):
             return None
-        found.setdefault(TABLES.name, self._change((), appends=True))
-        return self._publication.publish(found)
+        changes.setdefault(TABLES.name, self._update((), appends=True))
+        return self._publication.publish(changes)
 
     def release(self) -> None:
-        for frame in self._kept:
+        for frame in self._persisted:
             frame.unpersist()
 
-    def _homes(self) -> Mapping[str, Change]:
-        """Catalogs and namespaces, as far as they changed."""
+    def _containers(self) -> Mapping[str, DatasetUpdate]:
+        """The new files of catalogs and namespaces, if they changed."""
         self._context.progress("read catalogs and namespaces")
         options, spark = self._context.source_options, self._context.spark
-        homes = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
-        read = [(shape, self._keep(frame_of(spark, reader, reader.shape.spark_schema))) for shape, reader in homes]
-        has_unread = self._count_unread(read)
+        containers = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
+        read = [
+            (shape, self._keep(read_frame(spark, reader, reader.shape.spark_schema))) for shape, reader in containers
+        ]
+        has_unreadable = self._count_unreadable(read)
         rows: dict[str, DataFrame] = {}
         compared: dict[str, DataFrame] = {}
-        for shape, told in read:
+        for shape, records in read:
             known = self._publication.read(shape)
-            now = of_changes.with_unreadable(shape, told, known) if has_unread else told.select(*shape.column_names)
+            now = (
+                projection.with_unreadable(shape, records, known)
+                if has_unreadable
+                else records.select(*shape.column_names)
+            )
             rows[shape.name] = now
-            compared[shape.name] = self._keep(of_changes.compare_containers(shape, now, known))
-        changed = self._count_homes(compared)
-        found: dict[str, Change] = {}
+            compared[shape.name] = self._keep(projection.compare_containers(shape, now, known))
+        changed = self._count_containers(compared)
+        found: dict[str, DatasetUpdate] = {}
         for shape in (CATALOGS, NAMESPACES):
             if shape.name in changed:
-                self._changes.append(of_changes.container_changes(shape, compared[shape.name], **self._seen))
-                found[shape.name] = self._change(self._write(rows[shape.name].coalesce(1), shape))
+                self._changes.append(projection.container_changes(shape, compared[shape.name], **self._seen))
+                found[shape.name] = self._update(self._write(rows[shape.name].coalesce(1), shape))
         return found
 
-    def _count_unread(self, read: Sequence[tuple[Shape, DataFrame]]) -> bool:
-        """Whether some catalogs or namespaces cannot be read: how many, and some of them by name."""
-        first, second = (of_changes.unreadable_containers(shape, rows) for shape, rows in read)
+    def _count_unreadable(self, read: Sequence[tuple[Shape, DataFrame]]) -> bool:
+        """Count the catalogs and namespaces that cannot be read, and warn of some; returns whether there are any."""
+        first, second = (projection.unreadable_containers(shape, rows) for shape, rows in read)
         unread = first.unionByName(second)
         self.counts |= {f"{shape.name}_unreadable": 0 for shape, _ in read}
         self.counts |= {
@@ -119,11 +121,11 @@ class _Projection:
         if not any(self.counts.values()):
             return False
         for row in unread.orderBy("dataset", "name").limit(WARNINGS_MAX).collect():
-            self.warnings.append(f"{row.name}: {row.problem}; what was known of it is kept")
+            self.warnings.append(f"{row.name}: {row.problem}; its last published row is kept")
         return True
 
-    def _count_homes(self, compared: Mapping[str, DataFrame]) -> set[str]:
-        """How many catalogs and namespaces there are; those datasets of which something changed."""
+    def _count_containers(self, compared: Mapping[str, DataFrame]) -> set[str]:
+        """Count catalogs and namespaces; returns the datasets that changed."""
         changes = [frame.select(F.lit(name).alias("dataset"), "change") for name, frame in compared.items()]
         self.counts |= dict.fromkeys(compared, 0)
         changed: set[str] = set()
@@ -132,74 +134,74 @@ class _Projection:
             changed |= {row.dataset} if row.change != SAME else set()
         return changed
 
-    def _tables(self) -> Mapping[str, Change]:
-        """What is made of names and metadata files, as far as it changed."""
+    def _tables(self) -> Mapping[str, DatasetUpdate]:
+        """The new files of all datasets that come from names and metadata files, if they changed."""
         self._context.progress("read names")
-        names = frame_of(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
+        names = read_frame(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
         before = self._keep(self._publication.read(TABLES))
         compared = self._keep(projection.compare_tables(projection.current_tables(names, self._own), before))
         counts = self._count(compared)
         if counts.keys() & {DROPPED, UNREADABLE}:
-            compared = self._looked_again(compared, before)
+            compared = self._recheck(compared, before)
             counts = self._count(compared)
-        is_healed = self._healed(compared)
-        tables = projection.read_now(compared, is_healed)
+        is_readable = self._readable_again(compared)
+        tables = projection.read_now(compared, is_readable)
         if counts.keys() & {CREATED, DROPPED, RENAMED}:
-            self._changes.append(of_changes.name_changes(tables, **self._seen))
+            self._changes.append(projection.name_changes(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        appends = counts.keys() <= {CREATED, SAME} and is_healed is None and not self._is_scattered()
-        opened = self._opened(tables)
-        rest = self._rest(tables, before, appends=appends, has_plain=CREATED in counts)
+        appends = counts.keys() <= {CREATED, SAME} and is_readable is None and not self._is_scattered()
+        fresh = self._read_metadata(tables)
+        kept = self._write_kept(tables, before, appends=appends, has_new=CREATED in counts)
         return {
-            shape.name: self._change((*opened.get(shape.name, ()), *rest.get(shape.name, ())), appends=appends)
+            shape.name: self._update((*fresh.get(shape.name, ()), *kept.get(shape.name, ())), appends=appends)
             for shape in OF_METADATA
         }
 
-    def _looked_again(self, compared: DataFrame, before: DataFrame) -> DataFrame:
-        """What is compared, after a second look at what seems to be dropped; names that cannot be read are left out.
+    def _recheck(self, compared: DataFrame, before: DataFrame) -> DataFrame:
+        """Check again the tables that seem to be dropped, and leave out names that cannot be read.
 
-        A table is dropped only where something says so. What nobody can tell stays as it was, and is told.
+        A table is dropped only if its pointer or its name says so. A table in doubt keeps its rows, with a warning.
         """
-        self._context.progress("look again at what seems to be dropped")
+        self._context.progress("check tables that seem to be dropped")
         tables = compared.where(F.col("change") != UNREADABLE)
-        gone = projection.as_published(tables.where(F.col("change") == DROPPED))
-        again = self._keep(gone.mapInArrow(recheck_task(dict(self._context.source_options)), NAMES.spark_schema))
+        missing = projection.as_published(tables.where(F.col("change") == DROPPED))
+        again = self._keep(missing.mapInArrow(recheck_task(self._context.source_options), NAMES.spark_schema))
         found, in_doubt = again.agg(F.count("*"), F.count("problem")).collect()[0]
         self.counts["tables_in_doubt"] = in_doubt
-        self._tell(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
-        self._tell(again.where(F.col("problem").isNotNull()), "problem", in_doubt)
+        self._warn(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
+        self._warn(again.where(F.col("problem").isNotNull()), "problem", in_doubt)
         if not found:
             return tables
         current = projection.current_tables(again.withColumn("problem", F.lit(None).cast("string")), self._own)
         return self._keep(projection.found_again(tables, current, before))
 
-    def _tell(self, rows: DataFrame, problem: str, count: int) -> None:
-        """Some of the names that something is wrong with, each once."""
+    def _warn(self, rows: DataFrame, problem: str, count: int) -> None:
+        """Warn of some names with a problem, each once."""
         some = rows.limit(WARNINGS_MAX).collect() if count else []
         for row in some:
             name = f"{row.catalog}.{row.namespace}.{row.name}: "
-            if len(self.warnings) < WARNINGS_MAX and not any(told.startswith(name) for told in self.warnings):
-                self.warnings.append(f"{name}{row[problem]}; what was known of it is kept")
+            if len(self.warnings) < WARNINGS_MAX and not any(warning.startswith(name) for warning in self.warnings):
+                self.warnings.append(f"{name}{row[problem]}; its last published rows are kept")
 
-    def _rest(
-        self, tables: DataFrame, before: DataFrame, *, appends: bool, has_plain: bool
+    def _write_kept(
+        self, tables: DataFrame, before: DataFrame, *, appends: bool, has_new: bool
     ) -> Mapping[str, Sequence[PublishedFile]]:
-        """What the files of this run hold beside what metadata files say that are new, by dataset."""
+        """Write the rows that do not come from new metadata files, by dataset."""
         if appends:
-            plain = projection.without_file(tables).coalesce(1)
-            return {TABLES.name: self._write(plain, TABLES)} if has_plain else {}
-        rest: dict[str, Sequence[PublishedFile]] = {}
+            without_file = projection.without_file(tables).coalesce(1)
+            return {TABLES.name: self._write(without_file, TABLES)} if has_new else {}
+        files: dict[str, Sequence[PublishedFile]] = {}
         for shape in OF_METADATA:
             self._context.progress(f"write {shape.name}")
             is_table = shape is TABLES
             known = before if is_table else self._publication.read(shape)
             kept = projection.kept_tables(tables, known) if is_table else projection.kept_rows(shape, tables, known)
-            rest[shape.name] = self._write(kept, shape)
-        return rest
+            files[shape.name] = self._write(kept, shape)
+        return files
 
     def _count(self, compared: DataFrame) -> Mapping[str, int]:
-        """How many tables there are by what became of them, and how many files are to be read."""
+        """Count tables by change, and the metadata files to read."""
         counts: Counter[str] = Counter()
         for row in compared.groupBy("change", "is_unread", "is_retried").count().collect():
             counts[row.change] += row["count"]
@@ -211,47 +213,47 @@ class _Projection:
         self.counts = {"names_unreadable": counts[UNREADABLE], "tables_in_doubt": 0, **self.counts}
         return {change: count for change, count in counts.items() if count}
 
-    def _healed(self, compared: DataFrame) -> Column | None:
-        """Which of the tables whose files could not be read can be read now; None when there are none.
+    def _readable_again(self, compared: DataFrame) -> Column | None:
+        """Which tables with unreadable files can be read now; None if there are none.
 
-        Some are tried, others by the next run; what still cannot be read is told again. When there are more than are
-        tried, and each of those can be read, all of them are read: what was wrong with them is over.
+        A run tries a random sample, and warns of files that are still unreadable. If the whole sample is readable, the
+        cause is gone, and the run reads all of them.
         """
         count = self.counts["tables_with_problems"]
         if not count:
             return None
-        tried_max = self._context.limits.files_retried_max
-        tried = projection.tried_again(compared, lot=self._context.run_id, tables_max=tried_max)
-        tester = readability_check(dict(self._context.source_options))
-        readable = sorted(row.uuid for row in tried.mapInArrow(tester, "uuid string").collect())
-        is_healed = F.col("uuid").isin(readable)
-        if len(readable) == tried_max:
-            is_healed, healed = F.col("is_retried"), count
+        tables_max = self._context.limits.files_retried_max
+        sample = projection.sample_of_retried(compared, seed=self._context.run_id, tables_max=tables_max)
+        task = readability_task(self._context.source_options)
+        readable = sorted(row.uuid for row in sample.mapInArrow(task, READABLE).collect())
+        is_readable = F.col("uuid").isin(readable)
+        if len(readable) == tables_max:
+            is_readable, readable_count = F.col("is_retried"), count
         else:
-            healed = len(readable)
-            wrong = tried.where(~is_healed).limit(WARNINGS_MAX).collect()
-            self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.was_problem}" for row in wrong]
-        self.counts["metadata_files_read"] += healed
-        self.counts["tables_with_problems"] -= healed
-        return is_healed if healed else None
+            readable_count = len(readable)
+            unreadable = sample.where(~is_readable).limit(WARNINGS_MAX).collect()
+            self.warnings += [f"{row.catalog}.{row.namespace}.{row.name}: {row.was_problem}" for row in unreadable]
+        self.counts["metadata_files_read"] += readable_count
+        self.counts["tables_with_problems"] -= readable_count
+        return is_readable if readable_count else None
 
-    def _opened(self, tables: DataFrame) -> Mapping[str, Sequence[PublishedFile]]:
-        """Read the files that are new, in executors, which write what they say aside."""
+    def _read_metadata(self, tables: DataFrame) -> Mapping[str, Sequence[PublishedFile]]:
+        """Read new metadata files, in executors, which write the rows into files."""
         count = self.counts["metadata_files_read"]
         if not count or self._context.dry_run:
             return {}
         self._context.progress("read metadata files", 0, count)
-        tasks = tasks_for(self._context.spark, count, at_least=FILES_PER_TASK, at_most=FILES_PER_TASK_MAX)
+        tasks = task_count(self._context.spark, count, at_least=FILES_PER_TASK, at_most=FILES_PER_TASK_MAX)
         fresh = projection.fresh(tables).repartition(tasks, "uuid").sortWithinPartitions(*projection.NAMES)
-        opener = metadata_reader(dict(self._context.source_options), self._publication.attempt)
-        rows = fresh.mapInArrow(opener, WRITTEN).collect()
-        wrong = [row for row in rows if row.dataset == PROBLEM]
-        self.counts["tables_with_problems"] += sum(row.rows for row in wrong)
-        self.warnings += [row.key for row in wrong[: WARNINGS_MAX - len(self.warnings)]]
-        return self._publication.written([row for row in rows if row.dataset != PROBLEM])
+        task = metadata_task(self._context.source_options, self._publication.attempt)
+        rows = fresh.mapInArrow(task, WRITTEN).collect()
+        problems = [row for row in rows if row.dataset == PROBLEM]
+        self.counts["tables_with_problems"] += sum(row.rows for row in problems)
+        self.warnings += [row.key for row in problems[: WARNINGS_MAX - len(self.warnings)]]
+        return self._publication.add_written([row for row in rows if row.dataset != PROBLEM])
 
-    def _told_changes(self) -> Mapping[str, Change]:
-        """What happened to the catalog since the last run, behind what happened before."""
+    def _catalog_changes(self) -> Mapping[str, DatasetUpdate]:
+        """The new files of `changes`: what happened to the catalog since the last run."""
         if not self._changes:
             return {}
         self._context.progress("write changes")
@@ -261,8 +263,8 @@ class _Projection:
         known = self._publication.base.datasets.get(CHANGES.name)
         if known and known.is_scattered:
             everything = rows.unionByName(self._publication.read(CHANGES))
-            return {CHANGES.name: self._change(self._write(everything, CHANGES))}
-        return {CHANGES.name: self._change(self._write(rows.coalesce(1), CHANGES), appends=True)}
+            return {CHANGES.name: self._update(self._write(everything, CHANGES))}
+        return {CHANGES.name: self._update(self._write(rows.coalesce(1), CHANGES), appends=True)}
 
     def _is_scattered(self) -> bool:
         datasets = self._publication.base.datasets
@@ -270,23 +272,25 @@ class _Projection:
 
     @property
     def _own(self) -> tuple[str, str, Sequence[str]]:
-        """The pipeline's own tables."""
+        """The catalog, the namespace and the names of the pipeline's own tables."""
         return self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES)
 
     @property
     def _seen(self) -> Mapping[str, int]:
         return {"seen_at_ms": self._as_of_ms, "feed_entry": self._upto}
 
-    def _change(self, files: Sequence[PublishedFile], *, appends: bool = False) -> Change:
-        return Change(files, {_FEED: self._upto}, appends=appends)
+    def _update(self, files: Sequence[PublishedFile], *, appends: bool = False) -> DatasetUpdate:
+        return DatasetUpdate(files, {FEED: self._upto}, appends=appends)
 
     def _write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
         return () if self._context.dry_run else self._publication.write(rows, shape)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        """Read once, used several times."""
-        self._kept.append(frame.persist())
-        return self._kept[-1]
+        """Persist a frame that is used several times."""
+        self._persisted.append(frame.persist())
+        return self._persisted[-1]
 
 
-PROJECT: Final = Job(NAME, "What exists: catalogs, namespaces, tables, columns, schemas, snapshots and refs.", run)
+PROJECT: Final = Job(
+    NAME, "Publish the current catalogs, namespaces, tables, columns, schemas, snapshots and refs.", run
+)

@@ -27,7 +27,7 @@ _registered: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def register_sources(spark: SparkSession) -> None:
-    """Make the sources known to a session; doing so again does nothing."""
+    """Register the data sources in a session, once."""
     if spark in _registered:
         return
     for source in SOURCES:

@@ -1,4 +1,4 @@
-"""`sandur_dataset`: what the pipeline has published, read from the catalog's store itself."""
+"""`sandur_dataset`: published datasets, read from the catalog's store."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sandur.errors import BadRequest, Unavailable
-from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.operations.lake import Lake
+from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import SHAPES, Shape
 
 ROWS_PER_BATCH: Final = 20_000
@@ -34,10 +35,10 @@ class _Manifest(msgspec.Struct):
 
 
 class SandurDataset(DataSource):
-    """The rows of a published table.
+    """The rows of a published dataset.
 
-    Option `dataset`: which one. Option `manifest`: as an earlier manifest names it, by its key; empty for nothing at
-    all. Without it, as it is now.
+    Option `dataset`: its name. Option `manifest`: the key of the manifest to read; empty for no rows. Without it, the
+    current manifest.
     """
 
     @classmethod
@@ -48,7 +49,7 @@ class SandurDataset(DataSource):
         return _shape(self.options).spark_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # It is declared.
+        del schema  # The source declares its own.
         return DatasetReader(self.options)
 
 
@@ -57,13 +58,13 @@ class DatasetReader(DataSourceReader):
         self.options = dict(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        with open_lake(self.options) as open_store:
+        with open_lake(self.options) as blocking:
             manifest = self.options.get("manifest")
             if manifest is None:
-                manifest = open_store.wait(_current(open_store))
+                manifest = blocking.wait(_current_manifest(blocking.lake))
             if not manifest:
                 return []
-            decoded = msgspec.json.decode(open_store.wait(_bytes(open_store, manifest)), type=_Manifest)
+            decoded = msgspec.json.decode(blocking.wait(_read(blocking.lake, manifest)), type=_Manifest)
             dataset = decoded.datasets.get(self.options["dataset"])
             return [InputPartition(file.key) for file in dataset.files] if dataset else []
 
@@ -71,14 +72,14 @@ class DatasetReader(DataSourceReader):
         if partition is None:  # There are no files.
             return
         shape = _shape(self.options)
-        with open_lake(self.options) as open_store:
-            data = open_store.wait(_bytes(open_store, str(partition.value)))
+        with open_lake(self.options) as blocking:
+            data = blocking.wait(_read(blocking.lake, str(partition.value)))
             for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_PER_BATCH):
                 yield _shaped(batch, shape)
 
 
 def _shaped(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
-    """With every column of the shape: a file that was written before a column was added has nulls there."""
+    """The batch with every column of the shape; a column that is newer than the file is null."""
     names = set(batch.schema.names)
     arrays = [
         batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
@@ -90,17 +91,17 @@ def _shaped(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
 def _shape(options: Mapping[str, str]) -> Shape:
     name = options.get("dataset", "")
     if name not in SHAPES:
-        raise BadRequest(f"option dataset: {name!r} is none of {', '.join(sorted(SHAPES))}")
+        raise BadRequest(f"option dataset: expected one of {', '.join(sorted(SHAPES))}, found {name!r}")
     return SHAPES[name]
 
 
-async def _current(open_store: BlockingLake) -> str:
-    found = await open_store.store.get(open_store.layout.core_manifest())
+async def _current_manifest(lake: Lake) -> str:
+    found = await lake.store.get(lake.layout.core_manifest())
     return msgspec.json.decode(found.data, type=_Pointer).manifest if found else ""
 
 
-async def _bytes(open_store: BlockingLake, key: str) -> bytes:
-    found = await open_store.store.get(key)
+async def _read(lake: Lake, key: str) -> bytes:
+    found = await lake.store.get(key)
     if found is None:
-        raise Unavailable(f"object {key}: is not there")
+        raise Unavailable(f"object {key} does not exist")
     return found.data

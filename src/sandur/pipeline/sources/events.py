@@ -1,4 +1,4 @@
-"""`sandur_events`: receipts, in a batch or as a stream; the stream is the catalog's change feed."""
+"""`sandur_events`: receipts as a batch or as a stream; the stream is the catalog's change feed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from sandur.errors import BadRequest
+from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.feed import Feed, key_of_receipt
 from sandur.pipeline.sources.range_reader import (
@@ -15,12 +16,12 @@ from sandur.pipeline.sources.range_reader import (
     RangeReader,
     Row,
     ShapedSource,
-    batch_of,
     folder_ranges,
-    portions,
+    shaped_batch,
 )
 from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import EVENTS
+from sandur.pipeline.tasks import portions
 from sandur.storage.contract import Listed, get_many
 
 RECEIPTS_PER_TASK: Final = 5_000
@@ -29,22 +30,18 @@ _PENDING: Final = "/pending/"
 
 
 class SandurEvents(ShapedSource):
-    """One row for every receipt; one that is not understood has a `problem` and its `body`.
+    """One row per receipt; one that cannot be decoded has a `problem` and its `body`.
 
-    A batch reads what is there. With the options `after` and `upto` it reads the entries of the feed behind the one and
-    up to the other, and rows have a `position`. A stream begins with the option `start`: `earliest`, or `latest` for
-    what comes from now on. Its offsets are entries of the feed, which never change, so that a batch that is read again
-    is the same batch.
+    A batch reads all receipts. With the options `after` and `upto` it reads the feed's entries after `after` up to
+    `upto`, and rows have a `position`. A stream starts at the option `start`: `earliest`, or `latest` for new receipts
+    only. Its offsets are entries of the feed. Entries never change, so a batch that is read again is the same batch.
     """
 
+    source_name = "sandur_events"
     shape = EVENTS
 
-    @classmethod
-    def name(cls) -> str:
-        return "sandur_events"
-
     def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # It is declared.
+        del schema  # The source declares its own.
         if "after" in self.options or "upto" in self.options:
             return FeedReader(self.options)
         return EventsReader(self.options)
@@ -55,19 +52,19 @@ class SandurEvents(ShapedSource):
 
 
 class EventsReader(RangeReader):
-    """All that lies below the folder of events, whether or not it has a position."""
+    """Every receipt in the store, with or without a position."""
 
     shape = EVENTS
 
-    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
-        return await folder_ranges(open_store.store, open_store.layout.events_folder())
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
+        return await folder_ranges(lake.store, lake.layout.events_folder())
 
-    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        return await _rows(open_store, [one.key for one in listed if _PENDING not in one.key], None)
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
+        return await _rows(lake, [one.key for one in listed if _PENDING not in one.key], None)
 
 
 class Slice(NamedTuple):
-    """Some of the receipts of an entry of the feed."""
+    """Some receipts of one feed entry."""
 
     sequence: int
     start: int
@@ -75,84 +72,85 @@ class Slice(NamedTuple):
 
 
 class FeedReader(DataSourceReader):
-    """The entries of the feed behind `after` and up to `upto`."""
+    """The feed's entries after `after` up to `upto`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         after, upto = (_number(self.options, name) for name in ("after", "upto"))
-        with open_lake(self.options) as open_store:
-            return slices(open_store, after, upto)
+        with open_lake(self.options) as blocking:
+            return slices(blocking, after, upto)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         return read_slice(self.options, Slice(*partition.value)) if partition else iter(())
 
 
 class FeedStreamReader(DataSourceStreamReader):
-    """The feed as a stream. The store stays open on the driver between batches; executors open their own."""
+    """The feed as a stream. The driver keeps its lake open between batches; executors open their own."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
-        self._open_store: BlockingLake | None = None
+        self._blocking: BlockingLake | None = None
         self._feed: Feed | None = None
         if self.options.get("start", "earliest") not in {"earliest", "latest"}:
-            raise BadRequest(f"option start: earliest or latest is expected, found {self.options['start']!r}")
+            raise BadRequest(f"option start: expected earliest or latest, found {self.options['start']!r}")
 
     def __getstate__(self) -> Mapping[str, object]:
-        return {"options": self.options, "_open_store": None, "_feed": None}
+        return {"options": self.options, "_blocking": None, "_feed": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {_SEQUENCE: 0} if self.options.get("start", "earliest") == "earliest" else self.latestOffset()
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """As far as everything goes that is there now; what is new gets its position here."""
-        open_store = self._opened()
-        self._feed = self._feed or Feed(open_store.lake)
-        return {_SEQUENCE: open_store.wait(self._feed.advance()).sequence}
+        """Give new receipts a position, and return the newest entry."""
+        blocking = self._open()
+        self._feed = self._feed or Feed(blocking.lake)
+        return {_SEQUENCE: blocking.wait(self._feed.advance()).sequence}
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
-        return slices(self._opened(), start[_SEQUENCE], end[_SEQUENCE])
+        return slices(self._open(), start[_SEQUENCE], end[_SEQUENCE])
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         return read_slice(self.options, Slice(*partition.value)) if partition else iter(())
 
     def stop(self) -> None:
-        if self._open_store:
-            self._open_store.close()
+        if self._blocking:
+            self._blocking.close()
 
-    def _opened(self) -> BlockingLake:
-        self._open_store = self._open_store or open_lake(self.options)
-        return self._open_store
+    def _open(self) -> BlockingLake:
+        self._blocking = self._blocking or open_lake(self.options)
+        return self._blocking
 
 
-def slices(open_store: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:
-    """The tasks that read the entries behind `after`, up to `upto`."""
-    feed = Feed(open_store.lake)
+def slices(blocking: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:
+    """The partitions of the entries after `after` up to `upto`."""
+    feed = Feed(blocking.lake)
     found: list[InputPartition] = []
     for sequence in range(after + 1, upto + 1):
-        count = len(open_store.wait(feed.receipts_of(sequence)).receipts)
+        count = len(blocking.wait(feed.receipts_of(sequence)).receipts)
         starts = range(0, count, RECEIPTS_PER_TASK)
         found += [InputPartition(tuple(Slice(sequence, start, start + RECEIPTS_PER_TASK))) for start in starts]
     return found
 
 
 def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
-    """The rows of a part of an entry; a receipt that was collected since has none."""
-    with open_lake(options) as open_store:
-        entry = open_store.wait(Feed(open_store.lake).receipts_of(some.sequence))
-        keys = [key_of_receipt(open_store.layout, receipt) for receipt in entry.receipts[some.start : some.stop]]
+    """The rows of a slice; a receipt that was collected in the meantime has none."""
+    with open_lake(options) as blocking:
+        lake = blocking.lake
+        entry = blocking.wait(Feed(lake).receipts_of(some.sequence))
+        keys = [key_of_receipt(lake.layout, receipt) for receipt in entry.receipts[some.start : some.stop]]
         position = entry.first_position + some.start
         for portion in portions(keys, OBJECTS_AT_ONCE):
-            yield batch_of(EVENTS, open_store.wait(_rows(open_store, portion, position)))
+            yield shaped_batch(EVENTS, blocking.wait(_rows(lake, portion, position)))
             position += len(portion)
 
 
-async def _rows(open_store: BlockingLake, keys: Sequence[str], first_position: int | None) -> Sequence[Row]:
-    found = await get_many(open_store.store, keys)
+async def _rows(lake: Lake, keys: Sequence[str], first_position: int | None) -> Sequence[Row]:
+    found = await get_many(lake.store, keys)
     return [
         {
-            **row_of(open_store.layout, key, stored.data),
+            **row_of(lake.layout, key, stored.data),
             "position": None if first_position is None else first_position + number,
         }
         for number, (key, stored) in enumerate(zip(keys, found, strict=True))
@@ -163,5 +161,5 @@ async def _rows(open_store: BlockingLake, keys: Sequence[str], first_position: i
 def _number(options: Mapping[str, str], name: str) -> int:
     text = options.get(name, "")
     if not text.isascii() or not text.isdecimal():
-        raise BadRequest(f"option {name}: an entry of the feed is expected, found {text!r}")
+        raise BadRequest(f"option {name}: expected the number of a feed entry, found {text!r}")
     return int(text)

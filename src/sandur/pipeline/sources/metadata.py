@@ -1,4 +1,4 @@
-"""`sandur_metadata`: what the metadata files of tables say, opened up as far as is asked for."""
+"""`sandur_metadata`: the metadata of tables and views as rows, one part per read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +12,6 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES as TABLE_FILES
 from sandur.operations.tables.documents import VIEWS as VIEW_FILES
 from sandur.operations.tables.documents import load_document
-from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.catalog import gather_bounded, name_row
 from sandur.pipeline.sources.metadata_rows import Rows, delta_rows, table_rows, view_rows
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges
@@ -24,42 +23,40 @@ PARTS: Final = {shape.name: shape for shape in OF_METADATA}
 
 
 class SandurMetadata(ShapedSource):
-    """What is current of every table and view, one part of it.
+    """One part of the current metadata of every table and view.
 
     Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
-    Option `table`: of that one only, as `catalog.namespace.name`. A name that cannot be read has a `problem` in
-    `tables`, and nothing elsewhere.
+    Option `table`: only that table, as `catalog.namespace.name`. A name that cannot be read has a row with a `problem`
+    in `tables`, and no row in the other parts.
     """
 
-    @classmethod
-    def name(cls) -> str:
-        return "sandur_metadata"
+    source_name = "sandur_metadata"
 
     def schema(self) -> StructType:
         return part_of(self.options).spark_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # It is declared.
+        del schema  # The source declares its own.
         return MetadataReader(self.options)
 
 
 class MetadataReader(RangeReader):
-    """By the folders of names; each name leads to its metadata file as for a load."""
+    """One task per folder of names; each name is resolved as a load resolves it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self.shape = part_of(options)
 
-    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         if "table" in self.options:
-            key = open_store.layout.name(self._wanted())
+            key = lake.layout.name(self._wanted())
             return [KeyRange(key.rpartition("/")[0] + "/", key[:-1], key)]
-        return await folder_ranges(open_store.store, open_store.layout.all_names_folder())
+        return await folder_ranges(lake.store, lake.layout.all_names_folder())
 
-    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        wanted = open_store.layout.name(self._wanted()) if "table" in self.options else None
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
+        wanted = lake.layout.name(self._wanted()) if "table" in self.options else None
         keys = [one for one in listed if wanted in {None, one.key}]
-        found = await gather_bounded(keys, lambda one: self._rows_of(open_store.lake, one.key))
+        found = await gather_bounded(keys, lambda one: self._rows_of(lake, one.key))
         return [row for rows in found for row in rows]
 
     async def _rows_of(self, lake: Lake, key: str) -> Sequence[Row]:
@@ -74,19 +71,19 @@ class MetadataReader(RangeReader):
     def _wanted(self) -> Identifier:
         catalog, *levels, name = (*self.options["table"].split("."), "")[:-1] or ("",)
         if not levels:
-            raise BadRequest(f"option table: catalog.namespace.name is expected, found {self.options['table']!r}")
+            raise BadRequest(f"option table: expected catalog.namespace.name, found {self.options['table']!r}")
         return Identifier(catalog, tuple(levels), name)
 
 
 def part_of(options: Mapping[str, str]) -> Shape:
     name = options.get("part", TABLES_SHAPE.name)
     if name not in PARTS:
-        raise BadRequest(f"option part: {name!r} is none of {', '.join(PARTS)}")
+        raise BadRequest(f"option part: expected one of {', '.join(PARTS)}, found {name!r}")
     return PARTS[name]
 
 
 async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
-    """All that the metadata file of a table or view says; of a Delta table, what the catalog knows of it."""
+    """The rows of all parts: from the metadata file of a table or view, from the record of a Delta table."""
     uuid, location = table["uuid"], table["metadata_location"]
     if table["format"] == "delta":
         held = await lake.delta_table(uuid).read()

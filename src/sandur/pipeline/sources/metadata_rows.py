@@ -17,15 +17,15 @@ from sandur.pipeline.tables import COLUMNS, PARTITION_SPECS, REFS, SCHEMAS, SNAP
 
 Row = Mapping[str, object]
 Rows = Mapping[str, Sequence[Row]]
-"""Rows by the name of the table that they are of; times are milliseconds."""
+"""Rows by dataset name; times are milliseconds."""
 
 TEXT_MAX: Final = 20_000
 _SIZE: Final = "total-files-size"
 
 
 def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
-    """Everything a table's metadata file says; `uuid` is what names refer to."""
-    current = _of_id(metadata.schemas, metadata.current_schema_id)
+    """The rows of a table's metadata file; `uuid` is the one in the table's name record."""
+    current = _schema_by_id(metadata.schemas, metadata.current_schema_id)
     snapshot = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
     summary = (snapshot.summary or {}) if snapshot else {}
     about: Row = {
@@ -65,10 +65,10 @@ def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
 
 
 def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
-    """Everything a view's metadata file says."""
+    """The rows of a view's metadata file."""
     version = next((one for one in metadata.versions if one.version_id == metadata.current_version_id), None)
     schema_id = version.schema_id if version else -1
-    current = _of_id(metadata.schemas, schema_id)
+    current = _schema_by_id(metadata.schemas, schema_id)
     about: Row = {
         "uuid": uuid,
         "location": metadata.location,
@@ -86,7 +86,7 @@ def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
 
 
 class _DeltaColumn(msgspec.Struct):
-    """A column of a Delta table as the catalog keeps it."""
+    """A column in the catalog's record of a Delta table."""
 
     name: str = ""
     type_text: str = ""
@@ -96,7 +96,7 @@ class _DeltaColumn(msgspec.Struct):
 
 
 def delta_rows(uuid: str, table: DeltaTable) -> Rows:
-    """What the catalog knows of a Delta table; its columns have no field ids, and are told by their positions."""
+    """The rows of a Delta table's record; columns have no field ids, so their positions serve as ids."""
     columns = msgspec.json.decode(table.columns, type=list[_DeltaColumn])
     about: Row = {
         "uuid": uuid,
@@ -127,7 +127,7 @@ def delta_rows(uuid: str, table: DeltaTable) -> Rows:
 
 
 def type_of(field_type: FieldType) -> str:
-    """A type in full, the fields of nested ones included."""
+    """A type as text, with all nested fields."""
     match field_type:
         case str():
             return field_type
@@ -142,7 +142,7 @@ def type_of(field_type: FieldType) -> str:
 
 
 def column_id(uuid: str, field_id: int) -> str:
-    """What a column is known by, through every rename: its table and its field id."""
+    """An id that survives renames of the column: a hash of the table and the field id."""
     return hashlib.sha256(f"{uuid}\n{field_id}".encode()).hexdigest()[:32]
 
 
@@ -217,12 +217,12 @@ def _snapshot_row(uuid: str, snapshot: Snapshot, current_id: int | None) -> Row:
     }
 
 
-def _of_id(schemas: Sequence[Schema], schema_id: int) -> Schema | None:
+def _schema_by_id(schemas: Sequence[Schema], schema_id: int) -> Schema | None:
     return next((schema for schema in schemas if schema.schema_id == schema_id), None)
 
 
 def _number(text: str | None) -> int | None:
-    """What an engine wrote into a summary, where it is a number that fits."""
+    """A value of a snapshot summary as a number; None if it is not a 64-bit number."""
     is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
     return int(text) if text is not None and is_number else None
 

@@ -9,22 +9,28 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sandur.errors import BadRequest
-from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.operations.lake import Lake
+from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import Shape, clamped_ms, shape
+from sandur.pipeline.tasks import portions
 from sandur.storage.contract import Listed, ObjectStore
 
 RANGES_MAX: Final = 256
 LEVELS_MAX: Final = 16
 SMALL: Final = 1_000
-"""A folder with fewer objects than this is read by one task."""
+"""One task reads a folder with fewer objects than this."""
 LISTED_AT_ONCE: Final = 20_000
+OBJECTS_AT_ONCE: Final = 2_000
 _HEX: Final = "0123456789abcdef"
-# In the order of bytes, `0` is what follows `/`: it comes behind everything in a folder.
+# In byte order `0` follows `/`, so this suffix sorts after everything in a folder.
 _BEHIND_FOLDER: Final = "0"
+
+Row = Mapping[str, object]
+"""A row by column name; a missing column is null."""
 
 
 class KeyRange(NamedTuple):
-    """The objects below the folder `prefix` whose keys come behind `after` and not behind `until`; None: no bound."""
+    """The objects below the folder `prefix` with `after` < key <= `until`; None is no bound."""
 
     prefix: str
     after: str | None = None
@@ -32,13 +38,17 @@ class KeyRange(NamedTuple):
 
 
 def hex_ranges(folder: str) -> Sequence[KeyRange]:
-    """A folder whose names begin with hex digits (uuids, hashes), in sixteen parts; together they hold every name."""
-    bounds = [f"{folder}{digit}" for digit in _HEX[1:]]
+    """A folder of names that start with a hex digit (uuids, hashes) as sixteen ranges that cover every name."""
+    return ranges_between(folder, [f"{folder}{digit}" for digit in _HEX[1:]])
+
+
+def ranges_between(folder: str, bounds: Sequence[str]) -> Sequence[KeyRange]:
+    """The whole folder, split at the bounds."""
     return [KeyRange(folder, after, until) for after, until in zip([None, *bounds], [*bounds, None], strict=True)]
 
 
 async def hashed_ranges(store: ObjectStore, folder: str) -> Sequence[KeyRange]:
-    """As `hex_ranges`, but one range while there is little in the folder."""
+    """As `hex_ranges`, but one range for a small folder."""
     return [KeyRange(folder)] if await _is_small(store, folder) else hex_ranges(folder)
 
 
@@ -47,29 +57,28 @@ async def _is_small(store: ObjectStore, prefix: str) -> bool:
 
 
 async def folder_ranges(store: ObjectStore, prefix: str, *, ranges_max: int = RANGES_MAX) -> Sequence[KeyRange]:
-    """A folder by the folders in it, one listing of one object for each; a folder with one folder in it by that one's.
+    """A folder, split by its subfolders; each costs one listing of one object.
 
-    Beyond `ranges_max` folders the last range holds the rest. A folder without folders, or with little in it, is one
-    range.
+    A folder whose only content is one subfolder is split by that one's subfolders. After `ranges_max` subfolders the
+    last range holds the rest. A small folder, or one without subfolders, is one range.
     """
     if await _is_small(store, prefix):
         return [KeyRange(prefix)]
     folders: Sequence[str] = ()
     for _ in range(LEVELS_MAX):
-        folders = await _folders(store, prefix, ranges_max)
+        folders = await _subfolders(store, prefix, ranges_max)
         if len(folders) != 1:
             break
         alone = folders[0]
         behind = await store.list(prefix, after=f"{alone[:-1]}{_BEHIND_FOLDER}", limit=1)
         first = await store.list(prefix, limit=1)
         if behind or not first or not first[0].key.startswith(alone):
-            break  # Files lie beside it.
+            break  # There are files beside the subfolder.
         prefix = alone
-    bounds = [f"{folder[:-1]}{_BEHIND_FOLDER}" for folder in folders]
-    return [KeyRange(prefix, after, until) for after, until in zip([None, *bounds], [*bounds, None], strict=True)]
+    return ranges_between(prefix, [f"{folder[:-1]}{_BEHIND_FOLDER}" for folder in folders])
 
 
-async def _folders(store: ObjectStore, prefix: str, count_max: int) -> Sequence[str]:
+async def _subfolders(store: ObjectStore, prefix: str, count_max: int) -> Sequence[str]:
     found: list[str] = []
     after: str | None = None
     for _ in range(count_max):
@@ -85,8 +94,8 @@ async def _folders(store: ObjectStore, prefix: str, count_max: int) -> Sequence[
     return found
 
 
-async def listed_in(store: ObjectStore, keys: KeyRange) -> AsyncIterator[Sequence[Listed]]:
-    """The objects of a range, in order, some at a time."""
+async def list_range(store: ObjectStore, keys: KeyRange) -> AsyncIterator[Sequence[Listed]]:
+    """The objects of a range in order, page by page."""
     after = keys.after
     while True:
         page = await store.list(keys.prefix, after=after, limit=LISTED_AT_ONCE)
@@ -98,12 +107,6 @@ async def listed_in(store: ObjectStore, keys: KeyRange) -> AsyncIterator[Sequenc
         after = page[-1].key
 
 
-OBJECTS_AT_ONCE: Final = 2_000
-
-Row = Mapping[str, object]
-"""A row by the names of its columns; what is not there is null."""
-
-
 class RangePartition(InputPartition):
     """A range of keys that one task reads."""
 
@@ -113,16 +116,26 @@ class RangePartition(InputPartition):
 
 
 class ShapedSource(DataSource):
-    """A data source whose rows have a declared shape."""
+    """A data source with a declared shape; subclasses name themselves and their reader."""
 
+    source_name: str
     shape: Shape
+    reader_class: "type[RangeReader]"
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.source_name
 
     def schema(self) -> StructType:
         return self.shape.spark_schema
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # The source declares its own.
+        return self.reader_class(self.options)
+
 
 class RangeReader(DataSourceReader):
-    """Reads objects range by range. Subclasses say which ranges there are, and what rows an object makes."""
+    """Reads objects range by range. Subclasses plan the ranges and convert objects to rows."""
 
     shape: Shape
 
@@ -130,52 +143,32 @@ class RangeReader(DataSourceReader):
         self.options = dict(options)
 
     @abstractmethod
-    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
-        """Which ranges of keys there are; asked on the driver."""
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
+        """The ranges of keys to read; runs on the driver."""
 
     @abstractmethod
-    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        """The rows of some objects; asked in executors."""
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
+        """The rows of some objects; runs in executors."""
 
     def partitions(self) -> Sequence[RangePartition]:
-        with open_lake(self.options) as open_store:
-            return [RangePartition(keys) for keys in open_store.wait(self.ranges(open_store))]
+        with open_lake(self.options) as blocking:
+            return [RangePartition(keys) for keys in blocking.wait(self.ranges(blocking.lake))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if partition is None:  # There are no ranges.
             return
         keys = KeyRange(*partition.value)
-        with open_lake(self.options) as open_store:
-            for page in each(open_store, listed_in(open_store.store, keys)):
+        with open_lake(self.options) as blocking:
+            for page in blocking.iterate(list_range(blocking.lake.store, keys)):
                 for some in portions(page, OBJECTS_AT_ONCE):
-                    yield batch_of(self.shape, open_store.wait(self.rows(open_store, some)))
+                    yield shaped_batch(self.shape, blocking.wait(self.rows(blocking.lake, some)))
 
 
-def portions(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (values[start : start + size] for start in range(0, len(values), size))
-
-
-def each(open_store: BlockingLake, values: AsyncIterator[Any]) -> Iterator[Any]:
-    """The values of asynchronous work, one after the other."""
-
-    async def following() -> tuple[bool, Any]:
-        async for value in values:
-            return True, value
-        return False, None
-
-    while True:
-        is_there, value = open_store.wait(following())
-        if not is_there:
-            return
-        yield value
-
-
-def batch_of(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as Spark takes them; times are whole milliseconds since 1970 in columns that end in `_at`."""
+def shaped_batch(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as a record batch of the shape; a timestamp in a row is milliseconds since 1970."""
     arrays = []
     for column, field in zip(shape.columns, shape.plain_arrow_schema, strict=True):
-        name = column.name
-        values = [row.get(name) for row in rows]
+        values = [row.get(column.name) for row in rows]
         if column.kind == "timestamptz":
             values = [clamped_ms(value) * 1_000 if isinstance(value, int) else None for value in values]
         arrays.append(pa.array(values, type=field.type))
@@ -185,34 +178,17 @@ def batch_of(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
 FILES: Final = shape("files", "key string!\nversion string!\nsize_bytes long!\nmodified_at timestamptz!\n", key="key")
 
 
-class SandurFiles(ShapedSource):
-    """One row for every object: `key`, `version`, `size_bytes`, `modified_at`.
-
-    Option `prefix`: a folder of the store, ending in `/`; empty for all of it. Tasks share it out by the folders in it.
-    """
-
-    shape = FILES
-
-    @classmethod
-    def name(cls) -> str:
-        return "sandur_files"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # It is declared.
-        return FilesReader(self.options)
-
-
 class FilesReader(RangeReader):
     shape = FILES
 
-    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         prefix = self.options.get("prefix", "")
         if prefix and not prefix.endswith("/"):
-            raise BadRequest(f"option prefix: {prefix!r} is no folder, which ends in /")
-        return await folder_ranges(open_store.store, prefix)
+            raise BadRequest(f"option prefix: expected a folder that ends in /, found {prefix!r}")
+        return await folder_ranges(lake.store, prefix)
 
-    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
-        del open_store  # Everything asked for is in the listing.
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
+        del lake  # The listing has every column.
         return [
             {
                 "key": one.key,
@@ -222,3 +198,14 @@ class FilesReader(RangeReader):
             }
             for one in listed
         ]
+
+
+class SandurFiles(ShapedSource):
+    """One row per object: `key`, `version`, `size_bytes`, `modified_at`.
+
+    Option `prefix`: a folder of the store that ends in `/`; empty for the whole store. Its subfolders become tasks.
+    """
+
+    source_name = "sandur_files"
+    shape = FILES
+    reader_class = FilesReader

@@ -38,7 +38,7 @@ Row = Mapping[str, object]
 
 
 class _Envelope(msgspec.Struct):
-    """What every event says about itself."""
+    """The fields that every event has."""
 
     event_type: str
     event_version: int
@@ -51,13 +51,13 @@ class _Wrong(Exception):
 
 
 def row_of(layout: Layout, key: str, data: bytes) -> Row:
-    """The row of an event. One that nobody understands, or that lies where it does not belong, has a `problem`.
+    """The row of an event. An event that cannot be decoded, or is stored under a wrong key, has a `problem`.
 
-    A receipt has one place only, which its content names; a copy anywhere else is misplaced. So whichever of two copies
-    comes first, the same one counts.
+    The content of a receipt determines its key; a copy under another key is misplaced. So the same copy counts,
+    whichever is read first.
     """
     try:
-        return _understood(layout, key, data)
+        return _decode(layout, key, data)
     except _Wrong as wrong:
         return {
             "key": key,
@@ -68,7 +68,7 @@ def row_of(layout: Layout, key: str, data: bytes) -> Row:
         }
 
 
-def _understood(layout: Layout, key: str, data: bytes) -> Row:
+def _decode(layout: Layout, key: str, data: bytes) -> Row:
     try:
         place = _place(layout, key)
     except BadRequest as error:
@@ -77,14 +77,14 @@ def _understood(layout: Layout, key: str, data: bytes) -> Row:
         envelope = msgspec.json.decode(data, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _Wrong(CORRUPT, f"not an event: {error}") from error
-    decode = _KNOWN.get((place.family, envelope.event_type, envelope.event_version))
+    decode = _DECODERS.get((place.family, envelope.event_type, envelope.event_version))
     if decode is None:
         raise _Wrong(UNKNOWN, f"{place.family} event {envelope.event_type} version {envelope.event_version}")
     return {"key": key, "date": place.date, "state": place.state, "size_bytes": len(data), **decode(layout, key, data)}
 
 
 def _place(layout: Layout, key: str) -> ReceiptKey:
-    """What a key says; its folder holds many, and is taken apart once."""
+    """The parts of a key; the folder is parsed once for all keys in it."""
     folder, _, name = key.rpartition("/")
     if not _PLAIN_NAME.match(name):
         return layout.parse_receipt(key)
@@ -119,12 +119,12 @@ def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
         "last_sequence_number": receipt.last_sequence_number,
         "committed_at": receipt.committed_at_ms,
         "committed_at_ms": receipt.committed_at_ms,
-        **_of_source(receipt.source),
+        **_source_columns(receipt.source),
     }
 
 
 def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
-    """A version of a Delta table: its metadata file is the file in its log that became the version."""
+    """The row of a Delta commit; its metadata file is the log file of the version."""
     try:
         receipt = msgspec.json.decode(data, type=DeltaReceipt)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -134,7 +134,7 @@ def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
     if receipt.commit_key != delta_commit_key(receipt.table_uuid, receipt.version, receipt.file_name):
         raise _Wrong(MISPLACED, "its key is not the hash of its table, version and file")
     if receipt.event_id != _event_id(receipt) or key != delta_receipt_key(layout, receipt):
-        raise _Wrong(MISPLACED, "it lies where its content does not say")
+        raise _Wrong(MISPLACED, "it is stored under another key than its content determines")
     return {
         "format": "delta",
         "commit_key": receipt.commit_key,
@@ -147,17 +147,17 @@ def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
         "last_sequence_number": receipt.version,
         "committed_at": receipt.committed_at_ms,
         "committed_at_ms": receipt.committed_at_ms,
-        **_of_source(receipt.source),
+        **_source_columns(receipt.source),
     }
 
 
 def delta_file(location: str, version: int, staged_name: str = "") -> str:
-    """The file of a version in a Delta log: the staged one while a commit names it, otherwise the published one."""
+    """The log file of a Delta version: the staged file if `staged_name` is given, otherwise the published one."""
     folder = f"{location.rstrip('/')}/_delta_log"
     return f"{folder}/_staged_commits/{staged_name}" if staged_name else f"{folder}/{version:020d}.json"
 
 
-def _of_source(source: Source) -> Row:
+def _source_columns(source: Source) -> Row:
     return {
         "source": source.kind,
         "principal": source.principal,
@@ -169,7 +169,7 @@ def _of_source(source: Source) -> Row:
 
 def _check_place(layout: Layout, key: str, receipt: Receipt) -> None:
     if receipt.operation != _REGISTER and receipt.commit_key != commit_key(receipt.metadata_location):
-        raise _Wrong(MISPLACED, "its key is not the hash of its metadata file")
+        raise _Wrong(MISPLACED, "its key is not the hash of its metadata location")
     if not _is_hash(receipt.commit_key) or receipt.event_id != _event_id(receipt):
         raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
     expected = key_of(layout, receipt.commit_key, receipt.committed_at_ms)
@@ -186,25 +186,25 @@ def _event_id(receipt: Receipt | DeltaReceipt) -> str:
 
 
 def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
-    """Where the receipt of that commit key and time lies."""
+    """The object key of the receipt with this commit key and time."""
     return layout.receipt(_date(layout, committed_at_ms // _DAY_MS), "iceberg", "committed", key)
 
 
 @functools.lru_cache(_DAYS_REMEMBERED_MAX)
 def _date(layout: Layout, day: int) -> str:
-    # Only the date is derived here: the hash of a registered file is made of more than its receipt says.
+    # Only the date is derived: the key of a registered file hashes more than the receipt contains.
     return layout.parse_receipt(receipt_key(layout, AttemptedFile("", day * _DAY_MS))).date
 
 
 def receipt_of_row(row: Mapping[str, object]) -> Receipt:
-    """The receipt that a row of `commits` was made of, to the last bit."""
+    """The receipt of a row of `commits`, equal to the last bit."""
     source = {name: row[name] for name in ("principal", "client", "run_id", "task_id")}
     named = {name: row[name] for name in Receipt.__struct_fields__ if name in row and name != "source"}
     return msgspec.convert({**named, "source": {"kind": row["source"], **source}}, Receipt)
 
 
-_KNOWN: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {
+_DECODERS: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {
     ("iceberg", "iceberg_commit_committed", 1): _iceberg_commit,
     ("delta", "delta_commit_committed", 1): _delta_commit,
 }
-"""What is understood, by the folder it lies in, its type and its version; anything else is kept aside, and counted."""
+"""Decoders by folder, event type and version; every other event goes to `quarantine`."""

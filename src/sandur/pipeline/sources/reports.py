@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
+from sandur.operations.lake import Lake
 from sandur.operations.tables.metrics import Report
-from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between
 from sandur.pipeline.tables import shape
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 from sandur.storage.layout import Layout
@@ -62,7 +62,7 @@ _LONG_MAX: Final = (1 << 63) - 1
 
 
 class _Measure(msgspec.Struct, frozen=True, rename="kebab"):
-    """A counter or a timer; engines send either under a name."""
+    """A counter or a timer."""
 
     value: int | None = None
     total_duration: int | None = None
@@ -74,34 +74,33 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ReportsReader(RangeReader):
-    """Every report that is kept. Those that say nothing sensible are rows with a `problem`."""
+    """Every stored report; one that cannot be decoded is a row with a `problem`."""
 
     shape = REPORTS
 
-    async def ranges(self, open_store: BlockingLake) -> Sequence[KeyRange]:
-        """The folder in parts of some pages each: reports lie in it in the order in which they came."""
-        folder = open_store.layout.operational_folder(_KIND)
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
+        """The folder in ranges of a few pages each; reports are stored in the order of their arrival."""
+        folder = lake.layout.operational_folder(_KIND)
         bounds: list[str] = []
         after: str | None = None
         while True:
-            page = await open_store.store.list(folder, after=after, limit=REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX)
+            page = await lake.store.list(folder, after=after, limit=REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX)
             if len(page) < REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX:
                 break
             after = page[-1].key
             bounds.append(after)
-        return [KeyRange(folder, start, end) for start, end in zip([None, *bounds], [*bounds, None], strict=True)]
+        return ranges_between(folder, bounds)
 
-    async def rows(self, open_store: BlockingLake, listed: Sequence[Listed]) -> Sequence[Row]:
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
         keys = [one.key for one in listed]
-        found = await get_many(open_store.store, keys)
-        layout = open_store.layout
-        return [report_row(layout, key, stored.data) for key, stored in zip(keys, found, strict=True) if stored]
+        found = await get_many(lake.store, keys)
+        return [report_row(lake.layout, key, stored.data) for key, stored in zip(keys, found, strict=True) if stored]
 
 
 def report_row(layout: Layout, key: str, data: bytes) -> Row:
-    """What a report says; one that cannot be read, or lies where its id does not say, is only named.
+    """The row of a report; only a `problem` if it cannot be decoded or is not stored under its own id.
 
-    So a copy of a report counts for nothing, wherever it lies.
+    So a copy of a report is never counted.
     """
     try:
         report = msgspec.json.decode(data, type=Report)
@@ -109,7 +108,7 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return {"kind": "unread", "problem": f"{key}: {error}"}
     if key != layout.operational(_KIND, report.id):
-        return {"kind": "misplaced", "problem": f"{key}: it belongs to {layout.operational(_KIND, report.id)}"}
+        return {"kind": "misplaced", "problem": f"{key}: a copy of {layout.operational(_KIND, report.id)}"}
     wanted: Mapping[str, str] = {"scan-report": _SCAN, "commit-report": _COMMIT}.get(report.report_type, {})
     kinds = {"scan-report": "scan", "commit-report": "commit"}
     return {
@@ -124,7 +123,7 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
 
 
 def _number(measure: _Measure | None, column: str) -> int | None:
-    """A count, or a duration in milliseconds; None when it was not sent, or is nothing that can be counted."""
+    """A count, or a duration in milliseconds; None if it is missing or not a count."""
     if measure is None:
         return None
     number = _milliseconds(measure) if column.endswith("_ms") else measure.value

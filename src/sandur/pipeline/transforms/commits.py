@@ -1,45 +1,45 @@
-"""From receipts to the history of commits, their timeline, what tables were busy, and links that are missing."""
+"""Turn receipts into the history of commits, its timeline, the activity of tables, and missing links."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE
 
 SYSTEM_TABLES: Final = "system-tables"
-"""The task under which the pipeline commits to its own tables. What it says about them would be news for ever."""
+"""The task id of commits to the pipeline's own tables. Publishing them would cause new commits for ever."""
 
 _DAY_MS: Final = 86_400_000
 _OWNED: Final = tuple(name for name in OWNERS.column_names if name != "table_uuid")
 _PLACE: Final = ("key_before", "named_after", "newest_version")
-_SHOWN, _DROPPED, _KNOWN, _UNREADABLE, _MADE_FOR = range(5)
+_VISIBLE, _DROPPED, _KNOWN, _UNREADABLE, _CREATED_FOR = range(5)
 _CHECKED_SOURCE: Final = "pipeline"
 _DECLARED_SOURCE: Final = "rest"
 
 
-def understood(events: DataFrame) -> DataFrame:
-    """The receipts that are commits of others than the pipeline itself; the same commit may be told more than once."""
+def valid_commits(events: DataFrame) -> DataFrame:
+    """The valid receipts without the pipeline's own commits; a commit may occur more than once."""
     return events.where(F.col("problem").isNull() & ~is_own())
 
 
 def is_own() -> Column:
-    """Whether a receipt is of a commit of the pipeline to its own tables."""
+    """Whether a receipt is that of a commit to one of the pipeline's own tables."""
     return (F.col("source") == _CHECKED_SOURCE) & (F.col("task_id") == SYSTEM_TABLES)
 
 
 def history(events: DataFrame, before: DataFrame, owners: DataFrame) -> DataFrame:
-    """Every commit once, those of before and those that came, under the name its table has now, and where it stands.
+    """Every commit once, published and new ones, with the current name of its table and its neighbours.
 
-    `owners` has one row for every `table_uuid`. `commit_key` names a commit: of what tells it twice, one row is kept,
-    and what was published before rather than what came (`is_new`). `key_before` is the commit before it in its table by
-    version, `named_after` the one that the commit after it names, `newest_version` the highest in its table.
-    Commits of the pipeline to its own tables are left out.
+    `owners` has one row per `table_uuid`. Of two rows with one `commit_key` the published one is kept (`is_new` is
+    false). `key_before` is the previous commit of the table by version, `named_after` the commit that the next one
+    names as its predecessor, `newest_version` the highest version of the table. The pipeline's own commits are left
+    out.
     """
-    told = understood(events).withColumns({"lineage": _lineage(), "quality": _quality(), "is_new": _true()})
+    new = valid_commits(events).withColumns({"lineage": _lineage(), "quality": _quality(), "is_new": _true()})
     columns = [*(name for name in COMMITS.column_names if name not in _OWNED), "is_new"]
     known = before.withColumn("is_new", ~_true())
-    every = told.select(*columns).unionByName(known.select(*columns))
+    every = new.select(*columns).unionByName(known.select(*columns))
     in_order = Window.partitionBy("table_uuid").orderBy("metadata_version", "commit_key", "is_new", "committed_at_ms")
     whole_table = Window.partitionBy("table_uuid").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     placed = every.withColumns(
@@ -54,14 +54,14 @@ def history(events: DataFrame, before: DataFrame, owners: DataFrame) -> DataFram
 
 
 def is_loose() -> Column:
-    """Whether a commit names another before it than the one that stands there in its table."""
+    """Whether a commit names another predecessor than the previous commit of its table."""
     return F.col("previous_commit_key").isNotNull() & ~F.col("previous_commit_key").eqNullSafe(F.col("key_before"))
 
 
 def loose_ends(rows: DataFrame) -> DataFrame:
-    """What is named by commits whose neighbour it is not, with `is_known`: whether there is such a commit at all.
+    """The predecessors that loose commits name, with `is_known`: whether such a commit exists.
 
-    These are few: a commit that lost its receipt, or that was registered over another table's.
+    These are few: a commit lost its receipt, or a file was registered over another table.
     """
     wanted = rows.where(is_loose()).select(F.col("previous_commit_key").alias("commit_key")).distinct()
     known = rows.select("commit_key", _true().alias("is_known"))
@@ -69,23 +69,22 @@ def loose_ends(rows: DataFrame) -> DataFrame:
 
 
 def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFrame:
-    """Which name stands for each `table_uuid`: one row for each.
+    """The name of each table: one row per `table_uuid`.
 
-    A name that is shown comes first. Without one it is the name under which the table was dropped, or the one that was
-    published before: that nothing is shown may mean that something could not be read. Of a table that was never
-    published, it is then the name that could not be read, or the one that the table was made for.
-    A table that is registered under several names is told under the first of them.
+    A visible name wins, then the name under which the table was dropped, then the published name, because a missing
+    name may only be unreadable. For a table that was never published: the unreadable name, or the name that the table
+    was created for. A table with several names gets the first one.
     """
     is_shown, is_dropped = F.col("is_shown"), F.col("state").eqNullSafe(F.lit("dropped"))
     of_names = names.where(is_shown | F.col("problem").isNotNull()).withColumns(
         {
             "table_uuid": F.when(is_shown, F.col("table_uuid")).otherwise(F.nullif("uuid", F.lit(""))),
-            "rank": F.when(is_shown, _SHOWN).otherwise(_UNREADABLE),
+            "rank": F.when(is_shown, _VISIBLE).otherwise(_UNREADABLE),
             "at": _no_time(),
         }
     )
     of_pointers = pointers.where(F.col("name").isNotNull()).withColumns(
-        {"rank": F.when(is_dropped, _DROPPED).otherwise(_MADE_FOR), "at": F.col("updated_at")}
+        {"rank": F.when(is_dropped, _DROPPED).otherwise(_CREATED_FOR), "at": F.col("updated_at")}
     )
     known = before.withColumns({"rank": F.lit(_KNOWN), "at": _no_time()})
     columns = [*OWNERS.column_names, "rank", "at"]
@@ -97,26 +96,26 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
 
 
 def is_registration() -> Column:
-    """Whether a receipt is of a file registered over a table: its `table_uuid` may be another from there on."""
+    """Whether a receipt registers a file over an existing table, which may change its `table_uuid`."""
     is_register = F.col("operation").eqNullSafe(F.lit("register"))
     return F.col("problem").isNull() & is_register & F.col("previous_commit_key").isNotNull()
 
 
 def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFrame) -> DataFrame:
-    """The owners, and for every table that another was registered over, the name that stands for that one."""
+    """The owners, plus the name of the new table for every table that was replaced by a registration."""
     links = events.where(is_registration()).select(
         F.col("previous_commit_key").alias("commit_key"), F.col("table_uuid").alias("by")
     )
     known = events.select("commit_key", "table_uuid").unionByName(commits_before.select("commit_key", "table_uuid"))
     replaced = known.join(links, on="commit_key", how="inner").where(F.col("table_uuid") != F.col("by"))
     names = owners.withColumnRenamed("table_uuid", "by")
-    told = replaced.select("table_uuid", "by").join(names, on="by", how="inner").select(*OWNERS.column_names)
-    unknown = told.join(owners.select("table_uuid"), on="table_uuid", how="left_anti")
-    first = F.min(F.struct(*OWNERS.column_names)).alias("first")  # Two tables may have come to stand for it.
+    renamed = replaced.select("table_uuid", "by").join(names, on="by", how="inner").select(*OWNERS.column_names)
+    unknown = renamed.join(owners.select("table_uuid"), on="table_uuid", how="left_anti")
+    first = F.min(F.struct(*OWNERS.column_names)).alias("first")  # Several tables may have replaced it.
     return owners.unionByName(unknown.groupBy("table_uuid").agg(first).select("first.*"))
 
 
-def renamed(now: DataFrame, before: DataFrame) -> DataFrame:
+def renamed_owners(now: DataFrame, before: DataFrame) -> DataFrame:
     """The owners that were published under another name."""
     names = F.struct(*_OWNED)
     was = before.select("table_uuid", names.alias("was"))
@@ -124,12 +123,12 @@ def renamed(now: DataFrame, before: DataFrame) -> DataFrame:
 
 
 def quarantine(events: DataFrame) -> DataFrame:
-    """What is not understood, or lies where it does not belong; the same object read twice is one row."""
+    """The receipts with a problem; an object that was read twice is one row."""
     return events.where(F.col("problem").isNotNull()).dropDuplicates(["key"]).select(*QUARANTINE.column_names)
 
 
 def activity(rows: DataFrame, before: DataFrame) -> DataFrame:
-    """How busy each table was on each day: that of the rows, added to what is known from before."""
+    """Commits by table and day: the counts of the rows, added to the published ones."""
     is_snapshot = F.col("operation").isin("append", "overwrite", "replace", "delete")
     counted = rows.select(
         "table_uuid",
@@ -157,9 +156,9 @@ def activity(rows: DataFrame, before: DataFrame) -> DataFrame:
 
 
 def timeline(rows: DataFrame, ends: DataFrame) -> DataFrame:
-    """Every version a table ever had, which of them is current, and whether the one before it is known.
+    """Every version of every table: whether it is current, and whether its predecessor is known.
 
-    `rows` is the history, `ends` its loose ends.
+    `rows` is the history, `ends` are its loose ends.
     """
     followed = ends.select("commit_key", _true().alias("is_named_elsewhere"))
     known = ends.select(F.col("commit_key").alias("previous_commit_key"), "is_known")
@@ -188,7 +187,7 @@ def _quality() -> Column:
 
 
 def _true() -> Column:
-    return F.lit(True)  # noqa: FBT003 - Spark takes it by position only
+    return F.lit(True)  # noqa: FBT003 - Spark's signature
 
 
 def _no_time() -> Column:
@@ -196,6 +195,6 @@ def _no_time() -> Column:
 
 
 def _day() -> Column:
-    """The day of a commit in UTC, whatever the time zone of the session is."""
+    """The day of a commit in UTC, independent of the session's time zone."""
     days = F.floor(F.unix_millis("committed_at") / _DAY_MS)
     return F.date_from_unix_date(days.cast("int")).cast("string")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMESPACES, TABLES, Shape
 
@@ -12,7 +12,7 @@ NAMES: Final = ("catalog", "namespace", "name")
 _OF_HEAD: Final = ("metadata_location", "metadata_version", "commit_key", "snapshot_id")
 _OF_FILE: Final = ("metadata_location", "etag")
 OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD, "etag")
-"""What names tell of a table, without its metadata file."""
+"""The columns of a table that come from its name and pointer, not from its metadata file."""
 
 CREATED: Final = "created"
 DROPPED: Final = "dropped"
@@ -20,15 +20,14 @@ RENAMED: Final = "renamed"
 CHANGED: Final = "changed"
 SAME: Final = "same"
 UNREADABLE: Final = "unreadable"
-"""No table, but a name that cannot be read: what it stands for is told by what is known from before."""
+"""A name that cannot be read; its table keeps the published rows."""
 
 
 def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> DataFrame:
-    """What a reader finds under the names, each uuid once, and the names that cannot be read, with a `name_problem`.
+    """Every visible table once by uuid, and every unreadable name with a `name_problem`.
 
-    A name that cannot be read stands for no uuid: in that place it has its own spelling, which is nobody's.
-    `own` are the catalog, the namespace and the names of the pipeline's own tables. They are told without what changes
-    with every run: it would be news for ever.
+    An unreadable name has no uuid; its full name is used instead. `own` is the catalog, the namespace and the names of
+    the pipeline's own tables. Their rows lack the columns that change with every run, which would always be news.
     """
     catalog, namespace, own_names = own
     is_own = (F.col("catalog") == catalog) & (F.col("namespace") == namespace) & F.col("name").isin(sorted(own_names))
@@ -36,25 +35,27 @@ def current_tables(names: DataFrame, own: tuple[str, str, Collection[str]]) -> D
     rest = [F.col(name) for name in OF_NAME if name not in (*_OF_HEAD, "uuid")]
     is_unreadable = F.col("problem").isNotNull()
     uuid = F.when(is_unreadable, F.concat_ws("/", *NAMES)).otherwise(F.col("uuid")).alias("uuid")
-    told = names.where(F.col("is_shown") | is_unreadable).select(
+    rows = names.where(F.col("is_shown") | is_unreadable).select(
         *rest, *steady, uuid, F.col("problem").alias("name_problem")
     )
-    # Two names lead to one table if it is renamed between two looks, or if somebody copied a name: the first counts.
-    columns = [name for name in told.columns if name != "uuid"]
+    # Two names lead to one table after a rename during the listing, or after a copied name: the first one counts.
+    columns = [name for name in rows.columns if name != "uuid"]
     first = F.min_by(F.struct(*columns), F.struct(*NAMES)).alias("first")
-    return told.groupBy("uuid").agg(first).select("uuid", "first.*").select(*OF_NAME, "name_problem")
+    return rows.groupBy("uuid").agg(first).select("uuid", "first.*").select(*OF_NAME, "name_problem")
 
 
 def compare_tables(current: DataFrame, before: DataFrame) -> DataFrame:
-    """Every table that is or was, once: as it is now, as it `was_…`, and which `change` made it so.
+    """Every current or published table once: its current columns, its published ones as `was_…`, and the `change`.
 
-    `is_unread`: its metadata file is another than the one that was read before, or what the catalog keeps of a Delta
-    table is. `is_retried`: it is the same, which could not be read then. What was dropped has nothing but its `uuid`
-    and what it was. Names that cannot be read are told beside the tables.
+    `is_unread`: its metadata file, or the record of a Delta table, differs from the one that was read before.
+    `is_retried`: it is the same, but could not be read then. A dropped table has only its `uuid` and the published
+    columns. Unreadable names have rows of their own.
     """
-    told = [name for name in OF_NAME if name != "uuid"]
-    was = before.select("uuid", *(F.col(name).alias(f"was_{name}") for name in (*told, "problem")), _true("was_there"))
-    both = current.withColumn("is_there", F.lit(True)).join(was, on="uuid", how="full")  # noqa: FBT003 - as Spark has it
+    compared = [name for name in OF_NAME if name != "uuid"]
+    was = before.select(
+        "uuid", *(F.col(name).alias(f"was_{name}") for name in (*compared, "problem")), _true("was_there")
+    )
+    both = current.withColumn("is_there", F.lit(True)).join(was, on="uuid", how="full")  # noqa: FBT003 - Spark's signature
     has_file = F.col("metadata_location").isNotNull()
     is_same_file = F.col("was_there").isNotNull() & _are_as_before(_OF_FILE)
     change = (
@@ -62,7 +63,7 @@ def compare_tables(current: DataFrame, before: DataFrame) -> DataFrame:
         .when(F.col("was_there").isNull(), CREATED)
         .when(F.col("is_there").isNull(), DROPPED)
         .when(~_are_as_before(NAMES), RENAMED)
-        .when(~_are_as_before(told), CHANGED)
+        .when(~_are_as_before(compared), CHANGED)
         .otherwise(SAME)
     )
     return both.withColumns(
@@ -75,53 +76,53 @@ def compare_tables(current: DataFrame, before: DataFrame) -> DataFrame:
 
 
 def as_published(gone: DataFrame) -> DataFrame:
-    """What seems to be gone, as it was."""
+    """The published columns of tables that seem to be dropped."""
     return gone.select("uuid", *(F.col(f"was_{name}").alias(name) for name in OF_NAME if name != "uuid"))
 
 
 def found_again(tables: DataFrame, current: DataFrame, before: DataFrame) -> DataFrame:
-    """What is compared, but for the tables that seemed to be gone and that a second look found: those are `current`."""
+    """The compared tables, with new rows for those that seemed to be dropped and were found again as `current`."""
     uuids = current.select("uuid")
-    told = compare_tables(current, before.join(uuids, on="uuid", how="left_semi"))
-    return tables.join(uuids, on="uuid", how="left_anti").unionByName(told)
+    found = compare_tables(current, before.join(uuids, on="uuid", how="left_semi"))
+    return tables.join(uuids, on="uuid", how="left_anti").unionByName(found)
 
 
-def tried_again(tables: DataFrame, *, lot: str, tables_max: int) -> DataFrame:
-    """The tables whose files could not be read, as many as may be tried; by another `lot` it is others' turn."""
+def sample_of_retried(tables: DataFrame, *, seed: str, tables_max: int) -> DataFrame:
+    """A sample of the tables whose files could not be read; another `seed` gives another sample."""
     retried = tables.where(F.col("is_retried")).select(*OF_NAME, "was_problem")
-    return retried.orderBy(F.xxhash64("uuid", F.lit(lot)), "uuid").limit(tables_max)
+    return retried.orderBy(F.xxhash64("uuid", F.lit(seed)), "uuid").limit(tables_max)
 
 
-def read_now(tables: DataFrame, is_healed: Column | None = None) -> DataFrame:
-    """What is compared, with `is_read`: its file is read by this run, as it is new or could not be read before."""
+def read_now(tables: DataFrame, is_readable: Column | None = None) -> DataFrame:
+    """The compared tables with `is_read`: this run reads the file, because it is new or readable again."""
     is_unread = F.col("is_unread")
-    return tables.withColumn("is_read", is_unread if is_healed is None else is_unread | is_healed)
+    return tables.withColumn("is_read", is_unread if is_readable is None else is_unread | is_readable)
 
 
 def fresh(tables: DataFrame) -> DataFrame:
-    """The tables whose metadata files are read by this run."""
+    """The tables whose metadata files this run reads."""
     return tables.where(F.col("is_read")).select(*OF_NAME)
 
 
 def kept_tables(tables: DataFrame, before: DataFrame) -> DataFrame:
-    """The rows of the tables that exist and are not read by this run, under the names they have now."""
+    """The rows of existing tables that this run does not read, with their current names."""
     from_file = [name for name in TABLES.column_names if name not in OF_NAME]
     staying = tables.where((F.col("change") != DROPPED) & ~F.col("is_read")).select(*OF_NAME)
     return staying.join(before.select("uuid", *from_file), on="uuid", how="left").select(*TABLES.column_names)
 
 
 def kept_rows(shape: Shape, tables: DataFrame, before: DataFrame) -> DataFrame:
-    """What is known from the metadata files that are not read by this run, under the names their tables have now."""
+    """The published rows of metadata files that this run does not read, with the current names of their tables."""
     is_kept = F.col("metadata_location").isNotNull() & ~F.col("is_read")
     names = tables.where(is_kept).select("uuid", *NAMES)
     return before.drop(*NAMES).join(names, on="uuid", how="inner").select(*shape.column_names)
 
 
 def without_file(tables: DataFrame) -> DataFrame:
-    """The rows of tables that are new and have no metadata file to read."""
-    is_plain = (F.col("change") == CREATED) & ~F.col("is_read")
+    """The rows of new tables without a metadata file to read."""
+    is_new = (F.col("change") == CREATED) & ~F.col("is_read")
     unknown = [F.lit(None).alias(name) for name in TABLES.column_names if name not in OF_NAME]
-    return tables.where(is_plain).select(*OF_NAME, *unknown).select(*TABLES.column_names)
+    return tables.where(is_new).select(*OF_NAME, *unknown).select(*TABLES.column_names)
 
 
 def _is_as_before(name: str) -> Column:
@@ -136,16 +137,15 @@ def _are_as_before(names: Sequence[str]) -> Column:
 
 
 def _true(name: str) -> Column:
-    return F.lit(True).alias(name)  # noqa: FBT003 - Spark takes it by position only
+    return F.lit(True).alias(name)  # noqa: FBT003 - Spark's signature
 
 
 _NAMED: Final = {CATALOGS.name: ("name",), NAMESPACES.name: ("catalog", "namespace")}
 _OBJECTS: Final = {CATALOGS.name: "catalog", NAMESPACES.name: "namespace"}
-_TOLD: Final = ("catalog", "namespace", "name")
 
 
 def compare_containers(shape: Shape, now: DataFrame, before: DataFrame) -> DataFrame:
-    """Every catalog, or every namespace, that is or was, once by its `id`: as it `is` and `was`, and the `change`."""
+    """Every current or published catalog or namespace once by `id`: as it `is` and `was`, and the `change`."""
     rows = F.struct(*shape.column_names)
     both = now.select("id", rows.alias("is")).join(before.select("id", rows.alias("was")), on="id", how="full")
     names = _NAMED[shape.name]
@@ -161,37 +161,39 @@ def compare_containers(shape: Shape, now: DataFrame, before: DataFrame) -> DataF
 
 
 def with_unreadable(shape: Shape, read: DataFrame, before: DataFrame) -> DataFrame:
-    """Catalogs, or namespaces, as they are read; those that cannot be read as they were published before, if they were.
+    """The catalogs or namespaces that were read; an unreadable one keeps its published row, if there is one.
 
-    What cannot be read is found by its name, for its record is what knows its id.
+    An unreadable one is matched by name, because its id is in the record.
     """
-    is_sound = F.col("problem").isNull()
-    sound = read.where(is_sound).select(*shape.column_names)
-    unread = read.where(~is_sound).select(*_NAMED[shape.name])
-    kept = before.join(unread, on=list(_NAMED[shape.name]), how="left_semi").join(sound, on="id", how="left_anti")
-    return sound.unionByName(kept.select(*shape.column_names))
+    is_readable = F.col("problem").isNull()
+    readable = read.where(is_readable).select(*shape.column_names)
+    unreadable = read.where(~is_readable).select(*_NAMED[shape.name])
+    kept = before.join(unreadable, on=list(_NAMED[shape.name]), how="left_semi").join(
+        readable, on="id", how="left_anti"
+    )
+    return readable.unionByName(kept.select(*shape.column_names))
 
 
 def unreadable_containers(shape: Shape, read: DataFrame) -> DataFrame:
-    """The names of those that cannot be read, and why."""
+    """The names of unreadable catalogs or namespaces, and the problems."""
     name = F.concat_ws(".", *_NAMED[shape.name]).alias("name")
     return read.where(F.col("problem").isNotNull()).select(F.lit(shape.name).alias("dataset"), name, "problem")
 
 
 def container_changes(shape: Shape, compared: DataFrame, *, seen_at_ms: int, feed_entry: int) -> DataFrame:
-    """The changes of catalogs, or of namespaces."""
+    """The changes of catalogs or namespaces as rows of `changes`."""
     parts = dict(zip(("catalog", "namespace"), _NAMED[shape.name], strict=False))
-    now = {told: F.coalesce(F.col(f"is.{name}"), F.col(f"was.{name}")) for told, name in parts.items()}
-    previous = {told: F.col(f"was.{name}") for told, name in parts.items()}
+    now = {column: F.coalesce(F.col(f"is.{name}"), F.col(f"was.{name}")) for column, name in parts.items()}
+    previous = {column: F.col(f"was.{name}") for column, name in parts.items()}
     is_created = F.col("change") == CREATED
     rows = compared.where(F.col("change") != SAME).withColumns(
         {
             "object": F.lit(_OBJECTS[shape.name]),
             "changed_at": F.when(is_created, F.col("is.created_at")).otherwise(F.col("is.updated_at")),
             "principal": F.when(is_created, F.col("is.created_by")).otherwise(F.col("is.updated_by")),
-            **{told: now.get(told, _nothing("string")) for told in _TOLD},
-            **{f"previous_{told}": _if_renamed(previous.get(told, _nothing("string"))) for told in _TOLD},
-            "format": _nothing("string"),
+            **{column: now.get(column, _null("string")) for column in NAMES},
+            **{f"previous_{column}": _if_renamed(previous.get(column, _null("string"))) for column in NAMES},
+            "format": _null("string"),
             **_seen(seen_at_ms, feed_entry),
         }
     )
@@ -199,16 +201,16 @@ def container_changes(shape: Shape, compared: DataFrame, *, seen_at_ms: int, fee
 
 
 def name_changes(compared: DataFrame, *, seen_at_ms: int, feed_entry: int) -> DataFrame:
-    """The changes of what has a name: tables, views and the like; what is committed to them is told by receipts."""
-    is_told = F.col("change").isin(CREATED, DROPPED, RENAMED)
-    rows = compared.where(is_told).withColumns(
+    """The changes of names of tables and views as rows of `changes`; commits are in receipts."""
+    is_changed = F.col("change").isin(CREATED, DROPPED, RENAMED)
+    rows = compared.where(is_changed).withColumns(
         {
             "object": F.coalesce("kind", "was_kind"),
             "id": F.col("uuid"),
-            "changed_at": _nothing("timestamp"),
-            "principal": _nothing("string"),
-            **{f"previous_{told}": _if_renamed(F.col(f"was_{told}")) for told in _TOLD},
-            **{told: F.coalesce(told, f"was_{told}") for told in (*_TOLD, "format")},
+            "changed_at": _null("timestamp"),
+            "principal": _null("string"),
+            **{f"previous_{column}": _if_renamed(F.col(f"was_{column}")) for column in NAMES},
+            **{column: F.coalesce(column, f"was_{column}") for column in (*NAMES, "format")},
             **_seen(seen_at_ms, feed_entry),
         }
     )
@@ -223,5 +225,5 @@ def _seen(at_ms: int, feed_entry: int) -> dict[str, Column]:
     return {"seen_at": F.timestamp_millis(F.lit(at_ms)), "feed_entry": F.lit(feed_entry).cast("long")}
 
 
-def _nothing(kind: str) -> Column:
+def _null(kind: str) -> Column:
     return F.lit(None).cast(kind)

@@ -1,9 +1,9 @@
-"""Reports of engines become statistics, by table and day."""
+"""Turn the reports of engines into statistics by table and day."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline.tables import TABLE_METRICS
 
@@ -23,21 +23,21 @@ _SUMS: Final = {
 }
 
 
-def understood(reports: DataFrame) -> DataFrame:
+def valid_reports(reports: DataFrame) -> DataFrame:
     return reports.where(F.col("problem").isNull())
 
 
 def by_table_and_day(reports: DataFrame) -> DataFrame:
-    """One row for every table and day with a report; what nobody reported counts as 0."""
-    placed = understood(reports).withColumn("day", F.date_format("received_at", "yyyy-MM-dd"))
+    """One row per table and day with a report; a missing measure counts as 0."""
+    placed = valid_reports(reports).withColumn("day", F.date_format("received_at", "yyyy-MM-dd"))
     latest = {
         name: F.max_by(name, F.struct("received_at", name)).alias(name) for name in ("catalog", "namespace", "name")
     }
     grouped = placed.groupBy("table_uuid", "day").agg(
         *latest.values(),
-        _times("scan").alias("scans"),
-        _times("commit").alias("commits"),
-        _times("other").alias("other_reports"),
+        _count_of("scan").alias("scans"),
+        _count_of("commit").alias("commits"),
+        _count_of("other").alias("other_reports"),
         F.coalesce(F.max("planning_ms"), F.lit(0)).alias("scan_planning_max_ms"),
         F.max("received_at").alias("last_reported_at"),
         *(F.coalesce(F.sum(column), F.lit(0)).cast("long").alias(name) for name, column in _SUMS.items()),
@@ -46,10 +46,9 @@ def by_table_and_day(reports: DataFrame) -> DataFrame:
 
 
 def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
-    """The statistics of all days, one row for each table and day: of what was published and what the reports say now,
-    the one that counts more reports.
+    """One row per table and day: the published row or the one of the current reports, whichever counts more reports.
 
-    Reports of a day only come until they are collected, so that the one that counts less is made of what is left.
+    Reports of a day only accumulate until they are collected, so the row with fewer reports is incomplete.
     """
     every = (
         by_table_and_day(reports).withColumn("is_fresh", F.lit(1)).unionByName(before.withColumn("is_fresh", F.lit(0)))
@@ -59,5 +58,5 @@ def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
     return every.groupBy("table_uuid", "day").agg(whole).select("whole.*").select(*TABLE_METRICS.column_names)
 
 
-def _times(kind: str) -> Column:
+def _count_of(kind: str) -> Column:
     return F.count_if(F.col("kind") == kind)

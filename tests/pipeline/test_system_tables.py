@@ -8,8 +8,8 @@ from sandur.iceberg.updates import AddSnapshot, SetSnapshotRef
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.load import current_document
-from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, listed_manifest, manifest_list_of, manifest_of
-from sandur.pipeline.system_history import forget
+from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, encode_manifest, encode_manifest_list, list_entry
+from sandur.pipeline.system_tables import expire_snapshots
 from sandur.storage.contract import list_all
 from tests.operations.asking import TIMESTAMP_MS, called, create, furnish, request
 from tests.operations.making import make_lake
@@ -31,10 +31,10 @@ async def add_snapshot(lake: Lake, number: int, *, keeps: tuple[int, ...] = ()) 
     files = [DataFile(f"{folder}/data/{one}.parquet", 1, 1) for one in (*keeps, number)]
     await lake.locations.create(files[-1].path, b"x")
     ids = SnapshotIds(number, None, number)
-    manifest = manifest_of(files, schema_json="{}", schema_id=0, snapshot_id=number)
+    manifest = encode_manifest(files, schema_json="{}", schema_id=0, snapshot_id=number)
     await lake.locations.create(f"{folder}/metadata/{number}-m0.avro", manifest)
-    listed = listed_manifest(f"{folder}/metadata/{number}-m0.avro", manifest, files, ids)
-    await lake.locations.create(f"{folder}/metadata/snap-{number}.avro", manifest_list_of([listed], ids))
+    listed = list_entry(f"{folder}/metadata/{number}-m0.avro", manifest, files, ids)
+    await lake.locations.create(f"{folder}/metadata/snap-{number}.avro", encode_manifest_list([listed], ids))
     snapshot = Snapshot(
         sequence_number=number,
         snapshot_id=number,
@@ -59,7 +59,7 @@ async def test_old_snapshots_go_with_the_files_that_only_they_name(lake: Lake) -
     for number in range(1, 7):
         await add_snapshot(lake, number, keeps=(2,) if number == 6 else ())
 
-    removed = await forget(lake, T, (await current_document(lake, T)).metadata, request("forget"), keep=2)
+    removed = await expire_snapshots(lake, T, (await current_document(lake, T)).metadata, request("expire"), keep=2)
 
     metadata = (await current_document(lake, T)).metadata
     assert [snapshot.snapshot_id for snapshot in metadata.snapshots] == [1, 5, 6]
@@ -73,7 +73,7 @@ async def test_while_there_are_few_nothing_goes(lake: Lake) -> None:
         await add_snapshot(lake, number)
     before = await names_of_files(lake)
 
-    removed = await forget(lake, T, (await current_document(lake, T)).metadata, request("forget"), keep=2)
+    removed = await expire_snapshots(lake, T, (await current_document(lake, T)).metadata, request("expire"), keep=2)
 
     assert removed == 0
     assert await names_of_files(lake) == before
