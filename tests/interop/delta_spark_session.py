@@ -14,8 +14,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import sandur.spark
-from sandur.spark import vacuuming
 from sandur.spark.sessions import DELTA_PACKAGE
 
 RACES = 4
@@ -175,7 +173,6 @@ def _maintenance(session: Session) -> None:
     step("vacuum", lambda: bool(session.sql("VACUUM main.t.a RETAIN 240 HOURS")))
     step("compact with a write", lambda: _compacted(session))
     step("rows after them", "SELECT count(*) FROM main.t.a")
-    step("vacuum by sandur", lambda: _vacuumed(session))
 
 
 def _compacted(session: Session) -> str:
@@ -186,15 +183,6 @@ def _compacted(session: Session) -> str:
     session.sql("INSERT INTO main.t.a VALUES (99, '', 0)")
     spark.conf.set("spark.databricks.delta.autoCompact.enabled", "false")
     return str(spark.sql("DESCRIBE HISTORY main.t.a LIMIT 1").collect()[0].operation)
-
-
-def _vacuumed(session: Session) -> list[object]:
-    """Whether files went, what is read then, and what a second time finds."""
-    spark = session.spark
-    spark.conf.set(vacuuming.CHECK, "false")
-    gone = sandur.spark.vacuum(spark, "main.t.counted", retain_hours=0)
-    rows = session.sql("SELECT n FROM main.t.counted")
-    return [bool(gone), rows, list(sandur.spark.vacuum(spark, "main.t.counted", retain_hours=0))]
 
 
 def _names(session: Session) -> None:

@@ -66,7 +66,6 @@ EXPECTED: dict[str, Any] = {
     "restored": [[1], [2]],
     "compact with a write": "OPTIMIZE",
     "rows after them": [[17]],
-    "vacuum by sandur": [True, [[8]], []],
     "rename by the API": 204,
     "read by its new name": [[1], [2], [3]],
     "rows by its new name": [[4]],

@@ -1,7 +1,7 @@
-"""Delta tables created by Delta Kernel itself, in the JVM of a Spark session.
+"""Create Delta tables with Delta Kernel, in the JVM of a Spark session.
 
-The jars come with Delta for Spark (`io.delta:delta-spark_4.1_2.13:4.4.0`). What is created is decided by the same plan
-as when Sandur writes the first commit; here Kernel's primitives write it, and its committer tells the catalog.
+The jars come with Delta for Spark (`io.delta:delta-spark_4.1_2.13:4.4.0`). Sandur plans the table as for a first commit
+of its own; Kernel writes the commit, and Kernel's committer registers it in the catalog.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENGINE: Final = "kernel-spark-dsv2"
-"""What `engineInfo` of the first commit ends in; Kernel puts its own name and version before it."""
+"""The end of `engineInfo` in the first commit; Kernel puts its own name and version before it."""
 
-# The builder for catalogs sets these by itself, and takes no other word for it.
+# The builder for catalogs sets these itself and rejects them as properties.
 _SET_BY_KERNEL: Final = frozenset({"catalogManaged", "vacuumProtocolCheck"})
 _IMPLIED: Final = frozenset({"appendOnly", "invariants"})
 _EXISTS: Final = "TableAlreadyExistsException"
 
 
 class Unity(NamedTuple):
-    """A server that speaks Unity Catalog's API, as Spark's options tell it."""
+    """A server with the Unity Catalog API, from Spark's options."""
 
     uri: str
     token: str = ""
 
 
 class KernelCreated(NamedTuple):
-    """What Kernel made: where it lies, and the id that the catalog gave it, empty for a path."""
+    """The created table: its location, and its id in the catalog; empty for a path."""
 
     location: str
     table_id: str = ""
@@ -42,7 +42,7 @@ class KernelCreated(NamedTuple):
 def create_by_path(
     spark: "SparkSession", location: str, asked: TableDefinition, *, engine: str = ENGINE
 ) -> KernelCreated:
-    """A table at a path, committed by the file system; AlreadyExists when there is one."""
+    """Create a table at a path, committed by the file system; raises AlreadyExists if there is one."""
     kernel = _Kernel(spark)
     plan = plan_table(asked, location=location, table_id="", committer="path")
     builder = kernel.table_manager.buildCreateTableTransaction(plan.location, kernel.schema(plan), engine)
@@ -53,9 +53,9 @@ def create_by_path(
 def create_managed(
     spark: "SparkSession", unity: Unity, name: Sequence[str], asked: TableDefinition, *, engine: str = ENGINE
 ) -> KernelCreated:
-    """A managed table `catalog.schema.table`: staged, written and made known by Kernel's committer for catalogs.
+    """Create a managed table `catalog.schema.table`: Kernel stages it, writes it and registers it in the catalog.
 
-    The client stays open until the commit is done, for it is the committer that calls the catalog last.
+    The client stays open until the commit is done, because the committer calls the catalog last.
     """
     kernel = _Kernel(spark)
     catalog, schema, table = name
@@ -68,8 +68,11 @@ def create_managed(
         known_as = kernel.jvm.io.delta.kernel.unitycatalog.UCTableIdentifier(catalog, schema, table)
         builder = managed.buildCreateTableTransaction(table_id, location, kernel.schema(plan), engine, known_as)
         properties = {key: value for key, value in plan.properties.items() if key != TABLE_ID}
-        told = {**properties, **_features(plan, left_out=_IMPLIED | _SET_BY_KERNEL, always=REQUIRED_WRITER_FEATURES)}
-        kernel.commit(builder, plan, told, storage=dict(stage.getStorageProperties() or {}))
+        all_properties = {
+            **properties,
+            **_features(plan, left_out=_IMPLIED | _SET_BY_KERNEL, always=REQUIRED_WRITER_FEATURES),
+        }
+        kernel.commit(builder, plan, all_properties, storage=dict(stage.getStorageProperties() or {}))
     finally:
         client.close()
     return KernelCreated(plan.location, table_id)
@@ -81,18 +84,18 @@ def _features(plan: CreatePlan, *, left_out: frozenset[str], always: Iterable[st
 
 
 class _Kernel:
-    """Kernel's classes as Python reaches them: everything that is handed over must be an object of Java."""
+    """Kernel's classes through py4j; every argument must be a Java object."""
 
     def __init__(self, spark: "SparkSession") -> None:
         context = spark.sparkContext
-        jvm: Any = context._jvm  # noqa: SLF001 - the only way into the driver's JVM
+        jvm: Any = context._jvm  # noqa: SLF001 - the only access to the driver's JVM
         if jvm is None:
-            raise Unfit("Delta Kernel runs in the driver's JVM, which a Spark Connect session does not have")
+            raise Unfit("Delta Kernel runs in the driver's JVM, but a Spark Connect session has none")
         self.jvm = jvm
         self._gateway: Any = context._gateway  # noqa: SLF001 - likewise
         self._context: Any = context._jsc  # noqa: SLF001 - likewise
         if not _is_class(jvm.io.delta.kernel.TableManager):
-            raise Unfit(f"Delta Kernel is not in this session: start it with {DELTA_PACKAGE}")
+            raise Unfit(f"this Spark session has no Delta Kernel: start it with the package {DELTA_PACKAGE}")
 
     @property
     def table_manager(self) -> Any:  # noqa: ANN401 - a class of Java
@@ -103,9 +106,9 @@ class _Kernel:
         return serde.deserializeStructType(schema_string(plan.columns))
 
     def client(self, unity: Unity) -> Any:  # noqa: ANN401 - an object of Java
-        told = {"uri": unity.uri, "auth.type": "static", "auth.token": unity.token or "none"}
+        settings = {"uri": unity.uri, "auth.type": "static", "auth.token": unity.token or "none"}
         coordinator = self.jvm.io.delta.storage.commit.uccommitcoordinator
-        return coordinator.UCDeltaTokenBasedRestClient(self._map(told), None)
+        return coordinator.UCDeltaTokenBasedRestClient(self._map(settings), None)
 
     def identifier(self, catalog: str, schema: str, table: str) -> Any:  # noqa: ANN401 - an object of Java
         namespace = self._gateway.new_array(self.jvm.java.lang.String, 2)
@@ -113,9 +116,8 @@ class _Kernel:
         return self.jvm.io.delta.storage.commit.TableIdentifier(namespace, table)
 
     def commit(self, builder: Any, plan: CreatePlan, properties: Mapping[str, str], storage: Mapping[str, str]) -> None:  # noqa: ANN401 - of Java
-        """Build and commit, with no files added; AlreadyExists when there is a table at the path."""
-        # Comes with PySpark, which may be missing; without types.
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - see above
+        """Commit a table without files; raises AlreadyExists if there is a table at the path."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - part of PySpark, which may be missing
 
         configuration = self.jvm.org.apache.hadoop.conf.Configuration(self._context.hadoopConfiguration())
         for key, value in storage.items():
@@ -157,5 +159,5 @@ class _Kernel:
 
 
 def _is_class(found: object) -> bool:
-    """py4j gives a package for whatever it does not find."""
+    """False if the class is missing: py4j returns a package then."""
     return type(found).__name__ == "JavaClass"

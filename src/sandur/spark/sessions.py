@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_SPARK: Final = "4.1"
 DEFAULT_ICEBERG: Final = "1.11.0"
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
-"""Delta for Spark 4.1; it brings Delta Kernel, and Kernel's client of Unity Catalog."""
+"""Delta for Spark 4.1, with Delta Kernel and its Unity Catalog client."""
 
 _SPARK: Final = re.compile(r"(\d+)\.(\d+)(\.\S*)?")
 _ICEBERG: Final = re.compile(r"\d+\.\d+\.\d+\S*")
@@ -30,10 +30,9 @@ _FIRST_SPARK_ON_SCALA_213: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """Spark (`4.1`, or in full), Iceberg and Scala.
+    """The versions of Spark (`4.1` or in full), Iceberg and Scala.
 
-    Without `spark` it is the PySpark that is installed here, or 4.1 where there is none; without `scala` the one that
-    this Spark is built with when it comes from a package registry.
+    `spark` defaults to the installed PySpark, or to 4.1; `scala` to the version of Spark's published builds.
     """
 
     spark: str = ""
@@ -41,7 +40,7 @@ class Versions:
     scala: str = ""
 
     def packages(self, *, with_s3: bool) -> tuple[str, ...]:
-        """Coordinates of Iceberg's runtime, and of what speaks to S3; both are always of one version."""
+        """The Maven coordinates of Iceberg's runtime and, of the same version, of its S3 classes."""
         if not _ICEBERG.fullmatch(self.iceberg):
             raise BadRequest(f"Iceberg version {self.iceberg!r}: expected something like {DEFAULT_ICEBERG}")
         major, minor = self._spark_line()
@@ -59,7 +58,7 @@ class Versions:
 
 
 def _installed_spark() -> str | None:
-    """The version of PySpark in this environment; None without one."""
+    """The version of the installed PySpark; None if it is not installed."""
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -68,7 +67,7 @@ def _installed_spark() -> str | None:
 
 DEFAULT_URI: Final = "http://127.0.0.1:8181"
 DEFAULT_NAME: Final = "sandur"
-# A region is a part of every signature, even where the store has none.
+# Every signature contains a region, even if the store has none.
 DEFAULT_REGION: Final = "us-east-1"
 SECRET_KEYS: Final = ("token", "credential", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
@@ -80,13 +79,13 @@ _FILE_ACCESS: Final = MappingProxyType(
         "s3": "org.apache.iceberg.aws.s3.S3FileIO",
     }
 )
-# Spark reads what follows the first dot as the name of a property.
+# Spark takes the text after the first dot for the name of a property.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class S3Store:
-    """How Spark itself reads and writes on S3. Keys that are empty come from the AWS environment Spark runs in."""
+    """How Spark accesses S3. Empty keys come from the AWS environment of Spark."""
 
     endpoint: str = ""
     region: str = ""
@@ -98,13 +97,13 @@ class S3Store:
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """One catalog of a Sandur server, under the name that statements call it by.
+    """One catalog of a Sandur server, with its name in Spark.
 
-    `warehouse` None is the server's default catalog. A server that asks who is there is shown a `token`, or a
-    `credential` (`id:secret`) that the client changes for one. `s3` is needed when tables lie on S3 and Spark does not
-    find its keys and endpoint by itself. `io_impl` says how files are read and written: `hadoop`, `s3`, `resolving` (by
-    the scheme of each file) or a Java class; None is `s3` where `s3` is given, and left to the client elsewhere.
-    `properties` are further properties of Iceberg's catalog; they win over what is said here.
+    `warehouse` None is the server's default catalog. A server with authentication needs a `token`, or a `credential`
+    (`id:secret`) that the client exchanges for one. `s3` is needed for tables on S3 if Spark does not find the keys and
+    the endpoint itself. `io_impl` selects the file access: `hadoop`, `s3`, `resolving` (by the scheme of each file) or
+    a Java class; None is `s3` if `s3` is given, otherwise the client's default. `properties` are further properties of
+    Iceberg's catalog, and override all others.
     """
 
     name: str = DEFAULT_NAME
@@ -118,11 +117,11 @@ class Connection:
 
     @property
     def reads_s3(self) -> bool:
-        """Whether Spark needs the classes that speak to S3."""
+        """Whether Spark needs Iceberg's S3 classes."""
         return self.s3 is not None or self._file_access() == _FILE_ACCESS["s3"]
 
     def options(self) -> dict[str, str]:
-        """The session options of this catalog; BadRequest for what Spark would misunderstand."""
+        """The session options of this catalog; raises BadRequest for values that Spark would misread."""
         self._check()
         prefix = f"spark.sql.catalog.{self.name}"
         return {prefix: _CATALOG_CLASS} | {
@@ -130,18 +129,18 @@ class Connection:
         }
 
     def _catalog_properties(self) -> dict[str, str]:
-        said = {
+        given = {
             "type": "rest",
             "uri": self.uri,
             "warehouse": self.warehouse,
             "token": self.token,
             "credential": self.credential,
-            # Iceberg guesses this address and warns; Sandur serves it beside everything else.
+            # Without it, Iceberg guesses this address and warns.
             "oauth2-server-uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens" if self.credential else None,
             "io-impl": self._file_access(),
         }
-        stored = _s3_properties(self.s3) if self.s3 else {}
-        return {key: value for key, value in said.items() if value is not None} | stored | dict(self.properties)
+        s3 = _s3_properties(self.s3) if self.s3 else {}
+        return {key: value for key, value in given.items() if value is not None} | s3 | dict(self.properties)
 
     def _file_access(self) -> str | None:
         if self.io_impl is None:
@@ -151,13 +150,13 @@ class Connection:
     def _check(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise BadRequest(
-                f"catalog {self.name!r}: Spark calls a catalog by letters, digits, _ and -; give it another name here "
-                "and its own as warehouse"
+                f"catalog {self.name!r}: a name in Spark has only letters, digits, _ and -; choose another name and "
+                "pass the catalog's own name as warehouse"
             )
         if urlsplit(self.uri).scheme not in {"http", "https"} or not urlsplit(self.uri).netloc:
             raise BadRequest(f"uri {self.uri!r}: expected the address of a server, such as {DEFAULT_URI}")
         if self.token and self.credential:
-            raise BadRequest(f"catalog {self.name}: a token and a credential were given, one of them is enough")
+            raise BadRequest(f"catalog {self.name}: pass a token or a credential, not both")
         if self.io_impl is not None and self.io_impl not in _FILE_ACCESS and "." not in self.io_impl:
             raise BadRequest(
                 f"io_impl {self.io_impl!r}: expected {', '.join(_FILE_ACCESS)} or the name of a Java class"
@@ -165,7 +164,7 @@ class Connection:
 
 
 def _s3_properties(s3: S3Store) -> dict[str, str]:
-    said = {
+    given = {
         "s3.endpoint": s3.endpoint,
         "client.region": s3.region or (DEFAULT_REGION if s3.endpoint else ""),
         "s3.path-style-access": "true" if s3.path_style else "",
@@ -173,7 +172,7 @@ def _s3_properties(s3: S3Store) -> dict[str, str]:
         "s3.secret-access-key": s3.secret_access_key,
         "s3.session-token": s3.session_token,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in given.items() if value}
 
 
 PACKAGES: Final = "spark.jars.packages"
@@ -187,28 +186,28 @@ def session_options(
     packages: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a Spark session is told so that it knows these catalogs; a text is the address of a server.
+    """The options of a Spark session with these catalogs; a string is the address of a server.
 
-    Without a catalog it is the default one of the server on this machine. `packages` are further Maven coordinates.
-    `options` win over what is worked out here, except that extensions and packages are added to ours.
+    The default is the default catalog of the local server. `packages` are further Maven coordinates. `options` override
+    the computed ones, except that extensions and packages are added.
     """
     connections = _connections(catalogs)
-    said = dict(options or {})
+    given = dict(options or {})
     needed = (versions or Versions()).packages(with_s3=any(one.reads_s3 for one in connections))
-    worked_out = {
-        PACKAGES: _joined(*needed, *packages, *said.pop(PACKAGES, "").split(",")),
-        EXTENSIONS: _joined(ICEBERG_EXTENSIONS, *said.pop(EXTENSIONS, "").split(",")),
+    computed = {
+        PACKAGES: _joined(*needed, *packages, *given.pop(PACKAGES, "").split(",")),
+        EXTENSIONS: _joined(ICEBERG_EXTENSIONS, *given.pop(EXTENSIONS, "").split(",")),
     }
     for connection in connections:
-        worked_out |= connection.options()
-    return worked_out | said
+        computed |= connection.options()
+    return computed | given
 
 
 def _connections(catalogs: Sequence[Connection | str]) -> list[Connection]:
     found = [Connection(uri=one) if isinstance(one, str) else one for one in catalogs] or [Connection()]
     twice = [name for name, count in Counter(one.name for one in found).items() if count > 1]
     if twice:
-        raise BadRequest(f"catalog {twice[0]}: {len(found)} catalogs were given and two have this name")
+        raise BadRequest(f"catalog {twice[0]}: two of {len(found)} catalogs have this name")
     return found
 
 
@@ -225,25 +224,25 @@ def session(
     packages: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A session that knows these catalogs (see `session_options`), or the running one with these catalogs added.
+    """A session with these catalogs (see `session_options`), or the running session with these catalogs added.
 
-    Spark fetches the packages once and keeps them in its Ivy cache; later sessions take them from there. Unfit without
-    PySpark or Java; Invalid when a session runs already that does not know Iceberg, as that cannot be added.
+    Spark downloads the packages once into its Ivy cache. Raises Unfit without PySpark or Java, and Invalid if a session
+    without Iceberg is running, because Iceberg cannot be added to it.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra that may be missing
     except ImportError as error:
         raise Unfit("Spark sessions need PySpark: pip install 'sandur[spark]'") from error
     _check_java()
-    told = session_options(*catalogs, versions=versions, packages=packages, options=options)
+    chosen = session_options(*catalogs, versions=versions, packages=packages, options=options)
     running = SparkSession.getActiveSession()
     if running is not None and ICEBERG_EXTENSIONS not in (running.conf.get(EXTENSIONS, "") or ""):
         raise Invalid(
-            "a Spark session runs already, without Iceberg, which Spark takes up only as it starts: begin with this "
-            "one, in a fresh process, or give the first session what sandur.spark.session_options() tells"
+            "a Spark session without Iceberg is running, and Iceberg cannot be added to it: call this first in a new "
+            "process, or start the first session with sandur.spark.session_options()"
         )
     builder = SparkSession.builder
-    for name, value in (_QUIET | told).items():
+    for name, value in (_QUIET | chosen).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -253,4 +252,4 @@ def _check_java() -> None:
     if home and (Path(home) / "bin" / "java").exists():
         return
     if shutil.which("java") is None:
-        raise Unfit("Spark sessions need Java 17 or newer: none is on the PATH, and JAVA_HOME names none")
+        raise Unfit("Spark sessions need Java 17 or newer: put java on the PATH, or set JAVA_HOME")

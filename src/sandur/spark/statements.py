@@ -1,7 +1,7 @@
-"""Statements of Spark SQL, in which CREATE TABLE … USING delta is carried out by Delta Kernel when the mode says so.
+"""Run Spark SQL; in mode STRICT, Delta Kernel executes CREATE TABLE … USING delta.
 
-Spark's own parser reads the statement. In mode STRICT a plain CREATE TABLE of Delta is planned by Sandur and committed
-by Kernel; everything else, and everything in mode NONE, is Spark's. `engineInfo` of the first commit tells which.
+Spark's own parser reads the statement. In mode STRICT, Sandur plans a plain CREATE TABLE of Delta and Kernel commits
+it. Spark executes everything else, and everything in mode NONE. `engineInfo` of the first commit names the engine.
 """
 
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mode = Literal["STRICT", "NONE"]
 
 MODE: Final = "spark.databricks.delta.v2.enableMode"
-"""Where Delta for Spark keeps its mode; anything but STRICT is NONE here."""
+"""The mode setting of Delta for Spark; every value but STRICT counts as NONE."""
 
 _DELTA: Final = "delta"
 _CREATE: Final = "CreateTable"
@@ -30,7 +30,7 @@ _SECONDS_MAX: Final = 30
 
 
 class Parsed(NamedTuple):
-    """A CREATE TABLE of Delta as Spark's parser understood it."""
+    """A CREATE TABLE of Delta, parsed by Spark."""
 
     name: tuple[str, ...]
     asked: TableDefinition
@@ -40,9 +40,9 @@ class Parsed(NamedTuple):
 
 
 def sql(spark: "SparkSession", statement: str, *, mode: Mode | None = None) -> "DataFrame":
-    """What `spark.sql` gives, and for a CREATE TABLE that Kernel carried out nothing, as Spark does.
+    """The result of `spark.sql`; a CREATE TABLE that Kernel executes returns no rows, as in Spark.
 
-    Without `mode` the session's setting counts (`spark.databricks.delta.v2.enableMode`).
+    `mode` defaults to the session's setting `spark.databricks.delta.v2.enableMode`.
     """
     chosen = mode or spark.conf.get(MODE, "NONE")
     if chosen == "STRICT" and (parsed := parsed_create(spark, statement)):
@@ -52,11 +52,11 @@ def sql(spark: "SparkSession", statement: str, *, mode: Mode | None = None) -> "
 
 
 def parsed_create(spark: "SparkSession", statement: str) -> Parsed | None:
-    """The statement, when it is a plain CREATE TABLE of Delta; None for any other: that is Spark's.
+    """The statement if it is a plain CREATE TABLE of Delta; None for every other statement.
 
-    What does not parse is refused by Spark's parser, in its own words.
+    A syntax error is raised by Spark's parser.
     """
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to Spark's parser
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only access to Spark's parser
     session: Any = spark._jsparkSession  # noqa: SLF001 - likewise
     plan = session.sessionState().sqlParser().parsePlan(statement)
     if plan.getClass().getSimpleName() != _CREATE:
@@ -83,13 +83,13 @@ def parsed_create(spark: "SparkSession", statement: str) -> Parsed | None:
 
 
 def create(spark: "SparkSession", parsed: Parsed) -> KernelCreated | None:
-    """Carry the statement out with Kernel; None when the table was there and that is fine.
+    """Execute the statement with Kernel; None if the table exists and IF NOT EXISTS is given.
 
-    Whether it exists is asked first, so that a refusal comes before anything is written; a table of the session's own
-    catalog is registered there once it is committed.
+    Checks first whether the table exists, so that a refusal writes nothing. A table of the session catalog is
+    registered there after its commit.
     """
     if not parsed.asked.fields:
-        raise Invalid("CREATE TABLE without columns is not a plan of its own: give it columns, or use mode NONE")
+        raise Invalid("CREATE TABLE without columns: add columns, or use mode NONE")
     try:
         if len(parsed.name) == 2 and parsed.name[0].lower() == _DELTA:  # noqa: PLR2004 - delta.`path`
             return create_by_path(spark, parsed.name[1], parsed.asked)
@@ -103,7 +103,7 @@ def create(spark: "SparkSession", parsed: Parsed) -> KernelCreated | None:
 
 
 def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
-    """The Unity Catalog server that the session's options name for a table's catalog; None when they name none."""
+    """The Unity Catalog server of a table's catalog in the session's options; None if there is none."""
     if len(name) != _NAME_PARTS or name[0] == _SESSION_CATALOG:
         return None
     prefix = f"spark.sql.catalog.{name[0]}"
@@ -117,14 +117,16 @@ def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
 
 def _created_in_unity(spark: "SparkSession", unity: Unity, parsed: Parsed) -> KernelCreated:
     if parsed.location or parsed.is_external:
-        raise Invalid("an external table is created by Spark itself (mode NONE), or by sandur delta create --location")
+        raise Invalid(
+            "external tables are not supported in mode STRICT: use mode NONE, or sandur delta create --location"
+        )
     if _is_in_unity(unity, parsed.name):
         raise AlreadyExists(f"Table already exists: {'.'.join(parsed.name)}", subject="table")
     return create_managed(spark, unity, parsed.name, parsed.asked)
 
 
 def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
-    import httpx  # noqa: PLC0415 - who only builds a session does without
+    import httpx  # noqa: PLC0415 - only this check needs it
 
     catalog, schema, table = (quote(part, safe="") for part in name)
     path = f"/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
@@ -132,16 +134,16 @@ def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
     try:
         answer = httpx.head(unity.uri.rstrip("/") + path, headers=headers, timeout=_SECONDS_MAX)
     except httpx.HTTPError as error:
-        raise Unavailable(f"{unity.uri}: does not answer: {error}") from error
+        raise Unavailable(f"{unity.uri} does not answer: {error}") from error
     if answer.is_success:
         return True
     if answer.status_code != httpx.codes.NOT_FOUND:
-        raise Unavailable(f"{unity.uri}: answers {answer.status_code} when asked for {'.'.join(name)}")
+        raise Unavailable(f"{unity.uri} answered {answer.status_code} to the request for {'.'.join(name)}")
     return False
 
 
 def _created_in_session(spark: "SparkSession", parsed: Parsed) -> KernelCreated:
-    """A table of the session's own catalog: at its location, or where the warehouse puts it."""
+    """Create a table of the session catalog at its location, or in the warehouse."""
     name = ".".join(f"`{part}`" for part in parsed.name)
     if spark.catalog.tableExists(name):
         raise AlreadyExists(f"Table already exists: {name}", subject="table")
@@ -164,10 +166,10 @@ def _option(value: Any) -> str | None:  # noqa: ANN401 - Scala's Option
 
 
 def _transforms(transform: Any, listed: Any) -> list[PartitionTransform]:  # noqa: ANN401 - objects of Java
-    """One for every column it names."""
+    """One transform per column."""
     name = str(transform.name())
     if name.endswith(_CLUSTER):
-        # Spark's and Delta's parsers have a class each for clustering, of which py4j does not see what it inherits.
+        # Spark and Delta have one class each for clustering, and py4j does not see their inherited methods.
         name, references = _CLUSTER, listed.asJava(transform.columnNames())
     else:
         references = transform.references()

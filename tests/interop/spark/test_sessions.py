@@ -55,7 +55,7 @@ def printed(script: str, server: ServerProcess, **environment: str) -> str:
 
 
 def test_a_session_without_iceberg_cannot_learn_it(folder_server: ServerProcess) -> None:
-    assert printed(BESIDE_A_PLAIN_SESSION, folder_server).startswith("a Spark session runs already, without Iceberg")
+    assert printed(BESIDE_A_PLAIN_SESSION, folder_server).startswith("a Spark session without Iceberg is running")
 
 
 def test_a_running_session_learns_more_catalogs(folder_server: ServerProcess) -> None:

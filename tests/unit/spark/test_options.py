@@ -41,7 +41,7 @@ def test_several_catalogs_live_in_one_session() -> None:
 
 
 def test_two_catalogs_of_one_name_are_refused() -> None:
-    with pytest.raises(BadRequest, match="catalog sandur: 2 catalogs were given and two have this name"):
+    with pytest.raises(BadRequest, match="catalog sandur: two of 2 catalogs have this name"):
         session_options("http://a", "http://b")
 
 
@@ -127,12 +127,12 @@ def test_the_version_of_spark_is_the_one_that_is_installed() -> None:
 @pytest.mark.parametrize(
     ("connection", "reason"),
     [
-        (Connection(name="a.b"), "catalog 'a.b': Spark calls a catalog by letters"),
+        (Connection(name="a.b"), "catalog 'a.b': a name in Spark has only letters"),
         (Connection(name=""), "catalog ''"),
         (Connection(uri="127.0.0.1:8181"), "uri '127.0.0.1:8181': expected the address of a server"),
         (Connection(uri="s3://bucket/lake"), "uri 's3://bucket/lake'"),
         (Connection(uri="http:///v1"), "uri 'http:///v1'"),
-        (Connection(token=HUSH, credential="b:c"), "one of them is enough"),
+        (Connection(token=HUSH, credential="b:c"), "not both"),
         (Connection(io_impl="s4"), "io_impl 's4': expected hadoop, resolving, s3 or"),
     ],
 )

@@ -42,7 +42,7 @@ def test_without_pyspark_options_are_told_and_a_session_says_what_to_install() -
 
 def test_without_java_a_session_says_so(tmp_path: Path) -> None:
     assert printed(WITHOUT_JAVA, PATH=str(tmp_path)) == [
-        "Spark sessions need Java 17 or newer: none is on the PATH, and JAVA_HOME names none"
+        "Spark sessions need Java 17 or newer: put java on the PATH, or set JAVA_HOME"
     ]
 
 
