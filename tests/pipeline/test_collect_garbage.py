@@ -323,7 +323,7 @@ def test_a_run_that_publishes_late_stops_rather_than_name_what_was_collected(old
             age(old, days=2)
             removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
 
-    with pytest.raises(Unavailable, match="not as they were written"):
+    with pytest.raises(Unavailable, match="written files are damaged"):
         old.run(spark, COMPACT, check_fence=late)
     still_told = len(old.dataset(spark, "commits"))
     old.run(spark, COMPACT)

@@ -178,7 +178,7 @@ def test_of_two_runs_that_publish_the_same_the_slower_stops(spark: SparkSession,
             rivals.append("")
             rivals.append(world.run(spark, COMPACT).manifest)
 
-    with pytest.raises(Conflict, match="another run has published it"):
+    with pytest.raises(Conflict, match="another run published it"):
         world.run(spark, COMPACT, check_fence=rival)
 
     assert rivals[-1]

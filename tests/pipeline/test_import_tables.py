@@ -125,8 +125,8 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
 
     assert (report.counts["conflicts"], report.counts["registered"]) == (3, 0)
     assert sorted(warning.partition(": ")[2] for warning in report.warnings) == [
-        "2 tables would be called sales.t",
-        "2 tables would be called sales.t",
+        "2 tables would get the name sales.t",
+        "2 tables would get the name sales.t",
         "sales.kept exists",
     ]
     assert ours.wait(resolve_name(ours.lake, called("t"))) is None
@@ -171,7 +171,7 @@ def test_what_is_too_much_for_one_run_is_told_and_taken_up_by_the_next(
     first, second = (ours.run(spark, IMPORT, arguments={"location": str(lake)}, limits=limits) for _ in range(2))
 
     assert (first.counts["registered"], first.counts["left_for_later"], first.counts["known"]) == (2, 1, 0)
-    assert "1 tables are left" in first.warnings[0]
+    assert "1 more tables were found" in first.warnings[0]
     assert (second.counts["registered"], second.counts["known"], second.warnings) == (1, 2, ())
 
 

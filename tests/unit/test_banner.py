@@ -44,7 +44,7 @@ def test_who_has_an_environment_that_is_not_active_is_told_how_to_enter_it() -> 
 def test_the_facts_are_told() -> None:
     text = shown(load_settings(flags={"store": "s3://bucket/p", "workers": 3, "default_catalog": "lake"}))
 
-    for told in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "nobody is asked"):
+    for told in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "open to everyone"):
         assert told in text
 
 

@@ -89,5 +89,5 @@ def test_a_token_is_made_of_a_long_secret_only(tmp_path: Path) -> None:
     assert made.stdout.count(".") == 2, made.stderr
     assert (refused.returncode, refused.stderr.strip()) == (
         1,
-        "sandur: setting token: a secret that signs tokens has at least 32 bytes",
+        "sandur: setting token: expected a secret of at least 32 bytes",
     )

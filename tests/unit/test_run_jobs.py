@@ -38,7 +38,7 @@ def test_jobs_that_delete_are_dry_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "tidy", "--store", "/tmp"], "no such job; there are reconcile, compact"),  # noqa: S108 - never opened
+        (["run", "tidy", "--store", "/tmp"], "does not exist; choose one of reconcile, compact"),  # noqa: S108 - never opened
         (["run", "compact", "--store", "memory:"], "needs a folder or a bucket"),
         (["pipeline", "--every", "soon", "--store", "/tmp"], "duration 'soon'"),  # noqa: S108 - never opened
     ],

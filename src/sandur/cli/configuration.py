@@ -20,12 +20,15 @@ from sandur.settings import ENVIRONMENT_PREFIX, Settings, load_settings, seconds
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.sessions import DEFAULT_NAME, PACKAGES, SECRET_KEYS
 
+Form = Literal["table", "json", "submit", "properties"]
+
+_HIDDEN: Final = "(hidden)"
 _SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "token")
 
 
 def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
-    values = {key: _shown(key, attrgetter(key)(settings)) for key in setting_keys()}
+    values = {key: _hide_secret(key, attrgetter(key)(settings)) for key in setting_keys()}
     if as_json:
         print(json.dumps(values, indent=2))  # noqa: T201 - output for machines
         return
@@ -35,14 +38,14 @@ def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> N
     Console().print(table)
 
 
-def _shown(key: str, value: object) -> object:
-    return "(hidden)" if value and key.endswith(_SECRETS) else value
+def _hide_secret(key: str, value: object) -> object:
+    return _HIDDEN if value and key.endswith(_SECRETS) else value
 
 
 def make_token(principal: str, *, tenant: str | None, workspace: str | None, lifetime: str, config: Path | None) -> str:
     settings = load_settings(file=config, environment=os.environ)
     if len(settings.token.encode()) < SECRET_BYTES_MIN:
-        raise BadRequest(f"setting token: a secret that signs tokens has at least {SECRET_BYTES_MIN} bytes")
+        raise BadRequest(f"setting token: expected a secret of at least {SECRET_BYTES_MIN} bytes")
     for what, name in (("tenant", tenant), ("workspace", workspace)):
         if name is not None:
             validate_scope_name(what, name)
@@ -50,14 +53,9 @@ def make_token(principal: str, *, tenant: str | None, workspace: str | None, lif
     return signed_token(Bearer(principal, tenant, workspace), secret=settings.token, expires_at_seconds=expires_at)
 
 
-Form = Literal["table", "json", "submit", "properties"]
-
-_HIDDEN: Final = "(hidden)"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SparkConfigOptions:
-    """What the flags ask for: catalogs as `NAME` or `SPARK_NAME=NAME`, None for what was not said."""
+    """The flags of `sandur spark-config`; catalogs are `NAME` or `SPARK_NAME=NAME`."""
 
     catalogs: Sequence[str] = ()
     uri: str | None = None
@@ -65,31 +63,31 @@ class SparkConfigOptions:
     with_keys: bool = False
 
 
-def form_of(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
-    """The one form that was asked for; a table when none was."""
+def output_form(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
+    """The output form of the flags; a table by default."""
     forms: dict[Form, bool] = {"json": as_json, "submit": as_submit, "properties": as_properties}
-    asked = [form for form, is_asked in forms.items() if is_asked]
-    if len(asked) > 1:
-        raise BadRequest(f"--{asked[0]} and --{asked[1]} are two forms of the same thing: choose one")
-    return asked[0] if asked else "table"
+    chosen = [form for form, is_chosen in forms.items() if is_chosen]
+    if len(chosen) > 1:
+        raise BadRequest(f"--{chosen[0]} and --{chosen[1]} exclude each other: choose one")
+    return chosen[0] if chosen else "table"
 
 
-def connections(settings: Settings, asked: SparkConfigOptions) -> list[Connection]:
-    """How Spark reaches the catalogs; where none was asked for it is the server's default, as `sandur`."""
-    uri = asked.uri or address_of(settings.host, settings.port)
-    s3 = _s3_store(settings, with_keys=asked.with_keys) if settings.store.startswith("s3://") else None
+def connections(settings: Settings, flags: SparkConfigOptions) -> list[Connection]:
+    """The connections of the catalogs; by default the server's default catalog as `sandur`."""
+    uri = flags.uri or address_of(settings.host, settings.port)
+    s3 = _s3_store(settings, with_keys=flags.with_keys) if settings.store.startswith("s3://") else None
     default: list[tuple[str, str | None]] = [(DEFAULT_NAME, None)]
-    named = [_named(catalog) for catalog in asked.catalogs] or default
-    return [Connection(name=name, uri=uri, warehouse=catalog, token=asked.token, s3=s3) for name, catalog in named]
+    named = [_named(catalog) for catalog in flags.catalogs] or default
+    return [Connection(name=name, uri=uri, warehouse=catalog, token=flags.token, s3=s3) for name, catalog in named]
 
 
 def render(options: Mapping[str, str], form: Literal["json", "submit", "properties"]) -> str:
-    """The options as JSON, as flags of spark-submit, spark-sql and pyspark, or as lines of spark-defaults.conf."""
+    """The options as JSON, as flags of spark-submit and spark-sql, or as lines of spark-defaults.conf."""
     match form:
         case "json":
             return json.dumps(dict(options), indent=2)
         case "submit":
-            # On one line, so that it can be pasted and also stand as $(sandur spark-config --submit).
+            # On one line, for pasting and for $(sandur spark-config --submit).
             flags = [f"--packages {shlex.quote(options[PACKAGES])}"]
             flags += [f"--conf {shlex.quote(f'{key}={value}')}" for key, value in options.items() if key != PACKAGES]
             return " ".join(flags)
@@ -98,13 +96,13 @@ def render(options: Mapping[str, str], form: Literal["json", "submit", "properti
 
 
 def show_spark_config(
-    asked: SparkConfigOptions, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
+    flags: SparkConfigOptions, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
 ) -> None:
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
-    found = connections(settings, asked)
+    found = connections(settings, flags)
     options = session_options(*found, versions=versions)
     if form == "table":
-        _show_table(options, found, needs_token=settings.authentication == "token" and not asked.token)
+        _show_table(options, found, needs_token=settings.authentication == "token" and not flags.token)
         return
     print(render(options, form))  # noqa: T201 - output for machines
 
@@ -112,14 +110,14 @@ def show_spark_config(
 def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, needs_token: bool) -> None:
     console = Console(highlight=False)
     table = Table("option", title="Options of a Spark session")
-    table.add_column("value", overflow="fold")  # Cut short, it would be of no use.
+    table.add_column("value", overflow="fold")  # A truncated value is useless.
     for key, value in options.items():
         table.add_row(key, _HIDDEN if key.endswith(SECRET_KEYS) else value)
     console.print(table)
     if needs_token:
-        console.print("The server asks for a token: say --token, or make one with `sandur token NAME`.")
-    console.print(f"Tables are then called [bold]{found[0].name}.<namespace>.<table>[/].", soft_wrap=True)
-    console.print("--submit prints flags, --properties lines for spark-defaults.conf, --json JSON.", soft_wrap=True)
+        console.print("The server requires a token: pass --token, or create one with `sandur token NAME`.")
+    console.print(f"Table names in Spark: [bold]{found[0].name}.<namespace>.<table>[/]", soft_wrap=True)
+    console.print("Other forms: --submit (flags), --properties (spark-defaults.conf), --json", soft_wrap=True)
     console.print("In Python: [bold]sandur.spark.session()[/]", soft_wrap=True)
 
 
@@ -145,5 +143,5 @@ def _s3_store(settings: Settings, *, with_keys: bool) -> S3Store:
 
 
 def _escaped(value: str) -> str:
-    """A value as Java reads it from a file of properties."""
+    """A value, escaped for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""`sandur delta`: make and rename Delta tables, straight on the store and without an engine."""
+"""`sandur delta`: create and rename Delta tables directly on the store, without an engine."""
 
 import json
 from collections.abc import Sequence
@@ -34,29 +34,29 @@ class DeltaTableOptions(NamedTuple):
     if_not_exists: bool = False
 
 
-def create_delta_table(asked: DeltaTableOptions, *, store: str | None, config: Path | None, as_json: bool) -> None:
-    """Make the table and say where it lies."""
+def create_delta_table(options: DeltaTableOptions, *, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Create the table and print its location."""
     table = TableDefinition(
-        fields=parse_columns(asked.columns),
-        partitioning=[PartitionTransform("identity", column) for column in asked.partition_by],
-        clustering=asked.cluster_by,
-        properties=_properties(asked.properties),
-        comment=asked.comment,
+        fields=parse_columns(options.columns),
+        partitioning=[PartitionTransform("identity", column) for column in options.partition_by],
+        clustering=options.cluster_by,
+        properties=_properties(options.properties),
+        comment=options.comment,
     )
 
     async def make(lake: Lake) -> Created:
-        return await _made(lake, asked, table)
+        return await _create(lake, options, table)
 
     made = run_on_store(make, store=store, config=config)
     if as_json:
-        print(json.dumps(_row(asked.name, made)))  # noqa: T201 - output for machines
+        print(json.dumps(_row(options.name, made)))  # noqa: T201 - output for machines
         return
-    done = "lies" if made.is_new else "was there already, and lies"
-    Console().print(f"Delta table [bold]{asked.name}[/] {done} at {made.location}", soft_wrap=True)
+    state = "created" if made.is_new else "exists already"
+    Console().print(f"Delta table [bold]{options.name}[/] {state} at {made.location}", soft_wrap=True)
 
 
 def rename_delta_table(name: str, new_name: str, *, store: str | None, config: Path | None, as_json: bool) -> None:
-    """Give a table another name in its schema, which engines cannot do for a managed one."""
+    """Rename a table within its schema, which engines cannot do for a managed Delta table."""
     source = parse_full_name(name)
     checked_new_name("table", new_name)
 
@@ -68,30 +68,30 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     if as_json:
         print(json.dumps({"name": now}))  # noqa: T201 - output for machines
         return
-    Console().print(f"Table [bold]{name}[/] is now [bold]{now}[/]", soft_wrap=True)
+    Console().print(f"Renamed table [bold]{name}[/] to [bold]{now}[/]", soft_wrap=True)
 
 
 def _request(lake: Lake) -> Request:
     return Request(hash=lake.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
 
 
-async def _made(lake: Lake, asked: DeltaTableOptions, table: TableDefinition) -> Created:
+async def _create(lake: Lake, options: DeltaTableOptions, table: TableDefinition) -> Created:
     request = _request(lake)
-    if path := path_in(asked.name):
-        if asked.if_not_exists and await create.has_first_commit(lake, path):
+    if path := path_in(options.name):
+        if options.if_not_exists and await create.has_first_commit(lake, path):
             return Created(path, None, is_new=False)
         catalog = lake.settings.default_catalog
         return await create.create_at_path(lake, path, table, catalog=catalog)
-    identifier = parse_full_name(asked.name)
-    if asked.if_not_exists and (found := await create.find_existing(lake, identifier)):
+    identifier = parse_full_name(options.name)
+    if options.if_not_exists and (found := await create.find_existing(lake, identifier)):
         return found
-    if asked.location:
-        return await create.create_external_at(lake, identifier, asked.location, table, request=request)
+    if options.location:
+        return await create.create_external_at(lake, identifier, options.location, table, request=request)
     return await create.create_managed(lake, identifier, table, request=request)
 
 
 def path_in(name: str) -> str | None:
-    """The path in a name such as ``delta.`/data/t` ``; None for the name of a table in a catalog."""
+    """The path in a name such as ``delta.`/data/t` ``; None for a table name."""
     if not name.lower().startswith(_PATH):
         return None
     path = name[len(_PATH) :]

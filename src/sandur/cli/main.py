@@ -1,4 +1,4 @@
-"""The command `sandur`: each command is a thin shell around one function, imported only when it runs."""
+"""The command `sandur`: each command calls one function, whose module is imported only when it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,14 @@ app = typer.Typer(
     help="One catalog for Iceberg and Delta tables that needs nothing but object storage.",
 )
 
-catalogs = typer.Typer(no_args_is_help=True, help="Make and list catalogs, straight on the store.")
+catalogs = typer.Typer(no_args_is_help=True, help="Create and list catalogs, directly on the store.")
 app.add_typer(catalogs, name="catalog")
 
-indexes = typer.Typer(no_args_is_help=True, help="The indexes that lists are served from.")
+indexes = typer.Typer(no_args_is_help=True, help="Maintain the indexes behind list requests.")
 app.add_typer(indexes, name="index")
 
 delta_tables = typer.Typer(
-    no_args_is_help=True, help="Make and rename Delta tables, straight on the store, without an engine."
+    no_args_is_help=True, help="Create and rename Delta tables, directly on the store, without an engine."
 )
 app.add_typer(delta_tables, name="delta")
 
@@ -35,7 +35,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machine
 
 
 def run() -> None:
-    """Run the command line; an error that Sandur raises on purpose is one line and exit code 1."""
+    """Run the command line; a SandurError becomes one line and exit code 1."""
     try:
         app()
     except SandurError as error:
@@ -51,7 +51,7 @@ def version() -> None:
 
 @app.command()
 def settings(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show every setting, its value, and where it can be set. Secrets are hidden."""
+    """Print every setting with its value and its environment variable. Secrets are hidden."""
     from sandur.cli.configuration import show_settings  # noqa: PLC0415 - starts fast
 
     show_settings(store=store, config=config, as_json=as_json)
@@ -59,7 +59,7 @@ def settings(*, store: StoreOption = None, config: ConfigOption = None, as_json:
 
 @app.command()
 def probe(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Prove that a store keeps the guarantees Sandur rests on; exit code 1 names the one that fails."""
+    """Check that a store has the guarantees that Sandur needs; exit code 1 if one fails."""
     from sandur.cli.store_admin import probe_store  # noqa: PLC0415 - starts fast
 
     probe_store(store=store, config=config, as_json=as_json)
@@ -70,18 +70,18 @@ def serve(
     *,
     store: StoreOption = None,
     host: Annotated[str | None, typer.Option("--host", metavar="H", help="The address to listen on")] = None,
-    port: Annotated[int | None, typer.Option("--port", metavar="P", help="The port; 0 takes a free one")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="How many processes")] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="P", help="The port; 0 selects a free one")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="The number of processes")] = None,
     config: ConfigOption = None,
     allow_location: Annotated[
         list[str] | None,
-        typer.Option("--allow-location", metavar="URL", help="Where tables may lie beyond the catalogs' own roots"),
+        typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the catalogs' roots"),
     ] = None,
     allow_unauthenticated: Annotated[
-        bool, typer.Option("--allow-unauthenticated", help="Let other machines in without asking who they are")
+        bool, typer.Option("--allow-unauthenticated", help="Accept requests from other machines without authentication")
     ] = False,
 ) -> None:
-    """Serve the catalog until a signal ends it, and print how to connect each engine."""
+    """Run the server until a signal ends it, and print how to connect each engine."""
     from sandur.cli.serve import run_server  # noqa: PLC0415 - starts fast
 
     flags: dict[str, object] = {
@@ -99,12 +99,12 @@ def serve(
 def create_catalog(
     name: str,
     *,
-    root: Annotated[str | None, typer.Option("--root", metavar="URL", help="Where its tables lie")] = None,
+    root: Annotated[str | None, typer.Option("--root", metavar="URL", help="The root of its tables")] = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a catalog. Without --root its tables lie in the store itself."""
+    """Create a catalog. Without --root its tables are stored in the store itself."""
     from sandur.cli.store_admin import make_catalog  # noqa: PLC0415 - starts fast
 
     make_catalog(name, root=root, store=store, config=config, as_json=as_json)
@@ -120,24 +120,24 @@ def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_
 
 @delta_tables.command("create")
 def create_delta_table(  # noqa: PLR0913 - one parameter per flag
-    name: Annotated[str, typer.Argument(help="catalog.schema.table, or delta.`URL` for a table without a name")],
+    name: Annotated[str, typer.Argument(help="catalog.schema.table, or delta.`URL` for a table at a path")],
     *,
-    columns: Annotated[str, typer.Option("--columns", metavar="DDL", help="As SQL has them: id BIGINT NOT NULL, …")],
-    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="Makes it external")] = None,
+    columns: Annotated[str, typer.Option("--columns", metavar="DDL", help="Columns in SQL: id BIGINT NOT NULL, …")],
+    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="Make it external")] = None,
     partition_by: Annotated[list[str] | None, typer.Option("--partition-by", metavar="COLUMN")] = None,
     cluster_by: Annotated[list[str] | None, typer.Option("--cluster-by", metavar="COLUMN")] = None,
     table_property: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
     comment: Annotated[str | None, typer.Option("--comment")] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave alone what is there")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists")] = False,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a Delta table: managed by the catalog, at a location, or at a path that no catalog knows."""
+    """Create a Delta table: managed by the catalog, external at a location, or at a path without a catalog."""
     from sandur.cli.delta import DeltaTableOptions  # noqa: PLC0415 - starts fast
     from sandur.cli.delta import create_delta_table as make  # noqa: PLC0415 - starts fast
 
-    asked = DeltaTableOptions(
+    options = DeltaTableOptions(
         name=name,
         columns=columns,
         location=location,
@@ -147,19 +147,19 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
         comment=comment,
         if_not_exists=if_not_exists,
     )
-    make(asked, store=store, config=config, as_json=as_json)
+    make(options, store=store, config=config, as_json=as_json)
 
 
 @delta_tables.command("rename")
 def rename_delta_table(
     name: Annotated[str, typer.Argument(help="catalog.schema.table")],
-    new_name: Annotated[str, typer.Argument(help="What the table is called from now on, in the same schema")],
+    new_name: Annotated[str, typer.Argument(help="The new name, in the same schema")],
     *,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a table of either format another name: engines do not rename managed Delta tables."""
+    """Rename a table of either format; engines cannot rename managed Delta tables."""
     from sandur.cli.delta import rename_delta_table as rename  # noqa: PLC0415 - starts fast
 
     rename(name, new_name, store=store, config=config, as_json=as_json)
@@ -167,13 +167,13 @@ def rename_delta_table(
 
 @indexes.command("rebuild")
 def rebuild_index(
-    catalog: Annotated[str | None, typer.Argument(help="Only the lists of this catalog")] = None,
+    catalog: Annotated[str | None, typer.Argument(help="Only the indexes of this catalog")] = None,
     *,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the indexes that lists are served from anew, from what they list. Servers may go on meanwhile."""
+    """Rebuild the list indexes from the records that they list. Servers can keep running."""
     from sandur.cli.store_admin import rebuild_indexes  # noqa: PLC0415 - starts fast
 
     rebuild_indexes(catalog, store=store, config=config, as_json=as_json)
@@ -183,12 +183,12 @@ def rebuild_index(
 def token(
     principal: str,
     *,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Hold the bearer to this tenant")] = None,
-    workspace: Annotated[str | None, typer.Option("--workspace", help="Hold the bearer to this workspace")] = None,
-    lifetime: Annotated[str, typer.Option("--lifetime", help="How long it is good, such as PT1H or P30D")] = "P1D",
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Restrict the token to this tenant")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="Restrict the token to this workspace")] = None,
+    lifetime: Annotated[str, typer.Option("--lifetime", help="Such as PT1H or P30D")] = "P1D",
     config: ConfigOption = None,
 ) -> None:
-    """Print a token for somebody, signed with the server's secret (setting token)."""
+    """Print a token for a principal, signed with the server's secret (setting token)."""
     from sandur.cli.configuration import make_token  # noqa: PLC0415 - starts fast
 
     typer.echo(make_token(principal, tenant=tenant, workspace=workspace, lifetime=lifetime, config=config))
@@ -199,61 +199,63 @@ def spark_config(  # noqa: PLR0913 - one parameter per flag
     *,
     catalog: Annotated[
         list[str] | None,
-        typer.Option("--catalog", metavar="NAME", help="A catalog, or SPARK_NAME=NAME; may be given several times"),
+        typer.Option("--catalog", metavar="NAME", help="A catalog, or SPARK_NAME=NAME; repeatable"),
     ] = None,
-    uri: Annotated[str | None, typer.Option("--uri", metavar="URL", help="The server; by default as it is set")] = None,
-    token: Annotated[str | None, typer.Option("--token", help="What the server is shown")] = None,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="Tell the S3 keys of the settings as well")] = False,
-    spark: Annotated[str, typer.Option("--spark", metavar="VERSION", help="By default the PySpark installed")] = "",
+    uri: Annotated[
+        str | None, typer.Option("--uri", metavar="URL", help="The server; default: from the settings")
+    ] = None,
+    token: Annotated[str | None, typer.Option("--token", help="The token for the server")] = None,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="Include the S3 keys of the settings")] = False,
+    spark: Annotated[str, typer.Option("--spark", metavar="VERSION", help="Default: the installed PySpark")] = "",
     iceberg: Annotated[str, typer.Option("--iceberg", metavar="VERSION", help="Iceberg's runtime")] = "1.11.0",
     as_json: JsonOption = False,
-    as_submit: Annotated[bool, typer.Option("--submit", help="Print flags of spark-submit and spark-sql")] = False,
-    as_properties: Annotated[bool, typer.Option("--properties", help="Print lines of spark-defaults.conf")] = False,
+    as_submit: Annotated[bool, typer.Option("--submit", help="Print flags for spark-submit and spark-sql")] = False,
+    as_properties: Annotated[bool, typer.Option("--properties", help="Print lines for spark-defaults.conf")] = False,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the options that make Spark know a catalog: in a table, as flags, as a file or as JSON."""
-    from sandur.cli.configuration import SparkConfigOptions, form_of, show_spark_config  # noqa: PLC0415 - starts fast
+    """Print the Spark options of a catalog: as a table, as flags, as a file or as JSON."""
+    from sandur.cli.configuration import SparkConfigOptions, output_form, show_spark_config  # noqa: PLC0415 - starts fast
     from sandur.spark import Versions  # noqa: PLC0415 - starts fast
 
-    form = form_of(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
-    asked = SparkConfigOptions(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
-    show_spark_config(asked, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)
+    form = output_form(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
+    flags = SparkConfigOptions(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
+    show_spark_config(flags, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)
 
 
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="A Spark cluster: spark://…, yarn, k8s://…, or sc://… for Connect"),
+    typer.Option("--master", metavar="URL", help="A Spark cluster: spark://…, yarn, k8s://…, or sc://… (Connect)"),
 ]
 DryRunOption = Annotated[
     bool | None,
-    typer.Option("--dry-run/--no-dry-run", help="Only say what would be done; the default where things are deleted"),
+    typer.Option("--dry-run/--no-dry-run", help="Only report what would change; the default of jobs that delete"),
 ]
 
 
 @app.command("run")
 def run_job(  # noqa: PLR0913 - one parameter per flag
-    job: Annotated[str, typer.Argument(help="A job, or all of them: all")],
+    job: Annotated[str, typer.Argument(help="The name of a job, or all")],
     *,
     store: StoreOption = None,
     master: MasterOption = None,
     dry_run: DryRunOption = None,
     objects_max: Annotated[
-        int | None, typer.Option("--max", metavar="N", min=1, help="How many objects a run may delete")
+        int | None, typer.Option("--max", metavar="N", min=1, help="The maximum number of objects that a run deletes")
     ] = None,
-    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="import: where to look")] = None,
-    catalog: Annotated[str | None, typer.Option("--catalog", help="import, rebuild-index: which catalog")] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", help="import, rebuild-index: which namespace")] = None,
+    location: Annotated[str | None, typer.Option("--location", metavar="URL", help="import: where to search")] = None,
+    catalog: Annotated[str | None, typer.Option("--catalog", help="import, rebuild-index: the catalog")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", help="import, rebuild-index: the namespace")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job of the pipeline with Spark, on this machine or on a cluster."""
     from sandur.cli.run_jobs import RunOptions, run_jobs  # noqa: PLC0415 - starts fast
 
-    told = {"location": location, "catalog": catalog, "namespace": namespace}
-    arguments = {name: value for name, value in told.items() if value is not None}
-    asked = RunOptions(store, config, master, dry_run, objects_max, arguments, as_json)
-    if not run_jobs(job, asked):
+    given = {"location": location, "catalog": catalog, "namespace": namespace}
+    arguments = {name: value for name, value in given.items() if value is not None}
+    options = RunOptions(store, config, master, dry_run, objects_max, arguments, as_json)
+    if not run_jobs(job, options):
         raise typer.Exit(1)
 
 
@@ -267,7 +269,7 @@ def run_pipeline(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run all jobs every now and then. Several may run on one store: one of them works, the others wait."""
+    """Run all jobs at an interval. Several processes may share a store: one works, the others wait."""
     from sandur.cli.run_jobs import RunOptions, run_pipeline  # noqa: PLC0415 - starts fast
 
     run_pipeline(every, RunOptions(store, config, master, dry_run, as_json=as_json))

@@ -1,4 +1,4 @@
-"""`sandur run` and `sandur pipeline`: the jobs of the pipeline, with their progress and what they did."""
+"""`sandur run` and `sandur pipeline`: run jobs, show their progress and print their reports."""
 
 import os
 import re
@@ -22,7 +22,8 @@ from sandur.settings import Settings, load_settings, seconds_of
 if find_spec("pyspark") is None:
     raise Unfit("the pipeline needs PySpark: pip install 'sandur[spark]'")
 
-from sandur.pipeline.job import JobReport, Limits, Progress
+from sandur.pipeline.blocking_lake import check_shared_store
+from sandur.pipeline.job import JobReport, Limits, Progress, no_progress
 from sandur.pipeline.runs import OnReport, OpenSession, Runs, open_session, select_jobs
 
 _EVERY: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
@@ -30,7 +31,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class RunOptions(NamedTuple):
-    """What the command line asks for; `dry_run` None means: as each job does by itself."""
+    """The flags of a run; `dry_run` None is the default of each job."""
 
     store: str | None = None
     config: Path | None = None
@@ -41,54 +42,53 @@ class RunOptions(NamedTuple):
     as_json: bool = False
 
 
-def run_jobs(name: str, asked: RunOptions, *, opened: OpenSession = open_session) -> bool:
-    """Run a job, or all; whether every one came to its end. `opened` gives the session for what `--master` says."""
-    settings = _settings(asked)
-    select_jobs(name)  # Before Spark starts, which takes a while.
-    with _telling(asked) as (progress, tell), opened(asked.master) as spark:
+def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_session) -> bool:
+    """Run a job, or all; returns whether every job succeeded. `opened` opens the session of `--master`."""
+    settings = _settings(options)
+    select_jobs(name)  # Fail before Spark starts, which takes seconds.
+    with _output(options) as (progress, print_report), opened(options.master) as spark:
         runs = Runs(
             spark,
             settings,
-            dry_run=asked.dry_run,
-            limits=Limits(objects_deleted_max=asked.objects_max) if asked.objects_max else None,
-            arguments=asked.arguments,
+            dry_run=options.dry_run,
+            limits=Limits(objects_deleted_max=options.objects_max) if options.objects_max else None,
+            arguments=options.arguments,
             progress=progress,
         )
-        return runs.run(name, on_report=tell)
+        return runs.run(name, on_report=print_report)
 
 
-def run_pipeline(every: str, asked: RunOptions) -> None:
-    """Run all jobs again and again, until somebody ends it."""
+def run_pipeline(every: str, options: RunOptions) -> None:
+    """Run all jobs at an interval until a signal ends the process."""
     seconds = interval_seconds(every)
-    settings = _settings(asked)
-    with _telling(asked) as (progress, tell), open_session(asked.master) as spark:
-        Runs(spark, settings, dry_run=asked.dry_run, progress=progress).run_every(seconds, on_report=tell)
+    settings = _settings(options)
+    with _output(options) as (progress, print_report), open_session(options.master) as spark:
+        Runs(spark, settings, dry_run=options.dry_run, progress=progress).run_every(seconds, on_report=print_report)
 
 
 def interval_seconds(every: str) -> int:
-    """How long `15m`, `2h`, `30s`, `1d` or an ISO-8601 duration is; BadRequest for anything else, and for nothing."""
+    """The seconds of `15m`, `2h`, `30s`, `1d` or an ISO-8601 duration; raises BadRequest for other texts and for 0."""
     match = _EVERY.match(every)
     seconds = int(match[1]) * _SECONDS[match[2]] if match else seconds_of(every)
     if not seconds:
-        raise BadRequest(f"interval {every}: at least a second is expected")
+        raise BadRequest(f"interval {every}: expected at least one second")
     return seconds
 
 
-def _settings(asked: RunOptions) -> Settings:
-    settings = load_settings(file=asked.config, environment=os.environ, flags={"store": asked.store})
-    if settings.store == "memory:":
-        raise BadRequest("store memory:: the pipeline works in several processes and needs a folder or a bucket")
+def _settings(options: RunOptions) -> Settings:
+    settings = load_settings(file=options.config, environment=os.environ, flags={"store": options.store})
+    check_shared_store(settings)
     return settings
 
 
 @contextmanager
-def _telling(asked: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
-    """Who hears of progress and of reports: people on the terminal, or a machine, a line of JSON for each report."""
-    if asked.as_json:
-        yield _nothing, _print_json
+def _output(options: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
+    """The receivers of progress and reports: a terminal, or with `--json` one line per report."""
+    if options.as_json:
+        yield no_progress, _print_json
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    # Progress goes to the side: what a job did is what the command prints.
+    # Progress goes to stderr: stdout has only the reports.
     with Bars(*columns, console=Console(file=sys.stderr), transient=True) as bars:
         task = bars.add_task("start Spark", total=None)
 
@@ -98,22 +98,20 @@ def _telling(asked: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
         yield progress, _print_report
 
 
-def _nothing(step: str, done: int = 0, total: int | None = None) -> None:
-    """A machine waits for the report."""
-
-
 def _print_json(report: JobReport) -> None:
     print(msgspec.json.encode(report).decode(), flush=True)  # noqa: T201 - output for machines
 
 
 def _print_report(report: JobReport) -> None:
     console = Console()
-    said = " (dry run: nothing was changed)" if report.dry_run else ""
-    table = Table("what", "how many", title=f"{report.job}{said}, {report.took_ms / 1_000:.1f} s", title_justify="left")
+    suffix = " (dry run)" if report.dry_run else ""
+    table = Table(
+        "result", "count", title=f"{report.job}{suffix}, {report.took_ms / 1_000:.1f} s", title_justify="left"
+    )
     for name, times in report.counts.items():
         table.add_row(name.replace("_", " "), f"{times:,}")
-    console.print(table if report.counts else f"[bold]{report.job}[/]{said}: nothing to do")
+    console.print(table if report.counts else f"[bold]{report.job}[/]{suffix}: nothing to do")
     for warning in report.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     if report.dry_run:
-        console.print("Run it with [bold]--no-dry-run[/] to do it.")
+        console.print("Add [bold]--no-dry-run[/] to apply these changes.")

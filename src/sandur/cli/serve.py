@@ -18,25 +18,25 @@ from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
 
 
 def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
-    """Print it; `activation` is the script that puts the commands of these lines on the PATH, None where they are."""
+    """Print the banner; `activation` is the script of an inactive virtual environment, or None."""
     console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
     for name, value in _facts(settings, url).items():
         console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
     for engine, lines in recipes(url, settings).items():
         console.print(Text(f"\n{engine}", style="bold cyan"))
         for line in lines:
-            # Not wrapped: a broken line cannot be pasted.
+            # Not wrapped: a wrapped line cannot be pasted.
             console.print(Text(f"  {line}"), soft_wrap=True)
     if activation:
-        console.print(Text("\nin another terminal, before all else", style="bold cyan"))
+        console.print(Text("\nIn another terminal, first", style="bold cyan"))
         console.print(Text(f"  source {shlex.quote(str(activation))}"), soft_wrap=True)
     console.print()
 
 
 def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
-    """How each engine connects, line by line.
+    """The lines that connect each engine.
 
-    A token, and the keys of a bucket, are told by their place, never by their value: in the environment, or `…`.
+    They never contain a token or the keys of a bucket, only an environment variable or `…` in their place.
     """
     catalog, needs_token = settings.default_catalog, settings.authentication == "token"
     s3 = settings.s3 if settings.store.startswith("s3://") else None
@@ -46,14 +46,14 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
         "DuckDB": _duckdb(url, catalog, s3, needs_token=needs_token),
         "curl": _curl(url, catalog, needs_token=needs_token),
     }
-    if s3:  # Trino reads no folders.
+    if s3:  # Trino cannot read a folder.
         found["Trino (etc/catalog/sandur.properties)"] = _trino(url, catalog, s3, needs_token=needs_token)
     return found
 
 
 def _facts(settings: Settings, url: str) -> dict[str, str]:
-    access = "a bearer token" if settings.authentication == "token" else "nobody is asked who they are"
-    told = {
+    access = "a bearer token" if settings.authentication == "token" else "open to everyone"
+    facts = {
         "store": settings.store,
         "Iceberg REST": f"{url}/iceberg (and {url})",
         "catalog": settings.default_catalog,
@@ -62,10 +62,8 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
         "health": f"{url}/healthz  {url}/readyz  {url}/metrics",
     }
     if settings.store.startswith("s3://"):
-        told["bucket"] = (
-            "engines read and write it themselves; their keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    return told
+        facts["bucket"] = "engines access it directly, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    return facts
 
 
 def _spark(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
@@ -87,8 +85,8 @@ def _curl(url: str, catalog: str, *, needs_token: bool) -> list[str]:
 
 def _pyiceberg(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
     token = ", token=os.environ['SANDUR_TOKEN']" if needs_token else ""
-    told = {"s3.endpoint": s3.endpoint, "s3.region": s3.region} if s3 else {}
-    given = {key: value for key, value in told.items() if value}
+    options = {"s3.endpoint": s3.endpoint, "s3.region": s3.region} if s3 else {}
+    given = {key: value for key, value in options.items() if value}
     store = f", **{given}" if given else ""
     return [
         f"{'import os; ' if needs_token else ''}from pyiceberg.catalog import load_catalog",
@@ -106,13 +104,13 @@ def _duckdb(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool)
 
 
 def _duckdb_secret(s3: S3Settings) -> str:
-    told = ["TYPE s3", "KEY_ID '…'", "SECRET '…'", f"REGION '{s3.region or DEFAULT_REGION}'"]
+    parts = ["TYPE s3", "KEY_ID '…'", "SECRET '…'", f"REGION '{s3.region or DEFAULT_REGION}'"]
     if s3.endpoint:
         address = urlsplit(s3.endpoint)
-        told += [f"ENDPOINT '{address.netloc}'", f"USE_SSL {'true' if address.scheme == 'https' else 'false'}"]
+        parts += [f"ENDPOINT '{address.netloc}'", f"USE_SSL {'true' if address.scheme == 'https' else 'false'}"]
     if s3.path_style:
-        told += ["URL_STYLE 'path'"]
-    return f"CREATE SECRET ({', '.join(told)});"
+        parts += ["URL_STYLE 'path'"]
+    return f"CREATE SECRET ({', '.join(parts)});"
 
 
 def _trino(url: str, catalog: str, s3: S3Settings, *, needs_token: bool) -> list[str]:
@@ -145,12 +143,12 @@ def run_server(*, config: Path | None, flags: dict[str, object]) -> None:
 def _announce(settings: Settings, port: int) -> None:
     url = address_of(settings.host, port)
     show_banner(Console(highlight=False), settings, url, activation=_activation())
-    # Last, and whole: whoever starts the server waits for this line.
-    print(f"Sandur is ready at {url}", flush=True)  # noqa: T201 - told to people and machines
+    # The last line, in one write: programs that start the server wait for it.
+    print(f"Sandur is ready at {url}", flush=True)  # noqa: T201 - output for people and machines
 
 
 def _activation() -> Path | None:
-    """The script of the virtual environment this runs in; None outside of one, and where it is active."""
+    """The activation script of this virtual environment; None if it is active or there is none."""
     script = Path(sys.prefix) / "bin" / "activate"
     is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
     return script if script.exists() and not is_active else None

@@ -36,7 +36,7 @@ def make_catalog(name: str, *, root: str | None, store: str | None, config: Path
     if as_json:
         print(json.dumps(_row(made)))  # noqa: T201 - output for machines
         return
-    Console().print(f"Catalog [bold]{made.name}[/] keeps its tables below {made.root}")
+    Console().print(f"Created catalog [bold]{made.name}[/]; its tables are stored below {made.root}")
 
 
 def show_catalogs(*, store: str | None, config: Path | None, as_json: bool) -> None:
@@ -44,7 +44,7 @@ def show_catalogs(*, store: str | None, config: Path | None, as_json: bool) -> N
     if as_json:
         print(json.dumps([_row(catalog) for catalog in catalogs]))  # noqa: T201 - output for machines
         return
-    table = Table("catalog", "tables lie below", title="Catalogs")
+    table = Table("catalog", "root of its tables", title="Catalogs")
     for catalog in catalogs:
         table.add_row(catalog.name, catalog.root)
     Console().print(table)
@@ -55,7 +55,7 @@ def _row(catalog: Catalog) -> dict[str, str]:
 
 
 def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
-    """What the work makes of the workspace that the settings name, on the store itself and without a server."""
+    """Run an operation on the lake of the settings, directly on the store and without a server."""
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
 
     async def run() -> T:
@@ -71,32 +71,24 @@ def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, con
 
 
 def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | None, as_json: bool) -> None:
-    """Print how many there are; raise Unavailable when some could not be made anew."""
-    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    """Print the number of rebuilt indexes; raise Unavailable if some could not be rebuilt."""
 
-    async def run() -> tuple[int, list[str]]:
-        clock = SystemClock()
-        lakes = Lakes(settings, clock, connect(settings, clock))
-        made, failed = 0, []
-        try:
-            await lakes.start()
-            lake = lakes.lake(settings.tenant or "default", settings.workspace or "default")
-            async for scope, error in rebuild_all(lake, catalog):
-                if error is None:
-                    made += 1
-                else:
-                    failed.append(f"{lake.layout.list_index(scope)}: {error}")
-        finally:
-            await lakes.close()
-        return made, failed
+    async def rebuild(lake: Lake) -> tuple[int, list[str]]:
+        rebuilt, failed = 0, []
+        async for scope, error in rebuild_all(lake, catalog):
+            if error is None:
+                rebuilt += 1
+            else:
+                failed.append(f"{lake.layout.list_index(scope)}: {error}")
+        return rebuilt, failed
 
-    made, failed = asyncio.run(run())
+    rebuilt, failed = run_on_store(rebuild, store=store, config=config)
     if as_json:
-        print(json.dumps({"rebuilt": made, "failed": failed}))  # noqa: T201 - output for machines
+        print(json.dumps({"rebuilt": rebuilt, "failed": failed}))  # noqa: T201 - output for machines
     else:
-        Console().print(f"{made} indexes made anew")
+        Console().print(f"{rebuilt} indexes rebuilt")
     if failed:
-        raise Unavailable(f"{len(failed)} indexes could not be made anew, the first of them {failed[0]}")
+        raise Unavailable(f"{len(failed)} indexes could not be rebuilt, for example {failed[0]}")
 
 
 def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> None:
@@ -115,4 +107,4 @@ async def _probe(url: str, store: ObjectStore, *, as_json: bool) -> None:
     console = Console()
     for guarantee in proven:
         console.print(f"[green]✓[/] {guarantee}")
-    console.print(f"[bold]{url}[/] keeps every guarantee.")
+    console.print(f"[bold]{url}[/] passes every check.")

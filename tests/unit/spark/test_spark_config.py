@@ -100,7 +100,7 @@ def test_people_get_a_table_that_hides_secrets() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--json", "--submit"), "sandur: --json and --submit are two forms of the same thing: choose one"),
+        (("--json", "--submit"), "sandur: --json and --submit exclude each other: choose one"),
         (("--catalog", "=x"), "sandur: --catalog =x: expected NAME, or SPARK_NAME=NAME"),
         (
             ("--uri", "nowhere"),

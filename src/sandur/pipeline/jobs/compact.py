@@ -163,9 +163,7 @@ class _Compaction:
         missing = ends.where("is_known is null").count()
         self.counts["links_missing"] = missing
         if missing:
-            self.warnings.append(
-                f"{missing} commits have a successor but no receipt; `sandur run reconcile` restores it"
-            )
+            self.warnings.append(f"{missing} commits have a successor but no receipt; sandur run reconcile restores it")
         return ends
 
     def _update(self, files: Sequence[PublishedFile], *, appends: bool = False) -> DatasetUpdate:
