@@ -8,6 +8,7 @@ from sandur.errors import Unavailable
 from sandur.operations.counters import INDEX_UPDATES
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
+from sandur.operations.index.memory import DeferredUpdate
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -87,7 +88,7 @@ async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
     )
 
     assert isinstance(first, Unavailable)
-    assert isinstance(second, update.DeferredUpdate)
+    assert isinstance(second, DeferredUpdate)
     assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [second.mark]
     second.end()
     await lake.background.drain()

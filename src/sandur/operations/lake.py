@@ -35,7 +35,6 @@ from sandur.operations.caches import (
 )
 from sandur.operations.concurrency import CommitQueue
 from sandur.operations.counters import Counters
-from sandur.operations.index.memory import IndexMemory
 from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory, UnderWay, size_of
 from sandur.operations.receipts import DeltaReceipts, Receipts
 from sandur.settings import Settings
@@ -82,7 +81,6 @@ class Lake:
         # Up to which version the commits of a Delta table were seen to be published.
         self.delta_published: MutableMapping[str, int] = LruCache(CELLS_MAX)
         self.counters = Counters()
-        self.index_memory = IndexMemory()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
         # Apart from the others, for these are large.

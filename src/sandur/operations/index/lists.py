@@ -1,4 +1,8 @@
-"""Read lists page by page: from the index in one round, from the listed records when there is no index."""
+"""Read lists page by page: from the index in one round, or from the listed records if there is no index.
+
+A list shows every change that this process has answered before, also if the index does not have it yet. Pages end at
+names: without concurrent changes they neither skip nor repeat an entry.
+"""
 
 import asyncio
 import bisect
@@ -21,6 +25,7 @@ from sandur.catalog.paging import checked_page_size, decode_page_token, encode_p
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
 from sandur.operations.grounds import still_held
+from sandur.operations.index.memory import IndexMemory
 from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.lake import Lake
@@ -31,17 +36,17 @@ from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
 READS_AT_ONCE_MAX: Final = 64
-_KEPT_ENTRY_BYTES: Final = 16  # The entries themselves are the index's, which is kept anyway.
+_CACHED_ENTRY_BYTES: Final = 16  # A reference: the entries belong to the index, which is cached too.
 
 Accepts = Callable[[Entry], bool]
 Parts = Mapping[str, Versioned[Segment] | Damaged | None]
 
 
 class Prefetched(NamedTuple):
-    """The first look at an index: what it is, and those of its segments that could be guessed to be needed.
+    """The manifest of an index, and the segments that the page probably needs.
 
-    `changed` was under way before the look: an update that ends during it is in neither the index that was read nor
-    among what is under way afterwards.
+    `changed` are the changes in progress before the read: an update that ends during the read may be missing from the
+    index that was read, and from the changes in progress afterwards.
     """
 
     manifest: Versioned[Manifest] | Damaged | None
@@ -50,18 +55,18 @@ class Prefetched(NamedTuple):
 
 
 class EntriesPage(NamedTuple):
-    """Entries in the order of their names; when there may be more, they come behind `next_last`."""
+    """Entries sorted by name. If `next_last` is set, there may be more entries behind that name."""
 
     entries: Sequence[Entry]
     next_last: str | None
     is_fallback: bool = False
-    """Whether there was no index that could be used."""
+    """Whether there was no usable index."""
 
 
 class _Examined(NamedTuple):
-    """All entries from one place on: up to the last of them, or to the end of the index.
+    """Consecutive entries from `last` on; `is_all` if they reach the end of the index.
 
-    `versions` are those of everything they were read from: equal versions, equal entries.
+    `versions` are the versions of all objects that were read: equal versions mean equal entries.
     """
 
     entries: Sequence[Entry]
@@ -69,16 +74,16 @@ class _Examined(NamedTuple):
     versions: Sequence[Version]
 
 
-class _Kept(NamedTuple):
-    """A whole list, and what it was read from."""
+class _CachedList(NamedTuple):
+    """A whole list, and the versions of the objects that it was read from."""
 
     versions: Sequence[Version]
     page: EntriesPage
 
 
 async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Prefetched:
-    """Read the index, and in the same round what the page needs of it if it is as it was seen last."""
-    changed = lake.index_memory.under_way(scope, lake.clock.now_ms())
+    """Read the manifest, and in the same round the segments that the page needs if the manifest has not changed."""
+    changed = lake.feature(IndexMemory).under_way(scope, lake.clock.now_ms())
     before = lake.index(scope).last_seen
     ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
     manifest, parts = await asyncio.gather(read_manifest(lake, scope), _read_parts(lake, scope, ids))
@@ -93,61 +98,68 @@ async def read_page(
     wanted: int | None,
     accepts: Accepts = lambda _: True,
     seen: Prefetched | None = None,
-    kept_as: str = "",
+    cached_as: str = "",
 ) -> EntriesPage:
-    """At most `wanted` entries (all, if None) that are accepted and come behind `last`.
+    """At most `wanted` entries (None: all) behind `last` that `accepts` admits.
 
-    What operations of this process have changed is looked up if the index may not say it yet: who lists after an answer
-    sees what was answered. Where nothing is touched, pages neither skip nor repeat an entry: their borders are names.
-    With `kept_as`, which names what is accepted, a whole list is kept: while the index stays, so does the very object.
+    With `cached_as`, a name for what `accepts` admits, a whole list is cached: while the index does not change, the
+    same object is returned.
     """
-    changed = seen.changed if seen else lake.index_memory.under_way(scope, lake.clock.now_ms())
-    examined = await _from_index(lake, scope, last, _Selection(wanted, accepts), seen)
+    selection = _Selection(wanted, accepts)
+    changed = seen.changed if seen else lake.feature(IndexMemory).under_way(scope, lake.clock.now_ms())
+    examined = await _read_index(lake, scope, last, selection, seen)
     if examined is None:
-        return await _without_index(lake, scope, last, _Selection(wanted, accepts))
+        return await _read_records(lake, scope, last, selection)
     bound = None if examined.is_all else examined.entries[-1].name
-    names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
+    names = [name for name in changed if _is_between(last, name, bound)]
     if names:
         entries = merge_entries(examined.entries, await read_entries(lake, scope, names))
-        return _page(entries, _Selection(wanted, accepts), bound)
-    if not kept_as or wanted is not None or last is not None:
-        return _page(examined.entries, _Selection(wanted, accepts), bound)
-    key = (f"list of {kept_as}", scope.text)
-    kept: _Kept | None = lake.documents.get(key)
-    if kept is None or kept.versions != examined.versions:
-        kept = _Kept(examined.versions, _page(examined.entries, _Selection(wanted, accepts), bound))
-        lake.documents.put(key, kept, _KEPT_ENTRY_BYTES * (len(kept.page.entries) + 1))
-    return kept.page
+        return _page(entries, selection, bound)
+    if cached_as and wanted is None and last is None:
+        return _cached_page(lake, (f"list of {cached_as}", scope.text), examined, selection)
+    return _page(examined.entries, selection, bound)
+
+
+def _is_between(last: str | None, name: str, bound: str | None) -> bool:
+    return (last is None or name > last) and (bound is None or name <= bound)
+
+
+def _cached_page(lake: Lake, key: tuple[str, str], examined: _Examined, selection: "_Selection") -> EntriesPage:
+    cached: _CachedList | None = lake.documents.get(key)
+    if cached is None or cached.versions != examined.versions:
+        cached = _CachedList(examined.versions, _page(examined.entries, selection, None))
+        lake.documents.put(key, cached, _CACHED_ENTRY_BYTES * (len(cached.page.entries) + 1))
+    return cached.page
 
 
 class _Selection(NamedTuple):
-    """How many entries are wanted, and which."""
+    """Which entries, and how many (None: all)."""
 
     wanted: int | None
     accepts: Accepts
 
-    def is_met(self, entries: Sequence[Entry]) -> bool:
-        """Whether a page is full and one more entry shows that it is not the last."""
+    def is_complete(self, entries: Sequence[Entry]) -> bool:
+        """Whether the page is full and one more entry shows that it is not the last page."""
         return self.wanted is not None and sum(map(self.accepts, entries)) > self.wanted
 
 
-def _page(entries: Sequence[Entry], wish: _Selection, bound: str | None) -> EntriesPage:
-    """The page of what was examined up to `bound`, which is None when that was everything."""
-    accepted = [entry for entry in entries if wish.accepts(entry)]
-    if wish.wanted is not None and len(accepted) > wish.wanted:
-        page = accepted[: wish.wanted]
+def _page(entries: Sequence[Entry], selection: _Selection, bound: str | None) -> EntriesPage:
+    """The page of the entries up to `bound`; None if they are all."""
+    accepted = [entry for entry in entries if selection.accepts(entry)]
+    if selection.wanted is not None and len(accepted) > selection.wanted:
+        page = accepted[: selection.wanted]
         return EntriesPage(page, page[-1].name)
     return EntriesPage(accepted, bound)
 
 
-async def _from_index(
-    lake: Lake, scope: Scope, last: str | None, wish: _Selection, seen: Prefetched | None
+async def _read_index(
+    lake: Lake, scope: Scope, last: str | None, selection: _Selection, seen: Prefetched | None
 ) -> _Examined | None:
-    """What the index says; None when it cannot be used, or is not to be."""
+    """The entries in the index; None if it is missing, damaged or disabled."""
     if not lake.settings.unity_catalog.preview_index_enabled:
         return None
     for _ in range(READ_TRIES_MAX):
-        found = seen or await prefetch(lake, scope, last=last, wanted=wish.wanted)
+        found = seen or await prefetch(lake, scope, last=last, wanted=selection.wanted)
         seen = None
         if not isinstance(found.manifest, Versioned):
             lake.counters.add(INDEX_READS, "error" if found.manifest else "miss")
@@ -156,25 +168,25 @@ async def _from_index(
             lake.counters.add(INDEX_READS, "hit")
             entries = entries_after(found.manifest.value.entries, last)
             return _Examined(entries, is_all=True, versions=(found.manifest.version,))
-        examined = await _from_segments(lake, scope, last, wish, found)
+        examined = await _read_segments(lake, scope, last, selection, found)
         if examined is not None:
             lake.counters.add(INDEX_READS, "hit")
             return examined
-        # A segment is gone: split since, so that the manifest is another by now; otherwise it is lost.
+        # A segment is missing: it was split and the manifest has changed, or it is lost.
     lake.counters.add(INDEX_READS, "error")
     return None
 
 
-async def _from_segments(
-    lake: Lake, scope: Scope, last: str | None, wish: _Selection, found: Prefetched
+async def _read_segments(
+    lake: Lake, scope: Scope, last: str | None, selection: _Selection, found: Prefetched
 ) -> _Examined | None:
     if not isinstance(found.manifest, Versioned):
         return None
     entries: list[Entry] = []
     versions = [found.manifest.version]
     ids = _ids_from(found.manifest.value, last, None)
-    done, step = 0, len(found.parts) or _segments_for(wish.wanted) or len(ids)
-    while done < len(ids) and not wish.is_met(entries):
+    done, step = 0, len(found.parts) or _segments_for(selection.wanted) or len(ids)
+    while done < len(ids) and not selection.is_complete(entries):
         some = ids[done : done + step]
         missing = [segment_id for segment_id in some if segment_id not in found.parts]
         parts = {**found.parts, **await _read_parts(lake, scope, missing)}
@@ -190,12 +202,12 @@ async def _from_segments(
 
 
 def _segments_for(wanted: int | None) -> int | None:
-    """How many segments a page needs when they are half full, and the one in which it begins."""
+    """How many half-full segments a page needs, with the one that it begins in."""
     return None if wanted is None else min(wanted // (SEGMENT_MAX // 2) + 2, READS_AT_ONCE_MAX)
 
 
 def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequence[str]:
-    """The segments from the one that `last` belongs to, so many or all."""
+    """The ids of `count` segments (None: all), from the segment of `last` on."""
     segments = manifest.segments
     if not segments:
         return ()
@@ -204,12 +216,12 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 
 
 async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
-    standing = {segment_id: still_held(lake, lake.index_segment(scope, segment_id)) for segment_id in ids}
-    others = [segment_id for segment_id, held in standing.items() if held is None or not held.value.is_sound]
-    return {**standing, **await _read_one_by_one(lake, scope, others)} if others else standing
+    cached = {segment_id: still_held(lake, lake.index_segment(scope, segment_id)) for segment_id in ids}
+    others = [segment_id for segment_id, held in cached.items() if held is None or not held.value.is_sound]
+    return {**cached, **await _read_bounded(lake, scope, others)} if others else cached
 
 
-async def _read_one_by_one(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
+async def _read_bounded(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
     places = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
     async def one(segment_id: str) -> Versioned[Segment] | Damaged | None:
@@ -219,26 +231,26 @@ async def _read_one_by_one(lake: Lake, scope: Scope, ids: Sequence[str]) -> Part
     return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
 
 
-async def _without_index(lake: Lake, scope: Scope, last: str | None, wish: _Selection) -> EntriesPage:
-    """The same page, in the same order, from the things themselves; the index is made anew behind the answer."""
+async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
+    """The same page in the same order, read from the listed records; the index is rebuilt after the answer."""
     lake.counters.add(LIST_FALLBACKS, scope.collection)
     is_used = lake.settings.unity_catalog.preview_index_enabled
-    if is_used and lake.index_memory.may_rebuild(scope, lake.clock.now_ms()):
+    if is_used and lake.feature(IndexMemory).may_rebuild(scope, lake.clock.now_ms()):
         await lake.background.run("rebuild index", rebuild(lake, scope))
     names = await list_written_names(lake, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]
     entries: list[Entry] = []
     done = 0
-    while done < len(names) and not wish.is_met(entries):
+    while done < len(names) and not selection.is_complete(entries):
         some = names[done : done + LOOKS_AT_ONCE]
         truth = await read_entries(lake, scope, some)
         entries += [entry for name in some if (entry := truth[name])]
         done += len(some)
-    return _page(entries, wish, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
+    return _page(entries, selection, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
 
 
 class PageRequest(NamedTuple):
-    """Which part of a list a client asks for: without a token everything, with an empty one the first page."""
+    """The part of a list that a client requests. No token: everything. An empty token: the first page."""
 
     token: str | None
     size: int | None
@@ -247,38 +259,39 @@ class PageRequest(NamedTuple):
 async def list_names(
     lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
-    """What has a name of one kind in a namespace; NotFound when the namespace does not exist."""
+    """List the names of one kind in a namespace; NotFound if the namespace does not exist."""
     listing = Listing(lake, names_scope(namespace), kind, PageRequest(page_token, page_size))
     page = await listing.read(beside=require_namespace(lake, namespace))
     return Page(page.entries, listing.next_token(page))
 
 
 def _is_for_iceberg(entry: Entry) -> bool:
-    """Whether an Iceberg client could use what it is shown: a table or view of another format it could not load."""
+    """Whether an Iceberg client can load the entry: not a table or view of another format."""
     return entry.kind not in {"table", "view"} or entry.format == "iceberg"
 
 
 async def require_namespace(lake: Lake, namespace: Namespace) -> None:
+    """NotFound if the namespace does not exist."""
     if await resolve_namespace(lake, namespace) is None:
         raise namespace_not_found(namespace)
 
 
 class Listing:
-    """One request for a list. What it asks for is checked before anything is read."""
+    """One request for a list; its page size and token are checked before anything is read."""
 
     def __init__(self, lake: Lake, scope: Scope, kind: str, request: PageRequest) -> None:
         self._lake = lake
         self._scope = scope
         self._kind = kind
-        self._what = (lake.layout.root, kind, scope.text)
+        self._token_subject = (lake.layout.root, kind, scope.text)
         size = checked_page_size(request.size)
         self._wanted = None if request.token is None else size
-        self._last = decode_page_token(request.token, self._what) if request.token else None
+        self._last = decode_page_token(request.token, self._token_subject) if request.token else None
 
     async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
-        """The page; `beside` is done in the same round, and what it raises is raised."""
-        first_look = prefetch(self._lake, self._scope, last=self._last, wanted=self._wanted)
-        _, seen = await asyncio.gather(beside, first_look)
+        """Read the page; `beside` runs in the same round, and its error is raised."""
+        prefetching = prefetch(self._lake, self._scope, last=self._last, wanted=self._wanted)
+        _, seen = await asyncio.gather(beside, prefetching)
         return await read_page(
             self._lake,
             self._scope,
@@ -286,8 +299,8 @@ class Listing:
             wanted=self._wanted,
             accepts=lambda entry: entry.kind == self._kind and _is_for_iceberg(entry),
             seen=seen,
-            kept_as=self._kind,
+            cached_as=self._kind,
         )
 
     def next_token(self, page: EntriesPage) -> str | None:
-        return None if page.next_last is None else encode_page_token(self._what, page.next_last)
+        return None if page.next_last is None else encode_page_token(self._token_subject, page.next_last)

@@ -3,15 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sandur.catalog.index import Place, Scope
 from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.storage.contract import Version
-
-if TYPE_CHECKING:
-    from sandur.operations.index.update import DeferredUpdate
-
 
 REBUILD_EVERY_MS: Final = 10_000
 UNDER_WAY_MS_MAX: Final = 300_000
@@ -20,7 +17,7 @@ _SCOPES_MAX: Final = 20_000
 
 
 class Batch:
-    """Names of one scope that wait to be put right together: one swap serves all who wait."""
+    """Names of one scope whose entries wait to be updated by one swap."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, asyncio.Future[None]] = {}
@@ -28,32 +25,51 @@ class Batch:
         self.users = 0
 
 
-class IndexMemory:
-    """For one workspace in one process; nothing here is needed for anything to be right in the end."""
+class DeferredUpdate:
+    """A mark that several commits share until the index is updated."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place, mark: str) -> None:
+        self.place = place
+        self.mark = mark
+        self.users = 1
+        self.is_marked = asyncio.Event()
+        self.is_unused = asyncio.Event()
+
+    def end(self) -> None:
+        """A commit that shares the mark has ended, successfully or not."""
+        self.users -= 1
+        if not self.users:
+            self.is_unused.set()
+
+
+class IndexMemory:
+    """The memory of one lake in one process. It saves work and makes own changes visible at once.
+
+    Losing it loses no update: the marks in the store remain.
+    """
+
+    def __init__(self, _: Lake) -> None:
         self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
         self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
         self._batches: dict[Scope, Batch] = {}
-        # Marks that are shared by commits; see `relisting`.
-        self.relistings: dict[Place, DeferredUpdate] = {}
+        self.deferred: dict[Place, DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
-        """An operation is about to change what the entry should say."""
+        """An operation is about to change the record of an entry."""
         self._under_way.setdefault(place.scope, {})[place.name, operation_id] = now_ms
 
     def end(self, place: Place, operation_id: str) -> None:
-        """The index says the truth about the entry."""
+        """The entry is up to date."""
         changes = self._under_way.get(place.scope, {})
         changes.pop((place.name, operation_id), None)
         if not changes:
             self._under_way.pop(place.scope, None)
 
     def under_way(self, scope: Scope, now_ms: int) -> Sequence[str]:
-        """The names about which the index may not say yet what operations of this process did.
+        """The names whose entries may not have the changes of this process yet.
 
-        An operation that ended without a word is forgotten after a while; its mark is not.
+        An operation that never ends is forgotten after UNDER_WAY_MS_MAX; its mark stays in the store.
         """
         changes = self._under_way.get(scope)
         if not changes:
@@ -64,20 +80,20 @@ class IndexMemory:
         return sorted({name for name, _ in changes})
 
     def may_rebuild(self, scope: Scope, now_ms: int) -> bool:
-        """Whether it is time to make the index anew; asking counts as doing."""
+        """Whether a rebuild is due; if so, it counts as done now."""
         last_ms = self._rebuilt_ms.get(scope)
         if last_ms is not None and now_ms < last_ms + REBUILD_EVERY_MS:
             return False
         self._rebuilt_ms[scope] = now_ms
         return True
 
-    def is_being_put_right(self, scope: Scope) -> bool:
-        """Whether somebody in this process is at the index: whoever comes now joins them."""
+    def is_updating(self, scope: Scope) -> bool:
+        """Whether this process is updating the index; a new update joins the batch."""
         return scope in self._batches
 
     @contextlib.asynccontextmanager
     async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
-        """The batch of a scope, for as long as somebody uses it."""
+        """The batch of a scope; it exists while it has users."""
         batch = self._batches.setdefault(scope, Batch())
         batch.users += 1
         try:

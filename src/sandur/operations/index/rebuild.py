@@ -1,4 +1,10 @@
-"""The objects of an index, and its rebuild from the records that it lists (rule I4)."""
+"""The objects of a list index, and its rebuild from the records that it lists.
+
+A small index is one object, the manifest. A large one has segments, which the manifest names. A segment that becomes
+full is sealed by the same swap, with the ids of its two successors in it; any writer that finds it sealed completes the
+split. A rebuild reads the versions first, then lists the records, then replaces the objects (I4): an update in between
+makes the replacement lose.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -30,23 +36,25 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_REBUILDS
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected, Version
 
 T = TypeVar("T", Manifest, Segment)
 
-SPLIT_TRIES_MAX: Final = 8
+MERGE_FACTOR: Final = 2
+"""Segments are merged if at most one in this many is needed."""
+
 _ID_LENGTH: Final = 16
 
 
 class Damaged(NamedTuple):
-    """An object that says nothing sensible; it can only be replaced."""
+    """An object that cannot be decoded or is inconsistent; it can only be replaced."""
 
     version: Version
 
 
 async def read_manifest(lake: Lake, scope: Scope) -> Versioned[Manifest] | Damaged | None:
-    """The index; None when there is none."""
+    """The manifest of an index; None if there is no index."""
     return await _read(lake, lake.index(scope), Manifest)
 
 
@@ -58,7 +66,7 @@ async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Versioned[T] | Dama
     try:
         found = await cell.read()
     except Unavailable:
-        # Either the store does not answer, and this raises again, or the object is there and is none of ours.
+        # The store is unavailable, and this read raises again; or the object cannot be decoded.
         stored = await lake.store.get(cell.key)
         if stored is None:
             return None
@@ -70,7 +78,7 @@ async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Versioned[T] | Dama
 
 
 def expected_of(found: Versioned[Manifest] | Versioned[Segment] | Damaged | None) -> Expected:
-    """What a swap of the object has to expect."""
+    """The version that a swap of the object expects."""
     return found.version if found else ABSENT
 
 
@@ -79,13 +87,13 @@ def manifest_of(entries: tuple[Entry, ...], segments: tuple[SegmentRef, ...], no
 
 
 def segment_of(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, is_full: bool) -> Segment:
-    """A segment with these entries; one that is full is sealed at once, with the ids of its successors in it."""
+    """A segment with these entries; a full one is sealed, with the ids of its successors."""
     split = Split(split_key(entries), new_segment_id(lake), new_segment_id(lake)) if is_full else None
     return Segment(scope=scope, updated_at_epoch_ms=lake.clock.now_ms(), entries=entries, split=split)
 
 
 async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
-    """Segments for these entries, under fresh ids; nobody sees them before a manifest names them."""
+    """Write segments for these entries under fresh ids; readers find them once a manifest names them."""
     parts = pack_segments(entries)
     refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
     await gather_all(
@@ -96,33 +104,35 @@ async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> 
 
 
 async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
-    """Take away segments that no manifest names."""
+    """Delete segments that no manifest names."""
     await gather_all(_remove(lake, scope, ref.id) for ref in refs)
 
 
 async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Versioned[Segment]) -> None:
-    """Bring a split to its end, whoever began it: both successors are there, then the manifest names them.
+    """Complete a split that any writer began: write both successors, then name them in the manifest.
 
-    A successor that is there already is as it should be, or has changed since, which only those do who found it in
-    the manifest. A sealed segment that the manifest does not name is over.
+    A successor that exists is complete: only writers that found it in the manifest change it. A sealed segment that the
+    manifest does not name needs no split.
     """
     split = sealed.value.split
     if split is None:
         return
     left, right = split_entries(sealed.value, split)
     await gather_all([_put_successor(lake, scope, split.left, left), _put_successor(lake, scope, split.right, right)])
-    for _ in range(SPLIT_TRIES_MAX):
-        manifest = await read_manifest(lake, scope)
-        if manifest is None or isinstance(manifest, Damaged):
-            return
-        refs = after_split(manifest.value.segments, sealed_id, split)
-        if refs is None:
-            return
-        grown = replace(manifest.value, segments=refs, updated_at_epoch_ms=lake.clock.now_ms())
-        with contextlib.suppress(SwapLost):
-            await lake.index(scope).swap(grown, expected=manifest.version)
-            await lake.background.run("remove a split segment", _remove(lake, scope, sealed_id))
-            return
+    manifest = await read_manifest(lake, scope)
+    if not isinstance(manifest, Versioned):
+        return
+
+    def name_successors(found: Manifest | None) -> Manifest | None:
+        refs = after_split(found.segments, sealed_id, split) if found else None
+        return replace(found, segments=refs, updated_at_epoch_ms=lake.clock.now_ms()) if found and refs else None
+
+    try:
+        named = await lake.index(scope).update(name_successors, found=manifest, is_idempotent=True)
+    except Busy:  # The next writer that finds the sealed segment completes the split.
+        return
+    if named and named.version != manifest.version:
+        await lake.background.run("remove a split segment", _remove(lake, scope, sealed_id))
 
 
 async def _put_successor(lake: Lake, scope: Scope, segment_id: str, entries: tuple[Entry, ...]) -> None:
@@ -142,11 +152,8 @@ def new_segment_id(lake: Lake) -> str:
     return lake.clock.new_uuid().replace("-", "")[:_ID_LENGTH]
 
 
-REBUILD_TRIES_MAX: Final = 8
-
-
 async def rebuild(lake: Lake, scope: Scope) -> None:
-    """When this returns, the index says what is true, or what somebody else made true since; otherwise Busy."""
+    """Rebuild an index: afterwards it lists the current records, or later ones. Busy if it keeps changing."""
     try:
         await _rebuild(lake, scope)
     except SandurError:
@@ -156,7 +163,7 @@ async def rebuild(lake: Lake, scope: Scope) -> None:
 
 
 async def _rebuild(lake: Lake, scope: Scope) -> None:
-    for _ in range(REBUILD_TRIES_MAX):
+    async for _ in Attempts(lake.clock):
         found = await read_manifest(lake, scope)
         if isinstance(found, Versioned) and found.value.segments:
             is_done = await _rebuild_segments(lake, scope, found)
@@ -164,16 +171,16 @@ async def _rebuild(lake: Lake, scope: Scope) -> None:
             is_done = await replace_all(lake, scope, expected=expected_of(found))
         if is_done:
             return
-    raise Busy(f"index {scope.text!r}: it keeps changing while it is made anew")
+    raise Busy(f"index {scope.text!r} keeps changing during its rebuild")
 
 
 async def replace_all(lake: Lake, scope: Scope, *, expected: Expected) -> bool:
-    """Replace an index without segments, read at `expected` before the listing; False when somebody was faster."""
+    """Replace an index without segments that was at `expected` before the listing; False if the swap is lost."""
     return await write_index(lake, scope, await _true_entries(lake, scope), expected=expected)
 
 
 async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, expected: Expected) -> bool:
-    """Write a whole index, in segments if it is too large for one object; False when the swap is lost."""
+    """Write a whole index, in segments if it is too large for one object; False if the swap is lost."""
     refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
     manifest = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
     try:
@@ -192,19 +199,19 @@ async def _true_entries(lake: Lake, scope: Scope) -> tuple[Entry, ...]:
 
 
 async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Versioned[Manifest]) -> bool:
-    """I4 for every segment by itself: an update changes a segment, not the manifest. False to start over."""
+    """I4 for each segment, since an update changes a segment and not the manifest. False to start over."""
     positions: Sequence[int] = range(len(manifest.value.segments))
-    for _ in range(REBUILD_TRIES_MAX):
+    async for _ in Attempts(lake.clock):
         positions = await _replace_segments(lake, scope, manifest.value, positions)
         if not positions:
             break
-    # Segments that the manifest does not name any more were written for nobody.
+    # If the manifest has changed, it may not name the replaced segments.
     again = await read_manifest(lake, scope)
     return not positions and isinstance(again, Versioned) and again.version == manifest.version
 
 
 async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positions: Sequence[int]) -> Sequence[int]:
-    """Bring the segments at these positions in line with the truth; those where somebody was faster come back."""
+    """Replace the segments at these positions by current entries; returns the positions where the swap was lost."""
     refs = manifest.segments
     found = await gather_all(read_segment(lake, scope, refs[position].id) for position in positions)
     names = group_by_segment(await list_written_names(lake, scope), refs)
@@ -229,14 +236,10 @@ async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positi
     return lost
 
 
-MERGE_FACTOR: Final = 2
-"""Segments are merged when so many times fewer of them would do."""
-
-
 class RebuiltIndex(NamedTuple):
-    """What became of an index: whether it listed the same things before, how many they are, and in how many segments.
+    """The result of a rebuild: whether the index was right before, its entries, and its segments before and after.
 
-    Times do not count: a commit that only adds data leaves the entry of its table as it is.
+    The times in the entries are not compared: a commit that only adds data does not update the entry of its table.
     """
 
     was_right: bool
@@ -246,24 +249,24 @@ class RebuiltIndex(NamedTuple):
 
 
 async def rebuild_and_merge(lake: Lake, scope: Scope) -> RebuiltIndex:
-    """Make an index anew from what is true, and merge its segments if that is worth it; Busy when it keeps changing."""
+    """Rebuild an index, and merge its segments if far fewer are enough; Busy if it keeps changing."""
     before, segments_before = await _content(lake, scope)
     await rebuild(lake, scope)
     await merge_segments(lake, scope)
     after, segments = await _content(lake, scope)
-    return RebuiltIndex(_things(before) == _things(after), len(after or ()), segments_before, segments)
+    return RebuiltIndex(_identities(before) == _identities(after), len(after or ()), segments_before, segments)
 
 
-def _things(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, str]] | None:
+def _identities(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, str]] | None:
     return None if entries is None else [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries]
 
 
 async def merge_segments(lake: Lake, scope: Scope) -> bool:
-    """Replace many segments by few, without a listing; False when there is no need, or somebody else is at it.
+    """Replace many segments by few, without a listing; False if there is no need, or the index changes meanwhile.
 
-    Every segment is sealed first, at the version that was read, as if it were to be split: an update that comes later
-    finds it sealed and splits it, an update that came before makes the sealing lose. Either way the swap of the
-    manifest loses as well, and nothing that anybody wrote is missing from what is written here.
+    Every segment is sealed first at the version that was read, as for a split. A later update finds a sealed segment
+    and splits it; an earlier one makes the sealing lose. Either way the swap of the manifest is lost too, so no update
+    is missing from the merged segments.
     """
     manifest = await read_manifest(lake, scope)
     if not isinstance(manifest, Versioned) or not manifest.value.segments:
@@ -276,8 +279,8 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
     entries = tuple(entry for segment in segments for entry in segment.value.entries)
     if needs_segments(entries) and len(pack_segments(entries)) * MERGE_FACTOR > len(refs):
         return False
-    sealed = await _sealed(lake, scope, refs, segments, splits)
-    if len(sealed) == len(refs) and await _swap_manifest(lake, scope, manifest, entries):
+    sealed = await _seal_segments(lake, scope, refs, segments, splits)
+    if len(sealed) == len(refs) and await write_index(lake, scope, entries, expected=manifest.version):
         await remove_segments(lake, scope, refs)
         return True
     for ref, segment in sealed:
@@ -286,9 +289,9 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
 
 
 async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
-    """The entries of an index and the number of its segments; None when it is damaged or changing.
+    """The entries of an index and the number of its segments; None if the index is damaged or changing.
 
-    An index that is not there says that there is nothing: most namespaces have none below them, and no list of them.
+    A missing index has no entries: most namespaces have no children, and no index of them.
     """
     manifest = await read_manifest(lake, scope)
     if manifest is None:
@@ -303,14 +306,14 @@ async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, in
 
 
 async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Versioned[Segment]] | None:
-    """All segments; None when one of them is missing or damaged."""
+    """All segments; None if one of them is missing or damaged."""
     found = await gather_all(read_segment(lake, scope, ref.id) for ref in refs)
     held = [segment for segment in found if isinstance(segment, Versioned)]
     return held if len(held) == len(refs) else None
 
 
 def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned[Segment]]) -> list[Split] | None:
-    """How each segment is cut, should somebody meet it sealed; None when one is sealed already, or cannot be cut."""
+    """How a writer that finds a sealed segment splits it; None if one is sealed already, or cannot be split."""
     ends = [ref.first for ref in refs[1:]]
     splits: list[Split] = []
     for at, (ref, segment) in enumerate(zip(refs, segments, strict=True)):
@@ -322,14 +325,14 @@ def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned
     return splits
 
 
-async def _sealed(
+async def _seal_segments(
     lake: Lake,
     scope: Scope,
     refs: Sequence[SegmentRef],
     segments: Sequence[Versioned[Segment]],
     splits: Sequence[Split],
 ) -> list[tuple[SegmentRef, Versioned[Segment]]]:
-    """The segments that are sealed now; fewer than there are when somebody changed one of them meanwhile."""
+    """Seal the segments in order; stops at the first one that has changed. Returns the sealed ones."""
     sealed: list[tuple[SegmentRef, Versioned[Segment]]] = []
     for ref, segment, split in zip(refs, segments, splits, strict=True):
         cell = lake.index_segment(scope, ref.id)
@@ -340,20 +343,8 @@ async def _sealed(
     return sealed
 
 
-async def _swap_manifest(lake: Lake, scope: Scope, manifest: Versioned[Manifest], entries: tuple[Entry, ...]) -> bool:
-    refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
-    merged = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
-    try:
-        await lake.index(scope).swap(merged, expected=manifest.version)
-    except SwapLost as lost:
-        if lost.is_definite:
-            await remove_segments(lake, scope, refs)
-        return False
-    return True
-
-
 async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:
-    """Every index of a catalog, or of all catalogs, one by one: its scope, and why it could not be made anew, if so."""
+    """Rebuild every index of a catalog, or of all catalogs; yields each scope, and the error of its rebuild."""
     catalogs = [catalog] if catalog else list(await list_written_names(lake, CATALOGS))
     scopes = [] if catalog else [CATALOGS]
     for name in catalogs:

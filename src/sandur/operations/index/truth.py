@@ -1,4 +1,4 @@
-"""What an index should contain, read from the catalogs, namespaces and names."""
+"""The entries that an index should have, read from catalogs, namespaces and names."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, assert_never
@@ -20,7 +20,7 @@ LOOKS_AT_ONCE: Final = 64
 
 
 async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
-    """What each name is by now; None where there is nothing."""
+    """The current entry of each name; None if the name does not exist."""
     wanted = sorted(set(names))
     truth: dict[str, Entry | None] = {}
     for start in range(0, len(wanted), LOOKS_AT_ONCE):
@@ -85,7 +85,7 @@ async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
 
 
 async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Entry:
-    """What lists say of a name that exists, and of what it leads to."""
+    """The entry of a name that exists and of the record that it leads to."""
     return Entry(
         name=identifier.name,
         kind=name.kind,
@@ -98,9 +98,9 @@ async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, reco
 
 
 async def list_written_names(lake: Lake, scope: Scope) -> Sequence[str]:
-    """Every name that was ever written in the scope and not swept since, sorted; what it is must be looked up.
+    """Every name that was written in the scope and not swept since, sorted; it may not exist any more.
 
-    This lists: it is for repairs and for lists without an index.
+    This lists objects: use it only for repairs, and for lists without an index.
     """
     layout = lake.layout
     match scope.collection:
@@ -118,7 +118,7 @@ async def list_written_names(lake: Lake, scope: Scope) -> Sequence[str]:
 
 
 async def list_child_namespaces(lake: Lake, catalog: str, parent: Namespace | None) -> AsyncIterator[Namespace]:
-    """The namespaces ever written right below another, or on the first level, page by page."""
+    """Every child that was written below a namespace, or on the first level; it may not exist any more."""
     layout = lake.layout
     depth = len(parent.levels) + 1 if parent else 1
     beginning = layout.namespaces_below(parent) if parent else ""
@@ -129,7 +129,7 @@ async def list_child_namespaces(lake: Lake, catalog: str, parent: Namespace | No
 
 
 async def list_keys(lake: Lake, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
-    """The keys in a folder, in order, page by page; with `beginning`, only those that begin so."""
+    """The keys in a folder, in order, page by page; with `beginning`, only keys with that prefix."""
     after = beginning.rstrip("/") or None
     while True:
         page = await lake.store.list(folder, after=after)

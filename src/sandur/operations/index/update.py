@@ -1,15 +1,13 @@
-"""Keep a list index in step with what it lists (rules I1-I3): mark, change, update the entry, remove the mark.
+"""Keep list indexes in step with the records that they list (rules I1-I3).
 
-An operation calls `mark` before it changes a name and `finish` afterwards, behind its answer. What it leaves when it
-dies in between is put right by the janitor of marks.
+An operation marks an entry before it changes the record (`mark`). After its answer it updates the entry from the
+current record and removes the mark (`finish`). If it dies in between, the janitor of marks does the same.
 
-Nothing depends on it: a ride that is lost, or cannot be taken without another round, leaves the entry to `finish`,
-which comes behind the answer.
+Two shortcuts save work; a lost one leaves the entry to `finish`:
 
-A commit that changes what lists show calls `begin` before its swap and `end` after it. The first of them writes the
-mark; the others find it written and only join. The index is put right a moment later, once for all of them, so that a
-table which is changed a hundred times in a second is listed anew once. Who never says how it ended, because it does not
-know, leaves the mark to the janitor.
+- A creation reads the index in the round of its other reads (`prepare_insert`) and swaps the entry in with its last
+  writes (`insert_entry`), so that every server lists the new name when the answer goes out.
+- Commits to one table share a mark (`begin_deferred_update`): within a pause of a second the entry is updated once.
 """
 
 import asyncio
@@ -40,6 +38,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_UPDATES
+from sandur.operations.index.memory import DeferredUpdate, IndexMemory
 from sandur.operations.index.rebuild import (
     Damaged,
     expected_of,
@@ -54,50 +53,49 @@ from sandur.operations.index.rebuild import (
 )
 from sandur.operations.index.truth import index_entry, read_entries
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import ABSENT
 
-TRIES_MAX: Final = 12
-_BACKOFF_SECONDS: Final = 0.005
-_BACKOFF_DOUBLINGS_MAX: Final = 6
+PAUSE_SECONDS: Final = 1.0
+"""The pauses of all tables end at the same moments, so that one swap of the index serves a whole namespace."""
+
+LATE_SECONDS: Final = 5.0
+"""How long after the pause a commit may still end; after that the mark is left to the janitor."""
 
 Parts = Mapping[str, Versioned[Segment] | Damaged | None]
 
 
 async def mark(lake: Lake, identifier: Identifier | Namespace, operation_id: str) -> None:
-    """I1: note that the index may not say the truth about an entry; when this returns the mark is there.
-
-    Written in the same round as the files of an operation, before the name changes.
-    """
+    """I1: write a mark that says that an entry may be stale, before the name changes."""
     await mark_place(lake, place_of(identifier), operation_id)
 
 
 async def finish(lake: Lake, identifier: Identifier | Namespace, operation_id: str, *, is_right: bool = False) -> None:
-    """Put the entry right unless it is, then take the mark away. What fails here is left to the janitor."""
+    """Update the entry unless `is_right`, then remove the mark. If this fails, the janitor repeats it."""
     await finish_place(lake, place_of(identifier), operation_id, is_right=is_right)
 
 
 async def mark_place(lake: Lake, place: Place, operation_id: str) -> None:
-    """As `mark`, for any entry of any index."""
-    memory = lake.index_memory
+    """As `mark`, for an entry of any index."""
+    memory = lake.feature(IndexMemory)
     memory.begin(place, operation_id, lake.clock.now_ms())
     key = lake.layout.mark(place.scope.hash, operation_id)
     body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
-    # A mark that is there already is that of an earlier attempt of the same operation.
+    # An existing mark was written by an earlier attempt of the same operation.
     with contextlib.suppress(SwapLost):
         memory.mark_versions[key] = await lake.store.put(key, msgspec.json.encode(body), expected=ABSENT)
 
 
 async def finish_place(lake: Lake, place: Place, operation_id: str, *, is_right: bool = False) -> None:
-    """As `finish`, for any entry of any index."""
+    """As `finish`, for an entry of any index."""
     if not is_right:
         await update_entry(lake, place)
-    lake.index_memory.end(place, operation_id)
+    lake.feature(IndexMemory).end(place, operation_id)
     await _remove_mark(lake, lake.layout.mark(place.scope.hash, operation_id))
 
 
 async def _remove_mark(lake: Lake, key: str) -> None:
-    version = lake.index_memory.mark_versions.pop(key, None)
+    version = lake.feature(IndexMemory).mark_versions.pop(key, None)
     if version is None:
         listed = await lake.store.head(key)
         version = listed.version if listed else None
@@ -107,16 +105,16 @@ async def _remove_mark(lake: Lake, key: str) -> None:
 
 
 async def update_entry(lake: Lake, place: Place) -> None:
-    """I2: when this returns, the index says what is true about the entry, or what somebody made true since.
+    """I2: update an entry; afterwards the index has the current state of the record, or a later one.
 
-    Those who call this at the same time for one scope share a swap: whoever comes first works for all who wait.
+    Concurrent calls for one scope share a swap: the first one updates the entries of all that wait.
     """
-    async with lake.index_memory.batch(place.scope) as batch:
+    async with lake.feature(IndexMemory).batch(place.scope) as batch:
         mine = batch.waiting.setdefault(place.name, asyncio.get_running_loop().create_future())
         async with batch.lock:
             if mine.done():
                 return mine.result()
-            # Taken before the index is read: what these names are is looked up after that.
+            # The names are taken before the index is read, and their records are read after it (I2).
             names, batch.waiting = batch.waiting, {}
             try:
                 await _update_entries(lake, place.scope, names)
@@ -134,25 +132,22 @@ def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None)
         if error is None:
             future.set_result(None)
         else:
-            future.set_exception(error if isinstance(error, SandurError) else Busy("the index was not put right"))
-            future.exception()  # Looked at: nobody may be waiting.
+            future.set_exception(error if isinstance(error, SandurError) else Busy("the index was not updated"))
+            future.exception()  # Retrieved: there may be no waiter.
 
 
 async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> None:
-    for tries in range(TRIES_MAX):
-        if tries:
-            waits = _BACKOFF_SECONDS * lake.clock.chance() * (1 << min(tries, _BACKOFF_DOUBLINGS_MAX))
-            await lake.clock.sleep(waits)
+    async for _ in Attempts(lake.clock):
         if await _try_update(lake, scope, names):
             lake.counters.add(INDEX_UPDATES, "ok")
             return
         lake.counters.add(INDEX_UPDATES, "conflict")
     lake.counters.add(INDEX_UPDATES, "error")
-    raise Busy(f"index {scope.text!r}: it keeps changing")
+    raise Busy(f"index {scope.text!r} keeps changing")
 
 
 async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
-    """One try; False when somebody was faster."""
+    """Whether the entries are up to date; False if another writer was faster."""
     manifest, parts = await _read(lake, scope, names)
     if not isinstance(manifest, Versioned):
         return await replace_all(lake, scope, expected=expected_of(manifest))
@@ -163,7 +158,7 @@ async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
     if needs_segments(entries):
         return await write_index(lake, scope, entries, expected=manifest.version)
     try:
-        # I3: also when nothing changes, so that whoever read the index before us cannot write what is not so.
+        # I3: also without a change, so that a writer that read the index earlier loses its swap.
         await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=manifest.version)
     except SwapLost:
         return False
@@ -171,7 +166,7 @@ async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
 
 
 async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Versioned[Manifest] | Damaged | None, Parts]:
-    """The manifest, and the segments these names belong to; in one round if the manifest is as it was seen last."""
+    """The manifest and the segments of these names; one round if the manifest has not changed since its last read."""
     before = lake.index(scope).last_seen
     guessed = _segments_of(before.value, names) if before else set()
     manifest, guesses = await asyncio.gather(read_manifest(lake, scope), _read_segments(lake, scope, guessed))
@@ -201,7 +196,7 @@ async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: 
     are_updated = await gather_all(
         _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
-    # An index that was lost and made anew meanwhile does not have these segments: then this was for nobody.
+    # A rebuild of a lost index has other segments: then this update is lost, and repeated.
     again = await read_manifest(lake, scope)
     named = {ref.id for ref in again.value.segments} if isinstance(again, Versioned) else set()
     return all(are_updated) and named >= names_by_id.keys()
@@ -210,7 +205,7 @@ async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: 
 async def _update_segment(
     lake: Lake, scope: Scope, segment_id: str, found: Versioned[Segment], names: Collection[str]
 ) -> bool:
-    """I2 for the names of one segment. A segment that is sealed is split first; one that is full is sealed."""
+    """I2 for the names of one segment. A sealed segment is split first; a full one is sealed."""
     if found.value.split:
         await finish_split(lake, scope, segment_id, found)
         return False
@@ -226,7 +221,7 @@ async def _update_segment(
 
 
 async def _without_segment(lake: Lake, scope: Scope, manifest: Manifest) -> bool:
-    """A segment is not there: it was split since the manifest was read, or it is lost and has to be made anew."""
+    """Handle a missing segment: it was split since the manifest was read, or it is lost and the index is rebuilt."""
     again = await read_manifest(lake, scope)
     if isinstance(again, Versioned) and again.value == manifest:
         await rebuild(lake, scope)
@@ -235,7 +230,10 @@ async def _without_segment(lake: Lake, scope: Scope, manifest: Manifest) -> bool
 
 
 class PreparedInsert(NamedTuple):
-    """The part of the index that has or will have the entry, as it was before the name was written (I2)."""
+    """The object of the index that will have the entry, as it was before the name was written (I2).
+
+    `part` is None if it is not known; then `insert_entry` does nothing.
+    """
 
     place: Place
     part: Versioned[Manifest] | Versioned[Segment] | None
@@ -243,7 +241,7 @@ class PreparedInsert(NamedTuple):
 
 
 async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) -> PreparedInsert:
-    """I1, and the first half of I2, in one round: the mark, and the index."""
+    """I1 and the first half of I2 in one round: write the mark and read the index."""
     place = place_of(identifier)
     before = lake.index(place.scope).last_seen
     guessed = _segment_id(before.value, place) if before else None
@@ -259,32 +257,32 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
     segment_id = _segment_id(manifest.value, place)
     if segment_id is None:
         return PreparedInsert(place, manifest)
-    # A segment that was not guessed would cost a round of its own.
+    # Reading another segment than the guessed one would cost a round.
     is_known = segment_id == guessed and isinstance(segment, Versioned)
     return PreparedInsert(place, segment if is_known and isinstance(segment, Versioned) else None, segment_id)
 
 
-async def insert_entry(lake: Lake, boarded: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
-    """The second half of I2, for whoever wrote the name after it boarded: whether the index says so now."""
-    if boarded.part is None or lake.index_memory.is_being_put_right(boarded.place.scope):
+async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
+    """The second half of I2, after the name was written; whether the index has the entry now."""
+    if prepared.part is None or lake.feature(IndexMemory).is_updating(prepared.place.scope):
         return False
-    identifier = Identifier(*boarded.place.scope.namespace, boarded.place.name)
+    identifier = Identifier(*prepared.place.scope.namespace, prepared.place.name)
     try:
-        return await _swap_entry(lake, boarded, await index_entry(lake, identifier, name, record))
-    except SandurError:  # Lost, or worse: the mark is there, and `finish` puts it right.
+        return await _swap_entry(lake, prepared, await index_entry(lake, identifier, name, record))
+    except SandurError:  # `finish` updates the entry: the mark exists.
         return False
 
 
-async def _swap_entry(lake: Lake, boarded: PreparedInsert, entry: Entry) -> bool:
-    scope, part = boarded.place.scope, boarded.part
+async def _swap_entry(lake: Lake, prepared: PreparedInsert, entry: Entry) -> bool:
+    scope, part = prepared.place.scope, prepared.part
     if part is None:
         return False
     entries = merge_entries(part.value.entries, {entry.name: entry})
     if isinstance(part.value, Segment):
-        if part.value.split or is_full(entries) or boarded.segment_id is None:
+        if part.value.split or is_full(entries) or prepared.segment_id is None:
             return False
         segment = segment_of(lake, scope, entries, is_full=False)
-        await lake.index_segment(scope, boarded.segment_id).swap(segment, expected=part.version)
+        await lake.index_segment(scope, prepared.segment_id).swap(segment, expected=part.version)
     else:
         if needs_segments(entries):
             return False
@@ -293,12 +291,12 @@ async def _swap_entry(lake: Lake, boarded: PreparedInsert, entry: Entry) -> bool
     return True
 
 
-async def is_insert_current(lake: Lake, boarded: PreparedInsert) -> bool:
-    """Whether the segment that was swapped is still part of the index: one made anew does not have it."""
-    if boarded.segment_id is None:
+async def is_insert_current(lake: Lake, prepared: PreparedInsert) -> bool:
+    """Whether the manifest still names the segment with the entry; after a rebuild it does not."""
+    if prepared.segment_id is None:
         return True
-    manifest: Versioned[Manifest] | Damaged | None = await read_manifest(lake, boarded.place.scope)
-    return isinstance(manifest, Versioned) and any(ref.id == boarded.segment_id for ref in manifest.value.segments)
+    manifest: Versioned[Manifest] | Damaged | None = await read_manifest(lake, prepared.place.scope)
+    return isinstance(manifest, Versioned) and any(ref.id == prepared.segment_id for ref in manifest.value.segments)
 
 
 def _segment_id(manifest: Manifest, place: Place) -> str | None:
@@ -310,15 +308,8 @@ async def _nothing() -> None:
     return None
 
 
-PAUSE_SECONDS: Final = 1.0
-"""The pauses of all tables end at the same moments, so that one swap of the index serves all of a namespace."""
-
-LATE_SECONDS: Final = 5.0
-"""How long after the pause a user may say how it ended; then the mark is left to the janitor."""
-
-
 def changes_entry(before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> bool:
-    """Whether an entry made of `after` would differ from one made of `before`, but for the time of the change."""
+    """Whether the entries of `before` and `after` differ in more than the time of the change."""
     if isinstance(before, TableMetadata) and isinstance(after, TableMetadata):
         return _listed_fields(before) != _listed_fields(after)
     return True
@@ -328,53 +319,36 @@ def _listed_fields(metadata: TableMetadata) -> tuple[object, ...]:
     return (metadata.current_schema_id, metadata.default_spec_id, metadata.location, metadata.properties)
 
 
-class DeferredUpdate:
-    """A mark that several commits share, from the first of them until the index is right."""
-
-    def __init__(self, place: Place, mark: str) -> None:
-        self.place = place
-        self.mark = mark
-        self.users = 1
-        self.is_marked = asyncio.Event()
-        self.is_unused = asyncio.Event()
-
-    def end(self) -> None:
-        """A commit that shares the mark has ended, one way or the other."""
-        self.users -= 1
-        if not self.users:
-            self.is_unused.set()
-
-
 async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredUpdate:
-    """I1: when this returns the mark is there, and stays until this user has ended too.
+    """I1 for a commit: afterwards the mark exists, and stays until this commit has called `end` too.
 
-    The index is put right behind the answers, whatever becomes of the users: nobody joins a mark that is old.
+    A commit joins an existing mark only during its pause. The index is updated after the answers.
     """
-    place, shared = place_of(identifier), lake.index_memory.relistings
+    place, shared = place_of(identifier), lake.feature(IndexMemory).deferred
     while joined := shared.get(place):
         await joined.is_marked.wait()
         if shared.get(place) is joined:
             joined.users += 1
             return joined
-    relisting = shared[place] = DeferredUpdate(place, lake.clock.new_id())
+    deferred = shared[place] = DeferredUpdate(place, lake.clock.new_id())
     try:
-        await mark_place(lake, place, relisting.mark)
+        await mark_place(lake, place, deferred.mark)
     except BaseException:
-        del shared[place]  # Whoever waits for this mark writes another.
+        del shared[place]  # Waiting commits write another mark.
         raise
     finally:
-        relisting.is_marked.set()
-    await lake.background.run("index a change", _update_after_pause(lake, relisting))
-    return relisting
+        deferred.is_marked.set()
+    await lake.background.run("index a change", _update_after_pause(lake, deferred))
+    return deferred
 
 
-async def _update_after_pause(lake: Lake, relisting: DeferredUpdate) -> None:
+async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
     now = asyncio.get_running_loop().time()
     await lake.background.pause(PAUSE_SECONDS - now % PAUSE_SECONDS, asyncio.Event())
-    # From here on a commit writes a mark of its own: this one goes when those who share it have ended.
-    del lake.index_memory.relistings[relisting.place]
-    if relisting.users:
-        relisting.is_unused.clear()
-        await lake.background.pause(LATE_SECONDS, relisting.is_unused)
-    if not relisting.users:
-        await finish_place(lake, relisting.place, relisting.mark)
+    # From here on a commit writes its own mark. This one is removed when all commits that share it have ended.
+    del lake.feature(IndexMemory).deferred[deferred.place]
+    if deferred.users:
+        deferred.is_unused.clear()
+        await lake.background.pause(LATE_SECONDS, deferred.is_unused)
+    if not deferred.users:
+        await finish_place(lake, deferred.place, deferred.mark)

@@ -20,7 +20,8 @@ from sandur.operations.concurrency import CommitQueue, gather_all
 from sandur.operations.grounds import as_last_seen
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update
-from sandur.operations.index.update import DeferredUpdate, changes_entry
+from sandur.operations.index.memory import DeferredUpdate
+from sandur.operations.index.update import changes_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of, tried_of
 from sandur.operations.tables.documents import (

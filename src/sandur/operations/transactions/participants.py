@@ -14,7 +14,8 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.index import update
-from sandur.operations.index.update import DeferredUpdate, changes_entry
+from sandur.operations.index.memory import DeferredUpdate
+from sandur.operations.index.update import changes_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of
 from sandur.operations.tables.commit import Change
