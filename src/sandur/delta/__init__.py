@@ -1,1 +1,1 @@
-"""Delta tables, decided: schema, protocol, properties, commits, and how a table is created."""
+"""Rules of Delta tables: types, columns, protocol, properties, commits, and the plan of a new table."""

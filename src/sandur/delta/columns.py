@@ -1,4 +1,4 @@
-"""Columns as the classic API shows them, made of Delta's fields and back again."""
+"""Columns of the classic API, converted from and to the fields of Delta schemas."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -14,9 +14,9 @@ _COMMENT: Final = "comment"
 
 
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column of the classic API. `type_json` is one field as Spark spells it, as a text.
+    """A column of the classic API. `type_json` is the text of one field in Spark's JSON form.
 
-    None and empty texts mean: not given. What is kept has everything but what does not apply to the type.
+    None and an empty text mean: not set by the request. A stored column has every attribute that its type has.
     """
 
     name: str
@@ -37,7 +37,7 @@ _FIELD: Final = msgspec.json.Decoder(dict[str, object])
 
 
 def encode_columns(columns: Sequence[ColumnInfo]) -> msgspec.Raw:
-    """The columns as they are kept."""
+    """The columns as records store them."""
     return msgspec.Raw(msgspec.json.encode(columns))
 
 
@@ -46,21 +46,21 @@ def decode_columns(columns: msgspec.Raw) -> tuple[ColumnInfo, ...]:
 
 
 def columns_from_api(struct: object, partitions: Sequence[str] | None) -> tuple[ColumnInfo, ...]:
-    """The columns of a struct that the Delta API spelled, by the rules of section 2.1; Invalid when it breaks one."""
+    """The columns of a struct of the Delta API (section 2.1); raises Invalid if it breaks a rule."""
     if not isinstance(struct, dict) or struct.get("type") != "struct":
         raise Invalid("columns must be a struct")
     fields = types.fields_from_api(struct.get("fields"), "columns")
     if len(fields) > COLUMNS_MAX:
-        raise Invalid(f"columns: {len(fields)} of them, at most {COLUMNS_MAX} are allowed")
+        raise Invalid(f"columns: {len(fields)} columns, at most {COLUMNS_MAX} are allowed")
     return with_partitions(
         tuple(column_from_field(field, position) for position, field in enumerate(fields)), partitions or ()
     )
 
 
 def column_from_field(field: Mapping[str, object], position: int) -> ColumnInfo:
-    """A column of one field in the log's spelling."""
+    """The column of a field of the log."""
     kind = field["type"]
-    numbers = types.is_decimal(kind) if isinstance(kind, str) else None
+    numbers = types.decimal_parameters(kind) if isinstance(kind, str) else None
     metadata = field.get("metadata")
     comment = metadata.get(_COMMENT) if isinstance(metadata, dict) else None
     return ColumnInfo(
@@ -77,12 +77,12 @@ def column_from_field(field: Mapping[str, object], position: int) -> ColumnInfo:
 
 
 def with_partitions(columns: Sequence[ColumnInfo], partitions: Sequence[str]) -> tuple[ColumnInfo, ...]:
-    """The same columns, partitioned by those named, in that order; Invalid when one does not exist or comes twice."""
+    """The columns, partitioned by the named ones in that order; raises Invalid for an unknown or repeated name."""
     if not partitions and all(column.partition_index is None for column in columns):
         return tuple(columns)
     order = {name.lower(): index for index, name in enumerate(partitions)}
     if len(order) < len(partitions):
-        raise Invalid("partition-columns: a column is named twice")
+        raise Invalid("partition-columns: a column is named more than once")
     known = {column.name.lower() for column in columns}
     if missing := [name for name in partitions if name.lower() not in known]:
         raise Invalid(f"partition-columns: no such column: {', '.join(missing)}")
@@ -96,7 +96,7 @@ def partition_names(columns: Sequence[ColumnInfo]) -> list[str]:
 
 
 def field_from_column(column: ColumnInfo) -> dict[str, object]:
-    """The field of a column in the log's spelling; made of what the column says when it has no `type_json`."""
+    """The field of the log for a column; derived from the other attributes if it has no `type_json`."""
     try:
         field = _FIELD.decode(column.type_json) if column.type_json else None
     except msgspec.DecodeError:
@@ -115,26 +115,26 @@ def _type_of(column: ColumnInfo) -> str:
 
 
 def struct_for_api(columns: Sequence[ColumnInfo]) -> dict[str, object]:
-    """The struct that the Delta API shows."""
+    """The columns as a struct of the Delta API."""
     return {"type": "struct", "fields": [types.field_to_api(field_from_column(column)) for column in columns]}
 
 
 def schema_string(columns: Sequence[ColumnInfo]) -> str:
-    """The schema as the log's `metaData` keeps it: JSON as a text."""
+    """The schema as JSON text, as `metaData` in the log holds it."""
     fields = [field_from_column(column) for column in columns]
     return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
 
 
 def complete_columns(columns: Sequence[ColumnInfo], *, is_delta: bool) -> tuple[ColumnInfo, ...]:
-    """Columns that the classic API was given, complete: what they leave out is derived, what contradicts is Invalid."""
+    """The columns of a request with every missing attribute derived; raises Invalid for a contradiction."""
     if len(columns) > COLUMNS_MAX:
-        raise Invalid(f"columns: {len(columns)} of them, at most {COLUMNS_MAX} are allowed")
+        raise Invalid(f"columns: {len(columns)} columns, at most {COLUMNS_MAX} are allowed")
     seen: set[str] = set()
     for column in columns:
         if not column.name:
             raise Invalid("columns: a column has no name")
         if column.name.lower() in seen:
-            raise Invalid(f"columns: duplicate column name {column.name!r}, whatever its case")
+            raise Invalid(f"columns: duplicate column name {column.name!r} (names differ only by case)")
         seen.add(column.name.lower())
     return tuple(_completed(column, position, is_delta=is_delta) for position, column in enumerate(columns))
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sandur.delta import properties as kept
+from sandur.delta import properties as stored
 from sandur.delta.columns import columns_from_api, decode_columns, encode_columns, partition_names, with_partitions
 from sandur.delta.protocol import FEATURE, check_contract, check_domains, check_table_id
 from sandur.delta.requests import CommitFile, DeltaChange, Uniform
@@ -16,7 +16,7 @@ FILE_NAME_MAX: Final = 512
 
 
 class Tracked(Protocol):
-    """A commit that the catalog keeps."""
+    """A commit that the catalog tracks."""
 
     @property
     def version(self) -> int: ...
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Tracked)
 
 
 class LogTail(NamedTuple):
-    """The tail of a table's log: the newest version, up to where all are published, and what is kept, oldest first."""
+    """The tail of a log: the newest version, the version up to which all are published, and the tracked commits."""
 
     last_version: int
     published: int
@@ -37,17 +37,17 @@ class LogTail(NamedTuple):
 
 
 class Verdict(Enum):
-    """What becomes of a commit."""
+    """What to do with a commit."""
 
     APPEND = "append"
     REPLAY = "replay"
-    """It was accepted before: nothing is done, and that is a success."""
+    """It was accepted before: answer with success and change nothing."""
     COMPARE = "compare"
-    """It was accepted or not, and nobody remembers: only the bytes of the published file can tell (L3)."""
+    """Its version is no longer tracked: compare the bytes with the published file (L3)."""
 
 
 def checked_commit(commit: CommitFile) -> CommitFile:
-    """The commit itself; Invalid when it cannot be one."""
+    """The commit itself; raises Invalid if a field is out of range or the file name is not a plain name."""
     for what, value in (
         ("version", commit.version),
         ("timestamp", commit.timestamp),
@@ -60,20 +60,20 @@ def checked_commit(commit: CommitFile) -> CommitFile:
     if not name or name in {".", ".."} or "/" in name or "\\" in name or len(name) > FILE_NAME_MAX:
         raise Invalid(f"commit: file-name {name[:100]!r} must be the name of one file in _staged_commits")
     if not name.isprintable():
-        raise Invalid("commit: file-name holds a character that cannot be printed")
+        raise Invalid("commit: file-name contains a character that is not printable")
     return commit
 
 
 def decide_commit(log: LogTail, version: int, file_name: str) -> Verdict:
-    """What becomes of a commit with that version and file; VersionTaken or Invalid when it cannot be.
+    """What to do with a commit of that version and file; raises VersionTaken or Invalid if it cannot be accepted.
 
-    Nothing is tracked while there is only version 0: then 1 is next.
+    Version 0 is never tracked: after it, 1 is next.
     """
     last = log.last_version
     if version == last + 1:
         return Verdict.APPEND
     if version > last:
-        raise Invalid(f"commit version {version}: the latest version is {last}, so that {last + 1} is next")
+        raise Invalid(f"commit version {version}: the latest version is {last}, the next one is {last + 1}")
     found = next((row for row in log.tracked if row.version == version), None)
     if found is None:
         return Verdict.COMPARE
@@ -85,9 +85,9 @@ def decide_commit(log: LogTail, version: int, file_name: str) -> Verdict:
 
 
 def newly_published(log: LogTail, reported: int, *, commits: bool) -> int | None:
-    """Up to where the client says that everything is published, as far as it says something new; None otherwise.
+    """The version that a client reports as published; None if that is already known.
 
-    What is said together with the first commit is not looked at: clients send 0. Invalid for what cannot be.
+    A report beside the first commit is ignored, because clients send 0. Raises Invalid for an impossible version.
     """
     if reported > log.last_version:
         raise Invalid(f"latest-published-version {reported}: the latest version is {log.last_version}")
@@ -99,34 +99,34 @@ def newly_published(log: LogTail, reported: int, *, commits: bool) -> int | None
 
 
 def check_room(log: LogTail, version: int, published: int, unpublished_max: int) -> None:
-    """Exhausted when too many commits would wait to be published."""
-    # Everything before what is tracked was published, or it would be tracked.
+    """Raise Exhausted if too many commits would be unpublished."""
+    # Every version before the tracked ones is published, otherwise it would be tracked.
     before = min((row.version for row in log.tracked), default=version) - 1
     waiting = version - max(published, before)
     if waiting > unpublished_max:
         raise Exhausted(
-            f"{waiting} commits would not be published, at most {unpublished_max} may be: publish them, and say so"
+            f"{waiting} commits would be unpublished, at most {unpublished_max} are allowed: publish some and report it"
         )
 
 
 def without_published(rows: Sequence[R], published: int) -> tuple[R, ...]:
-    """What is kept of the commits once all up to `published` are: the others, and the newest in any case."""
+    """The commits to keep once all up to `published` are published: the later ones, and always the newest."""
     newest = rows[-1].version if rows else 0
     return tuple(row for row in rows if row.version > published or row.version == newest)
 
 
 def unpublished(rows: Sequence[R], published: int) -> tuple[R, ...]:
-    """What readers have to be told of, newest first."""
+    """The commits that readers cannot find in the log, newest first."""
     return tuple(row for row in reversed(rows) if row.version > published)
 
 
 def published_name(version: int) -> str:
-    """The file of a published commit, below `_delta_log`."""
+    """The file name of a published commit in `_delta_log`."""
     return f"{version:020d}.json"
 
 
 class DeltaMetadata(NamedTuple):
-    """What the catalog knows of a table beside its log."""
+    """The part of a table's record that describes the table, without its log."""
 
     uuid: str
     is_managed: bool
@@ -137,7 +137,7 @@ class DeltaMetadata(NamedTuple):
 
 
 def check_kind(metadata: DeltaMetadata, change: DeltaChange) -> None:
-    """Only a managed table takes commits, and only an external one says where its log stands."""
+    """Raise Invalid for a commit to an external table, and for the snapshot version of a managed one."""
     if not metadata.is_managed and (change.commit or change.published is not None):
         raise Invalid("add-commit and set-latest-backfilled-version need a managed table")
     if metadata.is_managed and change.snapshot:
@@ -147,7 +147,7 @@ def check_kind(metadata: DeltaMetadata, change: DeltaChange) -> None:
 def apply_change(
     metadata: DeltaMetadata, change: DeltaChange, *, waives_deletion_vectors: bool = False
 ) -> DeltaMetadata:
-    """The metadata after the change; Invalid when the table would not be one. The order of a request means nothing."""
+    """The metadata after the change; raises Invalid if it breaks a rule. The order in a request does not matter."""
     check_kind(metadata, change)
     properties = _properties(metadata, change)
     columns = _columns(metadata.columns, change)
@@ -169,47 +169,53 @@ def _columns(columns: msgspec.Raw, change: DeltaChange) -> msgspec.Raw:
     if change.columns is None:
         return encode_columns(with_partitions(before, partitions or ()))
     if partitions is None:
-        partitions = partition_names(before)  # By name, across a change of the columns alone.
+        partitions = partition_names(before)  # A change of the columns alone keeps the partitioning, by name.
     return encode_columns(columns_from_api(dict(change.columns), partitions))
 
 
 def _properties(metadata: DeltaMetadata, change: DeltaChange) -> Mapping[str, str]:
     if not change.changes_metadata and change.domains is None:
         return metadata.properties
+    properties = _configured(metadata, change) | stored.domain_properties(change.domains)
+    for domain in change.removed_domains or ():
+        properties.pop(stored.checked_domain(domain), None)
+    return properties | _last_commit(change)
+
+
+def _configured(metadata: DeltaMetadata, change: DeltaChange) -> dict[str, str]:
+    """The properties with the configuration and the protocol of the change."""
     properties = dict(metadata.properties)
     if change.all_properties is not None:
         check_table_id(change.all_properties, metadata.uuid)
-        # The older API knows the configuration alone; what is derived stays, or clients would write past the catalog.
-        properties = {**kept.derived_properties(metadata.properties), **change.all_properties}
+        # The older API sends the configuration alone; derived properties stay, or clients would write past the catalog.
+        properties = {**stored.derived_properties(metadata.properties), **change.all_properties}
     if change.protocol:
         properties = {key: value for key, value in properties.items() if not key.startswith(FEATURE)}
-        properties |= kept.protocol_properties(change.protocol)
+        properties |= stored.protocol_properties(change.protocol)
     properties |= change.set_properties or {}
-    for key in change.removed_properties or ():
-        properties.pop(key, None)
-    properties |= kept.domain_properties(change.domains)
-    for domain in change.removed_domains or ():
-        properties.pop(kept.checked_domain(domain), None)
+    removed = frozenset(change.removed_properties or ())
+    return {key: value for key, value in properties.items() if key not in removed}
+
+
+def _last_commit(change: DeltaChange) -> dict[str, str]:
     if change.snapshot:
-        properties |= kept.commit_properties(
-            change.snapshot.last_commit_version, change.snapshot.last_commit_timestamp_ms
-        )
-    elif change.commit and change.changes_metadata:
-        properties |= kept.commit_properties(change.commit.version, change.commit.timestamp)
-    return properties
+        return stored.commit_properties(change.snapshot.last_commit_version, change.snapshot.last_commit_timestamp_ms)
+    if change.commit and change.changes_metadata:
+        return stored.commit_properties(change.commit.version, change.commit.timestamp)
+    return {}
 
 
 def _check_managed(after: DeltaMetadata, change: DeltaChange, *, waives_deletion_vectors: bool) -> None:
-    """The contract holds after the change as it did before."""
+    """Raise Invalid if the change breaks the contract of managed tables."""
     if change.protocol:
         check_contract(
             change.protocol,
-            kept.domains_in(after.properties),
+            stored.domains_in(after.properties),
             after.properties,
             waives_deletion_vectors=waives_deletion_vectors,
         )
     elif change.domains:
-        check_domains(kept.domains_in(after.properties), kept.features_in(after.properties))
+        check_domains(stored.domains_in(after.properties), stored.features_in(after.properties))
     if change.changes_metadata:
         check_table_id(after.properties, after.uuid)
 
@@ -225,9 +231,9 @@ def has_iceberg_metadata(properties: Mapping[str, str]) -> bool:
 def check_uniform(
     properties: Mapping[str, str], uniform: Uniform | None, *, location: str, version: int | None
 ) -> None:
-    """The block is there exactly when the properties ask for it, and speaks of this table; `version` None: it is new.
+    """Raise Invalid unless the block is present exactly when the properties require it, and describes this table.
 
-    `location` has no slash at its end.
+    `location` has no trailing slash. `version` is None for a new table.
     """
     if has_iceberg_metadata(properties) != (uniform is not None):
         state = "is missing" if uniform is None else "is not allowed"

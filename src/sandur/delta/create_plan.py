@@ -1,34 +1,34 @@
-"""What a CREATE TABLE of Delta means, decided apart from who carries it out (seed 002).
+"""The plan of a CREATE TABLE of Delta (seed 002): columns, layout, configuration, protocol, location and committer.
 
-A plan says everything about the first commit: schema, layout, configuration, protocol, where it goes, and who commits
-it. It is carried out by Sandur itself or by Delta Kernel, and CREATE TABLE AS, REPLACE and LIKE may begin with it.
+Sandur or Delta Kernel carries a plan out.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from sandur.delta import types
 from sandur.delta.columns import ColumnInfo, column_from_field, partition_names, schema_string, with_partitions
 from sandur.delta.properties import Clustering, Domains
 from sandur.delta.protocol import (
     FEATURE,
     REQUIRED_PROPERTIES,
     REQUIRED_WRITER_FEATURES,
-    SUPPORTED,
     TABLE_ID,
     Protocol,
-    needed_features,
     protocol_of,
+    required_features,
 )
 from sandur.errors import Invalid
 
 Committer = Literal["catalog", "path"]
-"""Who accepts the first commit: the catalog, once the table is registered, or the file system by its name."""
+"""Where the first commit is accepted: in the catalog, by registration, or in the file system, by its file name."""
 
 OPERATION: Final = "CREATE TABLE"
 
-# What describes the table and is not part of its configuration.
+# Properties that describe the table and are not part of its configuration.
 _NEVER_KEPT: Final = frozenset(
     {"location", "provider", "owner", "external", "is_managed_location", "path", "option.path", "comment", TABLE_ID}
     | {"ucTableId"}
@@ -39,14 +39,14 @@ _IDENTITY: Final = frozenset({"identity", ""})
 
 
 class PartitionTransform(NamedTuple):
-    """How a table is partitioned by a column, as SQL says it."""
+    """A partition transform of SQL: its name and its column."""
 
     name: str
     column: str
 
 
 class TableDefinition(NamedTuple):
-    """A CREATE TABLE as somebody asked for it, in whatever language; fields are in the log's spelling."""
+    """The content of a CREATE TABLE statement; fields are in the form of the log."""
 
     fields: Sequence[Mapping[str, object]]
     partitioning: Sequence[PartitionTransform] = ()
@@ -56,7 +56,7 @@ class TableDefinition(NamedTuple):
 
 
 class CreatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the first commit will say, and who commits it. `properties` is the table's configuration."""
+    """Everything that the first commit contains. `properties` is the configuration of the table."""
 
     committer: Committer
     location: str
@@ -71,32 +71,27 @@ class CreatePlan(msgspec.Struct, frozen=True, kw_only=True):
     def partition_columns(self) -> list[str]:
         return partition_names(self.columns)
 
-    @property
-    def feature_properties(self) -> dict[str, str]:
-        """The features as properties, for engines that are told so."""
-        return {f"{FEATURE}{feature}": SUPPORTED for feature in self.protocol.writer_features or ()}
 
-
-def plan_table(asked: TableDefinition, *, location: str, table_id: str, committer: Committer) -> CreatePlan:
-    """The plan; Invalid when the table cannot be. `table_id` is what the catalog gave out, or a fresh id for a path."""
-    properties = table_configuration(asked.properties)
+def plan_table(definition: TableDefinition, *, location: str, table_id: str, committer: Committer) -> CreatePlan:
+    """The plan; raises Invalid if the table breaks a rule. `table_id` is the stage's id, or a new one for a path."""
+    properties = table_configuration(definition.properties)
     if committer == "catalog":
         properties = _with_required(properties) | {TABLE_ID: table_id}
     if properties.get(_MAPPING_MODE, "none").lower() != "none":
         raise Invalid(f"{_MAPPING_MODE}: tables with column mapping are created by Delta Kernel or Spark")
-    asking = {key: value for key, value in asked.properties.items() if key.startswith(FEATURE)} | properties
-    features = needed_features(asking, asked.fields)
+    requested = {key: value for key, value in definition.properties.items() if key.startswith(FEATURE)} | properties
+    features = required_features(requested, definition.fields)
     if committer == "catalog":
         features |= set(REQUIRED_WRITER_FEATURES)
-    if asked.clustering:
+    if definition.clustering:
         features |= {"clustering", "domainMetadata"}
-    columns = tuple(column_from_field(field, position) for position, field in enumerate(asked.fields))
-    partitions = identity_columns(asked.partitioning)
-    if partitions and asked.clustering:
-        raise Invalid("a table is partitioned or clustered, not both")
+    columns = tuple(column_from_field(field, position) for position, field in enumerate(definition.fields))
+    partitions = identity_columns(definition.partitioning)
+    if partitions and definition.clustering:
+        raise Invalid("a table cannot be both partitioned and clustered")
     if partitions and len(partitions) == len(columns):
-        raise Invalid("a table needs a column that it is not partitioned by")
-    with_partitions(columns, asked.clustering)  # They exist, each once.
+        raise Invalid("a table needs at least one column that is not a partition column")
+    with_partitions(columns, definition.clustering)  # Raises unless each exists and is named once.
     return CreatePlan(
         committer=committer,
         location=location.rstrip("/"),
@@ -104,16 +99,16 @@ def plan_table(asked: TableDefinition, *, location: str, table_id: str, committe
         columns=with_partitions(columns, partitions),
         properties=properties,
         protocol=protocol_of(features),
-        domains=_clustered(asked.clustering),
-        comment=asked.comment,
+        domains=_clustered(definition.clustering),
+        comment=definition.comment,
     )
 
 
 def table_configuration(properties: Mapping[str, str]) -> dict[str, str]:
-    """What of the properties becomes configuration; Invalid for what only the protocol may say."""
+    """The properties that become configuration; raises Invalid for those that only the protocol may set."""
     for key in _REFUSED:
         if key in properties:
-            raise Invalid(f"property {key}: the protocol follows from the features, name those instead")
+            raise Invalid(f"property {key}: the protocol follows from the features; set delta.feature.<name> instead")
     return {
         key: value
         for key, value in properties.items()
@@ -122,17 +117,17 @@ def table_configuration(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def identity_columns(partitioning: Sequence[PartitionTransform]) -> list[str]:
-    """The columns a table is partitioned by; Delta knows no other transform than the column itself."""
+    """The columns that a table is partitioned by; raises Invalid for a transform, which Delta does not support."""
     for transform in partitioning:
         if transform.name.lower() not in _IDENTITY:
-            raise Invalid(f"partitioning by {transform.name}({transform.column}): Delta partitions by columns alone")
+            raise Invalid(f"partitioning by {transform.name}({transform.column}): Delta supports only columns")
         if "." in transform.column:
             raise Invalid(f"partitioning by {transform.column}: nested columns cannot be partition columns")
     return [transform.column for transform in partitioning]
 
 
 def first_commit_body(plan: CreatePlan, *, engine: str, now_ms: int, transaction_id: str) -> bytes:
-    """Version 0: one JSON object per line, in the order in which Kernel writes them, and no file added."""
+    """Version 0 of the log, which adds no file: one JSON object per line, in the order of Delta Kernel."""
     partitions = msgspec.json.encode(plan.partition_columns).decode()
     info: dict[str, object] = {
         "timestamp": now_ms,
@@ -168,15 +163,15 @@ def _metadata(plan: CreatePlan, now_ms: int) -> dict[str, object]:
 
 
 def _protocol(protocol: Protocol) -> dict[str, object]:
-    spelled: dict[str, object] = {
+    fields: dict[str, object] = {
         "minReaderVersion": protocol.min_reader_version,
         "minWriterVersion": protocol.min_writer_version,
     }
     if protocol.reader_features is not None:
-        spelled["readerFeatures"] = list(protocol.reader_features)
+        fields["readerFeatures"] = list(protocol.reader_features)
     if protocol.writer_features is not None:
-        spelled["writerFeatures"] = list(protocol.writer_features)
-    return spelled
+        fields["writerFeatures"] = list(protocol.writer_features)
+    return fields
 
 
 def _with_required(properties: Mapping[str, str]) -> dict[str, str]:
@@ -190,3 +185,137 @@ def _clustered(columns: Sequence[str]) -> Domains | None:
     if not columns:
         return None
     return Domains(clustering=Clustering(tuple(tuple(column.split(".")) for column in columns)))
+
+
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_0-9][\w$]*|[<>(),:])")
+_TYPE_NUMBERS_MAX: Final = 2
+_END: Final = ""
+
+
+def parse_columns(text: str) -> list[dict[str, object]]:
+    """The fields of a column list, as the log has them; raises Invalid if `text` is not a column list."""
+    fields = _ColumnParser(text).fields(end=_END)
+    if not fields:
+        raise Invalid("columns: the list is empty")
+    return types.fields_from_api(fields, "columns")
+
+
+def _tokens(text: str) -> list[str]:
+    found, position = [], 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise Invalid(f"columns: unexpected {text[position:].strip()[:20]!r}")
+        found.append(match[1])
+        position = match.end()
+    return found
+
+
+class _ColumnParser:
+    """A recursive descent parser over the tokens of a column list."""
+
+    def __init__(self, text: str) -> None:
+        self._rest = list(reversed(_tokens(text)))
+        self._depth = 0
+
+    def fields(self, *, end: str) -> list[dict[str, object]]:
+        fields: list[dict[str, object]] = []
+        while self._peek() not in {end, _END}:
+            fields.append(self._field(is_nested=end != _END))
+            if self._peek() == ",":
+                self._take()
+            elif self._peek() != end:
+                raise self._unexpected(self._peek())
+        return fields
+
+    def _field(self, *, is_nested: bool) -> dict[str, object]:
+        name = self._name()
+        if is_nested and self._peek() == ":":
+            self._take()
+        field: dict[str, object] = {"name": name, "type": self._type(), "nullable": True, "metadata": {}}
+        if self._peek().upper() == "NOT":
+            self._take()
+            self._expect("NULL")
+            field["nullable"] = False
+        if self._peek().upper() == "COMMENT":
+            self._take()
+            field["metadata"] = {"comment": self._string()}
+        return field
+
+    def _type(self) -> object:
+        self._depth += 1
+        if self._depth > types.DEPTH_MAX:
+            raise Invalid(f"columns: types are nested more than {types.DEPTH_MAX} levels deep")
+        word = self._take().lower()
+        kind: object
+        if word == "array":
+            self._expect("<")
+            kind = {"type": "array", "elementType": self._type(), "containsNull": True}
+            self._expect(">")
+        elif word == "map":
+            self._expect("<")
+            key = self._type()
+            self._expect(",")
+            kind = {"type": "map", "keyType": key, "valueType": self._type(), "valueContainsNull": True}
+            self._expect(">")
+        elif word == "struct":
+            self._expect("<")
+            kind = {"type": "struct", "fields": self.fields(end=">")}
+            self._expect(">")
+        else:
+            kind = self._plain_type(word)
+        self._depth -= 1
+        return kind
+
+    def _plain_type(self, word: str) -> str:
+        numbers = self._numbers()
+        name = types.named_type(word)
+        if name == "decimal":
+            precision, scale = (*numbers, "10", "0")[:2] if len(numbers) != 1 else (numbers[0], "0")
+            return f"decimal({precision},{scale})"
+        if word in {"char", "varchar"} and len(numbers) == 1:
+            return "string"  # Delta stores both as strings.
+        if numbers:
+            raise Invalid(f"columns: the type {word} takes no numbers")
+        return name
+
+    def _numbers(self) -> list[str]:
+        numbers: list[str] = []
+        if self._peek() == "(":
+            self._take()
+            while self._peek() not in {")", _END} and len(numbers) < _TYPE_NUMBERS_MAX:
+                numbers.append(self._take())
+                if self._peek() == ",":
+                    self._take()
+            self._expect(")")
+        return numbers
+
+    def _name(self) -> str:
+        token = self._take()
+        if token.startswith("`"):
+            return token[1:-1].replace("``", "`")
+        if not (token[0].isalnum() or token[0] == "_"):
+            raise self._unexpected(token)
+        return token
+
+    def _string(self) -> str:
+        token = self._take()
+        if token[0] not in "'\"":
+            raise self._unexpected(token)
+        return re.sub(r"\\(.)", r"\1", token[1:-1])
+
+    def _expect(self, token: str) -> None:
+        if self._peek().upper() != token:
+            raise self._unexpected(self._peek())
+        self._take()
+
+    def _peek(self) -> str:
+        return self._rest[-1] if self._rest else _END
+
+    def _take(self) -> str:
+        if not self._rest:
+            raise Invalid("columns: the text ends too early")
+        return self._rest.pop()
+
+    def _unexpected(self, token: str) -> Invalid:
+        return Invalid(f"columns: unexpected {token or 'end'!r} before {' '.join(self._rest[:-6:-1])!r}")

@@ -1,4 +1,4 @@
-"""The properties that the catalog keeps for a Delta table: the client's own, and what protocol and domains derive."""
+"""The stored properties of a Delta table: its configuration, and those derived from protocol, domains and commits."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,7 @@ CLUSTERING: Final = "delta.clustering"
 ROW_TRACKING: Final = "delta.rowTracking"
 KEY_OF_DOMAIN: Final[Mapping[str, str]] = {CLUSTERING: CLUSTERING_COLUMNS, ROW_TRACKING: ROW_ID_HIGH_WATER_MARK}
 
-# What is derived and not part of a table's own configuration.
+# Derived properties, which are not part of the configuration in the log.
 _DERIVED: Final = frozenset(
     {READER_VERSION, WRITER_VERSION, CLUSTERING_COLUMNS, ROW_ID_HIGH_WATER_MARK, LAST_UPDATE_VERSION}
     | {LAST_COMMIT_TIMESTAMP}
@@ -27,19 +27,19 @@ _DERIVED: Final = frozenset(
 
 
 class Clustering(msgspec.Struct, frozen=True, rename="camel"):
-    """By which columns a table is clustered; each is a path from the root of the schema."""
+    """The clustering columns; each is a path from the root of the schema."""
 
     clustering_columns: tuple[tuple[str, ...], ...]
 
 
 class RowTracking(msgspec.Struct, frozen=True, rename="camel"):
-    """The highest row id that was given so far."""
+    """The highest row id assigned so far."""
 
     row_id_high_water_mark: int
 
 
 class Domains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Domain metadata that the catalog knows; any other domain is refused."""
+    """The supported domains of domain metadata; any other domain is refused."""
 
     clustering: Clustering | None = msgspec.field(default=None, name=CLUSTERING)
     row_tracking: RowTracking | None = msgspec.field(default=None, name=ROW_TRACKING)
@@ -51,7 +51,7 @@ class Domains(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def protocol_properties(protocol: Protocol) -> dict[str, str]:
-    """The properties that stand for a protocol."""
+    """The derived properties of a protocol."""
     features = (*(protocol.reader_features or ()), *(protocol.writer_features or ()))
     return {
         READER_VERSION: str(protocol.min_reader_version),
@@ -61,7 +61,7 @@ def protocol_properties(protocol: Protocol) -> dict[str, str]:
 
 
 def domain_properties(domains: Domains | None) -> dict[str, str]:
-    """The properties that stand for domain metadata."""
+    """The derived properties of domain metadata."""
     derived: dict[str, str] = {}
     if domains and domains.clustering:
         derived[CLUSTERING_COLUMNS] = msgspec.json.encode(domains.clustering.clustering_columns).decode()
@@ -71,14 +71,14 @@ def domain_properties(domains: Domains | None) -> dict[str, str]:
 
 
 def commit_properties(version: int, timestamp_ms: int) -> dict[str, str]:
-    """Which commit changed the metadata last."""
+    """The derived properties of the commit that changed the metadata last."""
     return {LAST_UPDATE_VERSION: str(version), LAST_COMMIT_TIMESTAMP: str(timestamp_ms)}
 
 
 def stored_properties(
     given: Mapping[str, str], protocol: Protocol, domains: Domains | None, timestamp_ms: int
 ) -> dict[str, str]:
-    """What is kept of a new table; what is derived wins over what a client says under the same key."""
+    """The properties to store for a new table; a derived one replaces a given one with the same key."""
     return {
         **given,
         **protocol_properties(protocol),
@@ -88,22 +88,22 @@ def stored_properties(
 
 
 def features_in(properties: Mapping[str, str]) -> set[str]:
-    """The features that the properties say; each is a writer feature."""
+    """The table features that the properties name; each is a writer feature."""
     return {key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE)}
 
 
 def domains_in(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The domains that the properties stand for."""
+    """The domains whose derived properties are present."""
     return tuple(domain for domain, key in KEY_OF_DOMAIN.items() if key in properties)
 
 
 def configuration(properties: Mapping[str, str]) -> dict[str, str]:
-    """The table's own configuration, as its log has it."""
+    """The configuration of the table, as its log has it."""
     return {key: value for key, value in properties.items() if not _is_derived(key)}
 
 
 def derived_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """All that is not part of the table's own configuration."""
+    """The properties that are not part of the configuration."""
     return {key: value for key, value in properties.items() if _is_derived(key)}
 
 
@@ -112,13 +112,13 @@ def _is_derived(key: str) -> bool:
 
 
 def number_property(properties: Mapping[str, str], key: str) -> int | None:
-    """A number among the properties; None when it is missing or none."""
+    """The number under a key; None if it is missing or not a number."""
     text = properties.get(key, "")
     return int(text) if text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 20 else None  # noqa: PLR2004 - fits
 
 
 def checked_domain(name: str) -> str:
-    """The property of a domain; Invalid for one that nobody knows."""
+    """The property key of a domain; raises Invalid for an unknown domain."""
     if name not in KEY_OF_DOMAIN:
-        raise Invalid(f"unknown domain {name[:200]!r}; there are {', '.join(KEY_OF_DOMAIN)}")
+        raise Invalid(f"unknown domain {name[:200]!r}; expected one of {', '.join(KEY_OF_DOMAIN)}")
     return KEY_OF_DOMAIN[name]

@@ -36,14 +36,14 @@ SUGGESTED_PROPERTIES: Final[Mapping[str, str | None]] = {
     "delta.randomizeFilePrefixes": "true",
     "delta.parquet.compression.codec": "zstd",
 }
-"""None: the engine finds a value."""
+"""None: the engine chooses a value."""
 
 _DELETION_VECTORS: Final = "deletionVectors"
 _ENABLE_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 _ICEBERG_COMPATIBLE: Final = "delta.enableIcebergCompatV2"
 
 DOMAIN_FEATURES: Final[Mapping[str, str]] = {"delta.clustering": "clustering", "delta.rowTracking": "rowTracking"}
-"""The writer feature that each domain of domain metadata needs."""
+"""The writer feature that each domain of domain metadata requires."""
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -62,9 +62,9 @@ def required_properties(table_id: str) -> dict[str, str]:
 def check_contract(
     protocol: Protocol, domains: Collection[str], properties: Mapping[str, str], *, waives_deletion_vectors: bool
 ) -> None:
-    """Invalid, with the first rule that is broken, unless the table may be a managed one.
+    """Raise Invalid for the first rule of managed tables that is broken.
 
-    Deletion vectors may be missing, if the server says so, from tables that Iceberg clients read as version 2.
+    With `waives_deletion_vectors`, a table that Iceberg clients read as version 2 does not need deletion vectors.
     """
     is_waived = waives_deletion_vectors and properties.get(_ICEBERG_COMPATIBLE) == "true"
     readers, writers = protocol.reader_features or (), protocol.writer_features or ()
@@ -83,14 +83,14 @@ def check_contract(
 
 
 def check_domains(domains: Collection[str], writer_features: Collection[str]) -> None:
-    """Every domain needs its feature."""
+    """Raise Invalid if the feature of a domain is missing."""
     for domain in domains:
         if (feature := DOMAIN_FEATURES.get(domain)) and feature not in writer_features:
             raise Invalid(f"domain-metadata {domain} requires the writer feature {feature}")
 
 
 def check_table_id(properties: Mapping[str, str], table_id: str) -> None:
-    """The properties must name the table itself."""
+    """Raise Invalid unless the properties contain the id of the table."""
     found = properties.get(TABLE_ID)
     if found is None:
         raise Invalid(f"the properties do not contain {TABLE_ID}")
@@ -112,7 +112,7 @@ def _check_features(side: str, required: Sequence[str], found: Collection[str], 
 
 
 class Feature(NamedTuple):
-    """A table feature: whether readers must know it, and what comes with it."""
+    """A table feature: whether readers must support it, and the features that it requires."""
 
     for_readers: bool
     needs: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "catalogManaged": Feature(for_readers=True, needs=("inCommitTimestamp",)),
 }
 
-# Property, the value that asks for it (None: any but `none` and `false`), and the feature.
+# Property, the value that requires the feature (None: any but `none` and `false`), and the feature.
 _BY_PROPERTY: Final = (
     ("delta.appendOnly", "true", "appendOnly"),
     ("delta.enableChangeDataFeed", "true", "changeDataFeed"),
@@ -161,29 +161,31 @@ _BY_PROPERTY: Final = (
 _BY_TYPE: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _OFF: Final = frozenset({"", "none", "false"})
 
-# What every table of the older protocol 1/2 has without saying so.
+# Every table of the older protocol 1/2 has these implicitly.
 _IMPLIED: Final = ("appendOnly", "invariants")
 _OLDEST: Final = Protocol(min_reader_version=1, min_writer_version=2)
 
 
-def needed_features(properties: Mapping[str, str], fields: Iterable[Mapping[str, object]]) -> set[str]:
-    """What properties and types ask for, and what comes with it; Invalid for a feature that nobody knows."""
-    wanted = {key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE)}
-    for key in properties:
-        if key.startswith(FEATURE) and properties[key] not in {SUPPORTED, "enabled"}:
-            raise Invalid(f"property {key}={properties[key]}: expected {SUPPORTED}")
-    for key, value, feature in _BY_PROPERTY:
-        found = properties.get(key, "").lower()
-        if (value is None and found not in _OFF) or (value is not None and found == value):
-            wanted.add(feature)
-    wanted |= {_BY_TYPE[name] for field in fields for name in _names_in(field.get("type")) if name in _BY_TYPE}
-    if unknown := sorted(wanted - FEATURES.keys()):
+def required_features(properties: Mapping[str, str], fields: Iterable[Mapping[str, object]]) -> set[str]:
+    """The features that properties and types require, and those that these require; Invalid for an unknown one."""
+    named = {key.removeprefix(FEATURE): value for key, value in properties.items() if key.startswith(FEATURE)}
+    for feature, value in named.items():
+        if value not in {SUPPORTED, "enabled"}:
+            raise Invalid(f"property {FEATURE}{feature}={value}: expected {SUPPORTED}")
+    enabled = {feature for key, value, feature in _BY_PROPERTY if _is_on(properties.get(key, "").lower(), value)}
+    typed = {_BY_TYPE[name] for field in fields for name in _names_in(field.get("type")) if name in _BY_TYPE}
+    features = named.keys() | enabled | typed
+    if unknown := sorted(features - FEATURES.keys()):
         raise Invalid(f"unknown table feature: {', '.join(unknown)}")
-    return _with_needs(wanted)
+    return _with_needs(features)
+
+
+def _is_on(found: str, wanted: str | None) -> bool:
+    return found not in _OFF if wanted is None else found == wanted
 
 
 def protocol_of(features: Iterable[str]) -> Protocol:
-    """The smallest protocol that has these features."""
+    """The smallest protocol that supports these features."""
     wanted = set(features)
     if not wanted - set(_IMPLIED):
         return _OLDEST
@@ -208,7 +210,7 @@ def _with_needs(wanted: set[str]) -> set[str]:
 
 
 def _names_in(kind: object) -> Iterator[str]:
-    """Every name of a type, at whatever depth."""
+    """Every type name in a type, at any depth."""
     if isinstance(kind, str):
         yield kind
     elif isinstance(kind, dict):

@@ -1,4 +1,4 @@
-"""What clients ask of a Delta table: the requests of the Delta API, and the one form in which they are decided."""
+"""Requests of the Delta API, and the one form in which changes are decided."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple, assert_never
@@ -13,11 +13,11 @@ Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Fields are spelled with dashes."""
+    """A struct whose JSON fields are in kebab case."""
 
 
 class UniformIceberg(_Kebab, frozen=True, kw_only=True):
-    """The Iceberg metadata that shows a version of the table."""
+    """The Iceberg metadata that describes a version of the table."""
 
     metadata_location: str
     converted_delta_version: Number
@@ -26,7 +26,7 @@ class UniformIceberg(_Kebab, frozen=True, kw_only=True):
 
 
 class Uniform(_Kebab, frozen=True, kw_only=True):
-    """What was written for readers of other formats."""
+    """The metadata that was written for readers of other formats."""
 
     iceberg: UniformIceberg
 
@@ -42,13 +42,11 @@ class CommitFile(_Kebab, frozen=True, kw_only=True):
 
 
 class StageTable(_Kebab, frozen=True, kw_only=True):
-    """Ask for a place for a table."""
-
     name: str
 
 
 class CreateTable(_Kebab, frozen=True, kw_only=True):
-    """Ask for a table whose first commit is written."""
+    """Create a table whose first commit is written already."""
 
     name: str
     location: str
@@ -64,80 +62,66 @@ class CreateTable(_Kebab, frozen=True, kw_only=True):
 
 
 class RenameTable(_Kebab, frozen=True, kw_only=True):
-    """Ask for another name in the same schema."""
+    """Rename a table within its schema."""
 
     new_name: str
 
 
 class ReportMetrics(_Kebab, frozen=True, kw_only=True):
-    """What a commit cost; only the table is looked at."""
+    """Metrics of a commit; only the table id is checked."""
 
     table_id: str
     report: object = None
 
 
 class AssertTableUuid(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
-    """The table must be this very one."""
+    """The table must have this uuid."""
 
     uuid: str
 
 
 class AssertEtag(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-etag"):
-    """Its metadata must be what the client saw."""
+    """The metadata must be what the client has cached."""
 
     etag: str
 
 
 class SetProperties(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-properties"):
-    """Set some properties and leave the rest."""
-
     updates: dict[str, str]
 
 
 class RemoveProperties(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="remove-properties"):
-    """Take some properties away."""
-
     removals: tuple[str, ...]
 
 
 class SetColumns(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-columns"):
-    """Other columns."""
-
     columns: dict[str, object]
 
 
 class SetPartitionColumns(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-partition-columns"):
-    """Partition by other columns."""
-
     partition_columns: tuple[str, ...]
 
 
 class SetTableComment(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-table-comment"):
-    """Another comment; null takes it away, as Spark's RESTORE does."""
+    """Set the comment; null removes it, which Spark's RESTORE sends."""
 
     comment: str | None = None
 
 
 class SetProtocol(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-protocol"):
-    """Another protocol, in full."""
-
     protocol: Protocol
 
 
 class SetDomainMetadata(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-domain-metadata"):
-    """Other metadata of some domains."""
-
     updates: Domains
 
 
 class RemoveDomainMetadata(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="remove-domain-metadata"):
-    """Take the metadata of some domains away."""
-
     domains: tuple[str, ...]
 
 
 class AddCommit(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="add-commit"):
-    """Accept a commit that is staged."""
+    """Accept a commit whose file is staged."""
 
     commit: CommitFile
     uniform: Uniform | None = None
@@ -146,7 +130,7 @@ class AddCommit(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="add-
 class SetLatestBackfilledVersion(
     _Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-latest-backfilled-version"
 ):
-    """Say up to which version all commits are published."""
+    """Report the version up to which all commits are published."""
 
     latest_published_version: Number
 
@@ -154,7 +138,7 @@ class SetLatestBackfilledVersion(
 class UpdateSnapshotVersion(
     _Kebab, frozen=True, kw_only=True, tag_field="action", tag="update-metadata-snapshot-version"
 ):
-    """Say which commit of an external table changed its metadata last."""
+    """Report which commit of an external table changed its metadata last."""
 
     last_commit_version: Number
     last_commit_timestamp_ms: Number
@@ -177,20 +161,20 @@ Update = (
 
 
 class UpdateTable(_Kebab, frozen=True, kw_only=True):
-    """Change a table, if what is required holds; all of it or nothing, in whatever order it stands here."""
+    """Change a table if the requirements hold: all updates or none; their order does not matter."""
 
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[Update, ...] = ()
 
 
 class Comment(NamedTuple):
-    """A comment to be set; None takes it away."""
+    """A comment to set; None removes it."""
 
     text: str | None
 
 
 class DeltaChange(NamedTuple):
-    """A request to change a table, each thing at most once; None where it asks for nothing.
+    """A change of a table; None where it changes nothing.
 
     `all_properties` replaces the whole configuration, as the older commit API does.
     """
@@ -213,10 +197,10 @@ class DeltaChange(NamedTuple):
 
     @property
     def changes_metadata(self) -> bool:
-        """Whether clients have to load the table anew; row tracking alone moves with every commit."""
+        """Whether clients must reload the table; row tracking alone changes with every commit and does not count."""
         return any(
-            asked is not None
-            for asked in (
+            part is not None
+            for part in (
                 self.columns,
                 self.partition_columns,
                 self.protocol,
@@ -231,15 +215,15 @@ class DeltaChange(NamedTuple):
 
 
 def parse_change(request: UpdateTable) -> DeltaChange:
-    """The request in the form in which it is decided; Invalid when it breaks a rule of shape."""
+    """The change that a request describes; raises Invalid if the request is not well-formed."""
     if not request.updates:
         raise Invalid("at least one update is required")
     _check_once("requirement", request.requirements)
     _check_once("update", request.updates)
-    uuid = next((one.uuid for one in request.requirements if isinstance(one, AssertTableUuid)), None)
+    uuid = next((found.uuid for found in request.requirements if isinstance(found, AssertTableUuid)), None)
     if uuid is None:
         raise Invalid("the requirement assert-table-uuid is required")
-    etag = next((one.etag for one in request.requirements if isinstance(one, AssertEtag)), None)
+    etag = next((found.etag for found in request.requirements if isinstance(found, AssertEtag)), None)
     change = DeltaChange(asserted_uuid=uuid.lower(), asserted_etag=etag)
     for update in request.updates:
         change = _with(change, update)
@@ -277,13 +261,13 @@ def _with(change: DeltaChange, update: Update) -> DeltaChange:  # noqa: C901, PL
             assert_never(update)
 
 
-def _check_once(what: str, things: Sequence[Requirement | Update]) -> None:
+def _check_once(what: str, items: Sequence[Requirement | Update]) -> None:
     seen: set[type] = set()
-    for thing in things:
-        if type(thing) in seen:
-            tag = thing.__struct_config__.tag
-            raise Invalid(f"at most one {what} {tag} is allowed in a request")
-        seen.add(type(thing))
+    for item in items:
+        if type(item) in seen:
+            tag = item.__struct_config__.tag
+            raise Invalid(f"a request may contain at most one {what} {tag}")
+        seen.add(type(item))
 
 
 def _check_overlap(what: str, one: Mapping[str, object] | None, other: Sequence[str] | None) -> None:

@@ -1,7 +1,7 @@
-"""The data types of Delta, in the three spellings clients use: the log's JSON, the Delta API's JSON, and SQL text.
+"""The data types of Delta in three forms: JSON of the log, JSON of the Delta API, and SQL text.
 
-A type is a value as JSON decodes it: a name, or an object with `type`. The log (and Spark's `type_json`) spells the
-parts of arrays and maps in camel case, the Delta API with dashes.
+A type is decoded JSON: a name, or an object with `type`. The log (and Spark's `type_json`) names the parts of arrays
+and maps in camel case, the Delta API in kebab case.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from sandur.errors import Invalid
 
 DataType = object
-"""A name, or a mapping with `type`; anything else is refused where it is met."""
+"""A name, or a mapping with `type`; every function here refuses anything else."""
 
 DEPTH_MAX: Final = 100
 
@@ -57,34 +57,34 @@ _CAMEL_OF: Final[Mapping[str, Mapping[str, str]]] = {
 _NESTED: Final = frozenset({"elementType", "keyType", "valueType"})
 
 
-def is_decimal(name: str) -> tuple[int, int] | None:
-    """Precision and scale of `decimal(p,s)`; None for any other name."""
+def decimal_parameters(name: str) -> tuple[int, int] | None:
+    """The precision and scale of `decimal(p,s)`; None for any other name."""
     match = _DECIMAL.match(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def from_api(value: DataType, path: str, depth: int = 0) -> DataType:
-    """The log's spelling of a type that the Delta API spelled; Invalid, with the path, for what is no type."""
+    """Convert a type from the form of the Delta API to that of the log; raises Invalid with the path."""
     if isinstance(value, str):
         return _checked_name(value, path)
     kind, parts = _opened(value, path, depth)
     if kind == "struct":
         return {"type": "struct", "fields": fields_from_api(parts.get("fields"), path, depth + 1)}
-    spelled: dict[str, object] = {"type": kind}
+    converted: dict[str, object] = {"type": kind}
     for camel, kebab in _CAMEL_OF[kind].items():
-        # The log's own spelling is taken as well: clients copy their schemas out of logs.
+        # The form of the log is accepted as well: clients copy schemas from logs.
         part = parts.get(kebab, parts.get(camel))
         if part is None:
             raise Invalid(f"{path}.{kebab} is required")
         if camel in _NESTED:
-            spelled[camel] = from_api(part, f"{path}.{kebab}", depth + 1)
+            converted[camel] = from_api(part, f"{path}.{kebab}", depth + 1)
         else:
-            spelled[camel] = _checked_flag(part, f"{path}.{kebab}")
-    return spelled
+            converted[camel] = _checked_flag(part, f"{path}.{kebab}")
+    return converted
 
 
 def fields_from_api(value: object, path: str, depth: int = 0) -> list[dict[str, object]]:
-    """The fields of a struct in the log's spelling. Names are unique whatever their case, and none is empty."""
+    """Convert the fields of a struct to the form of the log; names must differ by more than case."""
     if not isinstance(value, list):
         raise Invalid(f"{path}.fields is required")
     if not value:
@@ -93,12 +93,12 @@ def fields_from_api(value: object, path: str, depth: int = 0) -> list[dict[str, 
     seen: set[str] = set()
     for position, field in enumerate(value):
         where = f"{path}.fields[{position}]"
-        spelled = _field_from_api(field, where, depth)
-        name = str(spelled["name"])
+        converted = _field_from_api(field, where, depth)
+        name = str(converted["name"])
         if name.lower() in seen:
-            raise Invalid(f"{where}: duplicate field name {name!r}, whatever its case")
+            raise Invalid(f"{where}: duplicate field name {name!r} (names differ only by case)")
         seen.add(name.lower())
-        fields.append(spelled)
+        fields.append(converted)
     return fields
 
 
@@ -116,7 +116,7 @@ def _field_from_api(field: object, path: str, depth: int) -> dict[str, object]:
     kind, nullable = field["type"], field["nullable"]
     return {
         "name": name,
-        # Most types are plain ones, and most flags are flags: for those no path is spelled that nobody reads.
+        # The path of an error is built only if it is needed.
         "type": kind if isinstance(kind, str) and kind in _PRIMITIVES else from_api(kind, f"{path}.type", depth),
         "nullable": nullable if isinstance(nullable, bool) else _checked_flag(nullable, f"{path}.nullable"),
         "metadata": field["metadata"],
@@ -124,7 +124,7 @@ def _field_from_api(field: object, path: str, depth: int) -> dict[str, object]:
 
 
 def to_api(value: DataType) -> DataType:
-    """The Delta API's spelling of a type in the log's; what is not known is given on as it is."""
+    """Convert a type from the form of the log to that of the Delta API; an unknown type stays as it is."""
     if not isinstance(value, dict):
         return value
     kind = value.get("type")
@@ -132,10 +132,10 @@ def to_api(value: DataType) -> DataType:
         return {"type": "struct", "fields": [field_to_api(field) for field in value.get("fields") or ()]}
     if kind is None or kind not in _CAMEL_OF:
         return value
-    spelled: dict[str, object] = {"type": kind}
+    converted: dict[str, object] = {"type": kind}
     for camel, kebab in _CAMEL_OF[kind].items():
-        spelled[kebab] = to_api(value.get(camel)) if camel in _NESTED else value.get(camel)
-    return spelled
+        converted[kebab] = to_api(value.get(camel)) if camel in _NESTED else value.get(camel)
+    return converted
 
 
 def field_to_api(field: Mapping[str, object]) -> dict[str, object]:
@@ -143,7 +143,7 @@ def field_to_api(field: Mapping[str, object]) -> dict[str, object]:
 
 
 def type_text(value: DataType) -> str:
-    """SQL text, as Spark spells it in `catalogString`."""
+    """The SQL text of a type, as in Spark's `catalogString`."""
     if isinstance(value, str):
         return _PRIMITIVES[value][1] if value in _PRIMITIVES else value.replace(" ", "")
     if isinstance(value, dict):
@@ -166,7 +166,7 @@ def _field_text(field: Mapping[str, object]) -> str:
 
 
 def type_name(value: DataType) -> str:
-    """The word that the classic API has for a type."""
+    """The type name of the classic API."""
     if isinstance(value, str):
         if value in _PRIMITIVES:
             return _PRIMITIVES[value][0]
@@ -180,14 +180,14 @@ def type_name(value: DataType) -> str:
 
 
 def named_type(name: str) -> str:
-    """The log's name of a type that SQL or the classic API names, `decimal(p,s)` included."""
+    """The log's name for a type name of SQL or of the classic API."""
     plain = name.strip().lower()
     return _ALIASES.get(plain, plain)
 
 
 def _opened(value: object, path: str, depth: int) -> tuple[str, Mapping[str, object]]:
     if depth > DEPTH_MAX:
-        raise Invalid(f"{path}: types may not be nested deeper than {DEPTH_MAX}")
+        raise Invalid(f"{path}: types are nested more than {DEPTH_MAX} levels deep")
     if not isinstance(value, dict):
         raise Invalid(f"{path} is not a type")
     kind = value.get("type")
@@ -197,7 +197,7 @@ def _opened(value: object, path: str, depth: int) -> tuple[str, Mapping[str, obj
 
 
 def _checked_name(name: str, path: str) -> str:
-    if numbers := is_decimal(name):
+    if numbers := decimal_parameters(name):
         precision, scale = numbers
         if not 0 <= precision <= _PRECISION_MAX:
             raise Invalid(f"{path}: the precision of {name} must be from 0 to {_PRECISION_MAX}")

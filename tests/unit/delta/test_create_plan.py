@@ -5,8 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from sandur.delta.create_plan import CreatePlan, PartitionTransform, TableDefinition, first_commit_body, plan_table
-from sandur.delta.ddl import parse_columns
+from sandur.delta.create_plan import (
+    CreatePlan,
+    PartitionTransform,
+    TableDefinition,
+    first_commit_body,
+    parse_columns,
+    plan_table,
+)
 from sandur.delta.protocol import REQUIRED_PROPERTIES, REQUIRED_WRITER_FEATURES, check_contract
 from sandur.errors import Invalid
 

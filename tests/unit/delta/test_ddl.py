@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandur.delta.ddl import parse_columns
+from sandur.delta.create_plan import parse_columns
 from sandur.errors import Invalid
 
 
