@@ -39,6 +39,14 @@ def is_part_defined(part: str) -> bool:
     return row is not None and re.search(rf"\*(?:{rule} )?{name}\*", row[1], re.IGNORECASE) is not None
 
 
+def test_a_rule_is_defined_before_it_is_used() -> None:
+    defined_at = {match[1]: match.start() for match in _DEFINED.finditer(_PAGE)}
+    used = [(rule, use.start()) for use in _IN_BRACKETS.finditer(_PAGE) for rule in _RULE.findall(use[1])]
+
+    assert [rule for rule, at in used if at < defined_at[rule]] == []
+    assert len(used) > 20
+
+
 def test_every_rule_of_the_code_is_defined() -> None:
     assert used_in_code() - set(_DEFINED.findall(_PAGE)) == set()
     assert len(used_in_code()) > 20
