@@ -37,12 +37,12 @@ from rich.progress import Progress
 from bench.measuring import save, show
 from bench.planning_tables import FILES_PER_MANIFEST, filters, made_table
 from sandur.clock import SystemClock
-from sandur.iceberg.scan.requests import decode_scan_request, scan_of
+from sandur.iceberg.scan.requests import decode_scan_request, resolve_scan
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
 from sandur.operations.planning.manifests import Manifests
-from sandur.operations.planning.plan_tasks import decoded_task
-from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_task
+from sandur.operations.planning.plan_tasks import decode_task
+from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -82,14 +82,14 @@ class Ours:
         """How many files are planned, if they are to be counted, and how many bytes of JSON tell of them."""
         settings = self.lake.settings
         request = decode_scan_request(msgspec.json.encode({"filter": wanted}))
-        limits = Limits(settings.plan_inline_files_max, settings.plan_task_files, looking_seconds_max=600)
+        limits = Limits(settings.plan_inline_files_max, settings.plan_task_files, select_seconds_max=600)
         plan_id = self.lake.clock.new_id()
-        scan = scan_of(request, self._metadata)
-        selecting = Selecting(scan, self._metadata, self._manifests, plan_id=plan_id)
+        scan = resolve_scan(request, self._metadata)
+        selecting = ScanRunner(scan, self._metadata, self._manifests, plan_id=plan_id)
         answered = await run_plan(plan_id, selecting, limits)
         size, files = len(answered.fields), answered.fields.count(MARK) if is_counted else 0
         for token in answered.plan_tasks:
-            body = await run_task(selecting, decoded_task(token))
+            body = await run_task(selecting, decode_task(token))
             size += len(body)
             files += body.count(MARK) if is_counted else 0
         return files, size

@@ -142,8 +142,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Manifest entries per plan task, unless that makes more than 250 tasks."""
     plan_cache_bytes_max: Natural = 256 << 20
     """Memory for decoded manifests, per worker and workspace."""
-    plan_store_bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 1 << 30
-    """Space in the store for decoded manifests that servers share. 0 shares none."""
     tenant: str = ""
     """Tenant of every request. Empty: the token or the header `X-Sandur-Tenant` says it."""
     workspace: str = ""

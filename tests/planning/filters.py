@@ -7,8 +7,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.transform_functions import transformed
-from sandur.iceberg.expressions.values import literal, spelled
+from sandur.iceberg.expressions.transform_functions import apply_transform
+from sandur.iceberg.expressions.values import parse_literal, value_to_json
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import Primitive, primitive
 from tests.planning.tables import COLUMNS, Row, Spec, is_nan
@@ -91,7 +91,7 @@ def _tests(draw: st.DrawFn) -> Any:
         return {"type": operator, "term": term}
     # JSON has no word for what is not finite.
     plain = VALUES[name].filter(lambda value: not isinstance(value, float) or math.isfinite(value))
-    values = plain.map(lambda value: spelled(kind, made(term, value)))
+    values = plain.map(lambda value: value_to_json(kind, made(term, value)))
     if operator in {"in", "not-in"}:
         return {"type": operator, "term": term, "values": draw(st.lists(values, min_size=1, max_size=4))}
     return {"type": operator, "term": term, "value": draw(values)}
@@ -116,7 +116,7 @@ def made(term: Any, value: Any) -> Any:
     """What a term makes of a value of its column; of a void one only literals, which are compared with nothing."""
     if isinstance(term, str) or term["transform"] == "void":
         return value
-    return transformed(parse_transform(term["transform"]), primitive(COLUMNS[column_of(term)][1]), value)
+    return apply_transform(parse_transform(term["transform"]), primitive(COLUMNS[column_of(term)][1]), value)
 
 
 def holds(test: Any, row: Row) -> bool:  # noqa: PLR0911 - one line per operator
@@ -183,7 +183,9 @@ def _value(test: Any, row: Row) -> Any:
 
 def _compares(operator: str, test: Any, value: Any) -> bool:
     kind = kind_of(test["term"])
-    return compares(operator, value, [literal(kind, one).value for one in test.get("values", [test.get("value")])])
+    return compares(
+        operator, value, [parse_literal(kind, one).value for one in test.get("values", [test.get("value")])]
+    )
 
 
 def compares(operator: str, value: Any, literals: Sequence[Any]) -> bool:

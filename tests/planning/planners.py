@@ -9,21 +9,21 @@ from unittest.mock import patch
 
 import msgspec
 
-from sandur.iceberg.scan import batch_decoder
-from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, scan_of
+from sandur.avro import batch_decoder
+from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, resolve_scan
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
 from sandur.operations.planning import manifests as reading
 from sandur.operations.planning.manifests import Manifests
-from sandur.operations.planning.plan_tasks import decoded_task
-from sandur.operations.planning.scan import Limits, Selecting, run_plan, run_task
+from sandur.operations.planning.plan_tasks import decode_task
+from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
 from tests.fakes.fixed_clock import FixedClock
 
-INLINE = Limits(inline_files_max=1_000_000, entries_per_task=128, looking_seconds_max=60)
+INLINE = Limits(inline_files_max=1_000_000, entries_per_task=128, select_seconds_max=60)
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def lake_of(folder: Path) -> Lake:
     return Lake(store=store, layout=Layout(), clock=FixedClock(), settings=Settings(), locations=locations)
 
 
-def selecting_of(folder: Path, metadata_path: str, lake: Lake | None = None, **said: Any) -> Selecting:
+def selecting_of(folder: Path, metadata_path: str, lake: Lake | None = None, **said: Any) -> ScanRunner:
     metadata = decode_table_metadata(Path(metadata_path).read_bytes())
     manifests = Manifests(lake or lake_of(folder), [f"file://{folder}"])
-    return Selecting(scan_of(scan_request(**said), metadata), metadata, manifests)
+    return ScanRunner(resolve_scan(scan_request(**said), metadata), metadata, manifests)
 
 
 def plan(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
@@ -97,7 +97,7 @@ def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said:
         answered = await run_plan("p", selecting_of(folder, metadata_path, lake, **said), limits)
         found = [tasks_in(answered.fields)]
         for token in answered.plan_tasks:
-            task = decoded_task(token)
+            task = decode_task(token)
             found.append(tasks_in(await run_task(selecting_of(folder, metadata_path, lake, **said), task)))
         return found
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from sandur.iceberg.expressions.values import spelled
+from sandur.iceberg.expressions.values import value_to_json
 from tests.planning.filters import SPECS, TRANSFORMS, kind_of, made, of
 from tests.planning.tables import COLUMNS, MadeFile, MadeManifest, MadeTable, Row, Spec, is_nan
 
@@ -175,7 +175,7 @@ class Made:
         operator = chance.choice(operators)
         if operator in {"is-null", "not-null", "is-nan", "not-nan"}:
             return {"type": operator, "term": term}
-        values = [spelled(kind, made(term, self._literal(name))) for _ in range(chance.randrange(2, 5))]
+        values = [value_to_json(kind, made(term, self._literal(name))) for _ in range(chance.randrange(2, 5))]
         if operator in {"in", "not-in"}:
             return {"type": operator, "term": term, "values": values}
         return {"type": operator, "term": term, "value": values[0]}

@@ -12,6 +12,7 @@ from sandur.catalog.sources import Request, Source
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.lake import Lake
 from sandur.operations.planning import plans
+from sandur.operations.planning.cache import PlanningCache
 from sandur.operations.planning.plans import Completed, Result, Submitted
 from sandur.operations.tables.register import register_table
 from sandur.settings import Settings
@@ -116,7 +117,7 @@ async def finished(server: Lake, result: Result) -> Result:
     for _ in range(LOOKS_MAX):
         if not isinstance(result, Submitted):
             return result
-        if under_way := tuple(server.plans._tasks.values()):
+        if under_way := tuple(server.feature(PlanningCache).plans._tasks.values()):
             await asyncio.wait(under_way)
         result = await polled(server, result.plan_id)
     raise AssertionError("the plan is never finished")
@@ -125,7 +126,7 @@ async def finished(server: Lake, result: Result) -> Result:
 async def everything(server: Lake, result: Result, *, table: Identifier = TABLE) -> Sequence[str]:
     """The paths of all files of a completed plan, in the answer and behind its tasks, as often as they are told."""
     assert isinstance(result, Completed)
-    paths = [task.path for task in tasks_in(result.answered.fields)]
-    for token in result.answered.plan_tasks:
+    paths = [task.path for task in tasks_in(result.result.fields)]
+    for token in result.result.plan_tasks:
         paths += [task.path for task in await fetched(server, token, table=table)]
     return paths

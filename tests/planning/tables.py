@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from sandur.iceberg.expressions.transform_functions import transformed
+from sandur.iceberg.expressions.transform_functions import apply_transform
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.types import primitive
 from tests.planning.avro_schemas import entry_schema, list_schema, optional
@@ -132,7 +132,7 @@ class Spec:
             if value is None or applied.is_void:
                 found.append(None)
             else:
-                found.append(transformed(applied, primitive(COLUMNS[source][1]), value))
+                found.append(apply_transform(applied, primitive(COLUMNS[source][1]), value))
         return tuple(found)
 
 

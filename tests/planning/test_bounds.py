@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sandur.iceberg.expressions.binding import bound_filter
-from sandur.iceberg.expressions.filter_json import parsed_filter
+from sandur.iceberg.expressions.binding import bind_filter
+from sandur.iceberg.expressions.filter_json import parse_filter
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.scan.columns import columns_of
-from sandur.iceberg.scan.entries import UNPARTITIONED, Entries
+from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.scan.manifest_decoder import manifest_columns
 from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.schema import Schema
 from sandur.splicing import decode
@@ -22,7 +22,7 @@ MANIFEST = ManifestFile(manifest_path="m")
 def bound(kind: str, test: dict[str, Any]) -> Any:
     field = {"id": 1, "name": "c", "required": False, "type": kind}
     schema = decode(json.dumps({"type": "struct", "fields": [field]}).encode(), Schema, "schema")
-    return bound_filter(parsed_filter({"term": "c", **test}), schema)
+    return bind_filter(parse_filter({"term": "c", **test}), schema)
 
 
 def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any], **counts: int) -> bool:
@@ -30,8 +30,8 @@ def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str,
     found = {"lower_bounds": lower, "upper_bounds": upper, "value_counts": 2, "null_value_counts": 0, **counts}
     file = {"file_path": "p", "file_format": "PARQUET", "record_count": 2, "file_size_in_bytes": 1, "partition": {}}
     statistics = {which: [{"key": 1, "value": value}] for which, value in found.items() if value is not None}
-    columns = columns_of([{"status": 1, "data_file": {**file, **statistics}}], [], {})
-    return bool(Entries(MANIFEST, columns, UNPARTITIONED, {}).selected(bound(kind, test), projected=True)[0])
+    columns = manifest_columns([{"status": 1, "data_file": {**file, **statistics}}], [], {})
+    return bool(Entries(MANIFEST, columns, PartitionSpec(fields=()), {}).select(bound(kind, test), projected=True)[0])
 
 
 def of(value: float) -> bytes:

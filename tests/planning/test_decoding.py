@@ -12,13 +12,18 @@ import pyarrow as pa
 import pytest
 
 from sandur.avro import container
-from sandur.avro.container import encoded_varint, open_container
-from sandur.avro.records import read_records
+from sandur.avro.batch_decoder import RECORDS_MIN, decode_batches
+from sandur.avro.batch_reader import PADDING, BatchReader, Unreadable
+from sandur.avro.container import encoded_varint, open_container, read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan.batch_decoder import RECORDS_MIN, decoded_columns
-from sandur.iceberg.scan.batch_reader import PADDING, Lanes, Unreadable
-from sandur.iceberg.scan.columns import ManifestColumns, columns_of
-from sandur.iceberg.scan.manifest_decoder import decoded_manifest, header_of, partition_fields
+from sandur.iceberg.scan.columns import ManifestColumns
+from sandur.iceberg.scan.manifest_decoder import (
+    decode_manifest,
+    header_of,
+    manifest_columns,
+    manifest_layout,
+    partition_fields,
+)
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SPEC = Spec(1, (("name", "identity", 1000), ("amount", "identity", 1001), ("ts", "day", 1002), ("x", "identity", 1003)))
@@ -66,9 +71,9 @@ def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, 
     found = open_container(made_manifest(tmp_path, 700, codec=codec, version=version))
     fields = partition_fields(found.schema)
 
-    at_once = decoded_columns(found, fields)
+    at_once = decode_batches(found, manifest_layout(fields))
 
-    one_by_one = columns_of(read_records(found), fields, header_of(found)).columns
+    one_by_one = manifest_columns(read_records(found), fields, header_of(found)).columns
     assert len(found.blocks) > 1
     assert set(at_once) == set(one_by_one)
     for name, column in one_by_one.items():
@@ -80,9 +85,9 @@ def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_pat
     found = open_container(data)
 
     with pytest.raises(Unreadable):
-        decoded_columns(found, partition_fields(found.schema))
+        decode_batches(found, manifest_layout(partition_fields(found.schema)))
 
-    assert decoded_manifest(data, location="m").count > 0
+    assert decode_manifest(data, location="m").count > 0
 
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
@@ -93,8 +98,8 @@ def test_a_manifest_that_is_much_larger_than_it_looks_is_refused(
     data = made_manifest(tmp_path, count, codec=codec)
     monkeypatch.setattr(container, "INFLATED_MAX", 2_000)
 
-    with pytest.raises(Invalid, match="it holds too many bytes"):
-        decoded_manifest(data, location="m")
+    with pytest.raises(Invalid, match="the file holds too many bytes"):
+        decode_manifest(data, location="m")
 
 
 def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
     table.add_snapshot([MadeManifest(Spec(0), files)])
     data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
 
-    found = decoded_manifest(data, location="m")
+    found = decode_manifest(data, location="m")
 
     assert found.column("file_path").to_pylist() == [file.path for file in files]
 
@@ -122,7 +127,7 @@ def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, cod
         damaged = bytes(data[: chance.randrange(5, len(data))]) if number % 3 == 0 else bytes(data)
 
         with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
-            found = decoded_manifest(damaged, location="m")
+            found = decode_manifest(damaged, location="m")
             looked_through(found)
 
 
@@ -132,11 +137,11 @@ def test_a_manifest_takes_about_as_much_memory_as_it_says(tmp_path: Path) -> Non
     table = MadeTable(tmp_path, [Spec(0)])
     table.add_snapshot([MadeManifest(Spec(0), files)])
     data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
-    looked_through(decoded_manifest(data, location="m"))  # What is remembered of all manifests is not counted.
+    looked_through(decode_manifest(data, location="m"))  # What is remembered of all manifests is not counted.
     by_arrow = pa.total_allocated_bytes()
 
     tracemalloc.start()
-    found = decoded_manifest(data, location="m")
+    found = decode_manifest(data, location="m")
     looked_through(found)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -164,7 +169,7 @@ def test_maps_of_something_else_than_keys_and_values_are_refused(
     assert renamed != data
 
     with pytest.raises(Invalid, match=r"key|value"):
-        looked_through(decoded_manifest(renamed, location="m"))
+        looked_through(decode_manifest(renamed, location="m"))
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
@@ -174,14 +179,14 @@ def test_an_avro_file_that_is_no_manifest_is_refused(codec: str) -> None:
     fastavro.writer(out, schema, [{"a": 1}], codec=codec)
 
     with pytest.raises(Invalid, match="an entry has no data_file"):
-        decoded_manifest(out.getvalue(), location="m")
+        decode_manifest(out.getvalue(), location="m")
 
 
 def test_a_codec_that_no_writer_of_manifests_has_is_refused_by_name(tmp_path: Path) -> None:
     data = made_manifest(tmp_path, 20, codec="bzip2")
 
     with pytest.raises(Invalid, match="codec 'bzip2' is not one of null, deflate, snappy, zstandard"):
-        decoded_manifest(data, location="m")
+        decode_manifest(data, location="m")
 
 
 def schema_of(**fields: object) -> dict[str, object]:
@@ -203,13 +208,13 @@ def test_what_would_be_read_for_ever_is_refused() -> None:
     many = encoded_varint(1 << 60)
 
     with pytest.raises(Invalid, match="more records than bytes"):
-        decoded_manifest(avro_file(nothing, many + encoded_varint(0)), location="m")
-    with pytest.raises(Invalid, match="an array of nothing"):
-        decoded_manifest(avro_file(endless, encoded_varint(1) + encoded_varint(len(many)) + many), location="m")
+        decode_manifest(avro_file(nothing, many + encoded_varint(0)), location="m")
+    with pytest.raises(Invalid, match="an array of values without bytes"):
+        decode_manifest(avro_file(endless, encoded_varint(1) + encoded_varint(len(many)) + many), location="m")
 
 
 def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> None:
-    lanes = Lanes(encoded_varint(5_000) + bytes(100) + PADDING)
+    lanes = BatchReader(encoded_varint(5_000) + bytes(100) + PADDING)
 
     with pytest.raises(Unreadable, match="an array is too long"):
         lanes.read({"type": "array", "items": "long"}, np.zeros(1, dtype=np.int64))

@@ -10,14 +10,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from sandur.iceberg.expressions.binding import bound_filter, result_type
-from sandur.iceberg.expressions.filter_json import parsed_filter
-from sandur.iceberg.expressions.projection import inclusive
-from sandur.iceberg.expressions.transform_functions import transformed
-from sandur.iceberg.expressions.values import INTEGERS, spelled
+from sandur.iceberg.expressions.binding import bind_filter, result_type
+from sandur.iceberg.expressions.filter_json import parse_filter
+from sandur.iceberg.expressions.projection import inclusive_projection
+from sandur.iceberg.expressions.transform_functions import apply_transform
+from sandur.iceberg.expressions.values import INTEGERS, value_to_json
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, parse_transform
-from sandur.iceberg.scan.columns import columns_of
 from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.scan.manifest_decoder import PartitionColumn, manifest_columns
 from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.scan.selection import residuals
 from sandur.iceberg.schema import Schema
@@ -63,7 +63,7 @@ def transforms_of(kind: Primitive) -> list[str]:
 
 def made(text: str, kind: Primitive, value: Any) -> Any:
     """What a transform makes of a value."""
-    return None if value is None or text == "void" else transformed(parse_transform(text), kind, value)
+    return None if value is None or text == "void" else apply_transform(parse_transform(text), kind, value)
 
 
 def value_bytes(kind: Primitive, value: Any) -> bytes:
@@ -151,7 +151,7 @@ class Partitioned:
             }
             for (rows, has_counts), value in zip(self.files, partitions, strict=True)
         ]
-        columns = columns_of(records, [(1000, "p", stored_as(result))], {})
+        columns = manifest_columns(records, [PartitionColumn(1000, "p", stored_as(result))], {})
         self.manifests = [
             ManifestFile(manifest_path=str(place), partition_spec_id=1, partitions=(summary(result, value),))
             for place, value in enumerate(partitions)
@@ -187,10 +187,10 @@ def predicates_of(kind: Primitive, text: str) -> Iterator[dict[str, Any]]:
     operators = ["lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq"]
     operators += ["starts-with", "not-starts-with"] if result.name == "string" else []
     for value in literals:
-        said = {"term": term, "value": spelled(result, value), "raw": [value]}
+        said = {"term": term, "value": value_to_json(result, value), "raw": [value]}
         yield from ({"type": operator, **said} for operator in operators)
     for pair in pairwise(literals):
-        said = {"term": term, "values": [spelled(result, value) for value in pair], "raw": list(pair)}
+        said = {"term": term, "values": [value_to_json(result, value) for value in pair], "raw": list(pair)}
         yield from ({"type": operator, **said} for operator in ("in", "not-in"))
 
 
@@ -223,7 +223,7 @@ def test_no_test_of_any_value_leaves_a_file_out_that_holds_a_match(text: str) ->
     groups = [Partitioned(kind, partitioned) for partitioned in (*transforms, "void")]
     for applied in (*transforms, "void"):
         for test in predicates_of(kind, applied):
-            found = bound_filter(parsed_filter({key: test[key] for key in test if key != "raw"}), schema)
+            found = bind_filter(parse_filter({key: test[key] for key in test if key != "raw"}), schema)
             for group in groups:
                 expected = [[holds(test, made(applied, kind, value)) for value in rows] for rows, _ in group.files]
                 check(group, found, expected, test)
@@ -231,12 +231,12 @@ def test_no_test_of_any_value_leaves_a_file_out_that_holds_a_match(text: str) ->
 
 def check(group: Partitioned, found: Any, expected: list[list[bool]], test: Any) -> None:
     entries = group.entries
-    selected = entries.selected(found, inclusive(found, group.spec))
+    selected = entries.select(found, inclusive_projection(found, group.spec))
     opened = {one.manifest_path for one in manifests_to_open(group.manifests, found, {1: group.spec})}
     left = residuals(found, entries)
     for place, matching in enumerate(expected):
         told = (group.spec.fields[0].transform, test, group.files[place])
-        residual = left.spelled[left.kinds[place]]
+        residual = left.texts[left.kinds[place]]
         assert selected[place] or not any(matching), told
         assert str(place) in opened or not any(matching), told
         assert residual != b"true" or all(matching), told

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.binding import bound_filter
-from sandur.iceberg.expressions.filter_json import parsed_filter, spelled_filter
-from sandur.iceberg.expressions.transform_functions import murmur3, transformed
-from sandur.iceberg.expressions.values import spelled, spelled_in_full
+from sandur.iceberg.expressions.binding import bind_filter
+from sandur.iceberg.expressions.filter_json import filter_to_json, parse_filter
+from sandur.iceberg.expressions.transform_functions import apply_transform, murmur3
+from sandur.iceberg.expressions.values import partition_value_to_json, value_to_json
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import primitive
@@ -67,7 +67,7 @@ SCHEMA = decode(
 
 
 def bound(given: Any, *, is_case_sensitive: bool = True) -> Any:
-    return spelled_filter(bound_filter(parsed_filter(given), SCHEMA, is_case_sensitive=is_case_sensitive))
+    return filter_to_json(bind_filter(parse_filter(given), SCHEMA, is_case_sensitive=is_case_sensitive))
 
 
 def of(operator: str, term: Any, value: Any) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def test_days_of_all_years_have_a_text_which_filters_use_for_years_of_four_digit
 ) -> None:
     is_near = text[0] not in "+-" and not text.startswith("0000")
 
-    assert spelled_in_full(primitive(kind), value) == text
-    assert spelled(primitive(kind), value) == (text if is_near else value)
+    assert partition_value_to_json(primitive(kind), value) == text
+    assert value_to_json(primitive(kind), value) == (text if is_near else value)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_buckets_are_those_of_the_specification() -> None:
     }
 
     for (kind, value), expected in hashes.items():
-        bucket = transformed(parse_transform("bucket[1000000]"), primitive(kind), value)
+        bucket = apply_transform(parse_transform("bucket[1000000]"), primitive(kind), value)
         assert bucket == (expected & 0x7FFF_FFFF) % 1_000_000, kind
     assert murmur3(b"") == 0
 
@@ -317,4 +317,4 @@ def test_buckets_are_those_of_the_specification() -> None:
     ],
 )
 def test_transforms_are_those_of_the_specification(text: str, kind: str, value: Any, expected: Any) -> None:
-    assert transformed(parse_transform(text), primitive(kind), value) == expected
+    assert apply_transform(parse_transform(text), primitive(kind), value) == expected

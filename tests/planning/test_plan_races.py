@@ -9,6 +9,7 @@ import pytest
 
 from sandur.errors import BadRequest, NotFound, SwapLost
 from sandur.operations.lake import Lake
+from sandur.operations.planning.cache import PlanningCache
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
 from sandur.operations.tables.register import register_table
 from sandur.storage.contract import Expected, Version
@@ -71,14 +72,14 @@ async def test_a_plan_that_is_asked_for_while_it_is_cancelled_is_not_worked_on_a
     await cancelled(server, result.plan_id)
 
     assert seen == [result]
-    await asyncio.wait(server.plans._tasks.values())
-    assert not server.plans._tasks
+    await asyncio.wait(server.feature(PlanningCache).plans._tasks.values())
+    assert not server.feature(PlanningCache).plans._tasks
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 
 async def test_a_plan_that_was_cancelled_on_another_server_can_be_stopped_here(tmp_path: Path) -> None:
     _, fleet, server, result = await stuck_plan(tmp_path)
-    (work,) = server.plans._tasks.values()
+    (work,) = server.feature(PlanningCache).plans._tasks.values()
 
     await cancelled(fleet.server(), result.plan_id)
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
@@ -181,7 +182,7 @@ async def test_a_plan_whose_files_are_gone_fails_and_says_which(tmp_path: Path, 
     failed = await polled(other, result.plan_id)
     assert isinstance(failed, Failed)
     with pytest.raises((BadRequest, NotFound)) as caught:
-        await fetched(other, result.answered.plan_tasks[0])
+        await fetched(other, result.result.plan_tasks[0])
     assert str(caught.value) == str(failed.error)
     assert gone[0] in str(failed.error) or "snapshot with ID 1" in str(failed.error)
 
@@ -209,7 +210,7 @@ async def test_servers_with_other_settings_answer_for_each_others_plans(tmp_path
 
     assert isinstance(behind_tasks, Completed)
     assert isinstance(inline, Completed)
-    assert not inline.answered.plan_tasks
+    assert not inline.result.plan_tasks
     assert sorted(await everything(generous, behind_tasks)) == sorted(paths(0, 12))
     assert sorted(await everything(generous, inline)) == sorted(paths(0, 12))
 
@@ -225,7 +226,7 @@ async def test_a_plan_of_another_workspace_on_the_same_store_does_not_exist(tmp_
     for attempt in (
         polled(neighbour, result.plan_id),
         cancelled(neighbour, result.plan_id),
-        fetched(neighbour, result.answered.plan_tasks[0]),
+        fetched(neighbour, result.result.plan_tasks[0]),
     ):
         with pytest.raises(NotFound, match="plan"):
             await attempt

@@ -35,7 +35,7 @@ OTHER = called("other")
 async def planned(server: Lake) -> Completed:
     result = await asked(server)
     assert isinstance(result, Completed)
-    assert result.answered.plan_tasks
+    assert result.result.plan_tasks
     return result
 
 
@@ -43,7 +43,7 @@ async def assert_nobody_has_it(server: Lake, result: Completed, table: Any = TAB
     for attempt in (
         polled(server, result.plan_id, table=table),
         cancelled(server, result.plan_id, table=table),
-        fetched(server, result.answered.plan_tasks[0], table=table),
+        fetched(server, result.result.plan_tasks[0], table=table),
     ):
         with pytest.raises(NotFound):
             await attempt

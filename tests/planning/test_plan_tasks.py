@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from sandur.iceberg.scan.manifest_list import ManifestFile
-from sandur.iceberg.scan.selection import SPELLED_BYTES_MAX
+from sandur.iceberg.scan.selection import RESIDUAL_BYTES_MAX
 from sandur.operations.lake import Lake
 from sandur.operations.planning import plans
-from sandur.operations.planning.cache import SELECTED_BYTES_MAX
+from sandur.operations.planning.cache import SELECTED_BYTES_MAX, PlanningCache
 from sandur.operations.planning.plan_tasks import (
     PLAN_TASKS_MAX,
     TOKEN_CHARS_MAX,
-    encoded_task,
+    encode_task,
     entries_per_task,
-    grouped_runs,
+    group_runs,
 )
 from sandur.operations.planning.plans import Completed
 from sandur.operations.planning.scan import ANSWER_BYTES_MAX
@@ -52,7 +52,7 @@ async def test_a_manifest_with_another_number_of_files_than_its_list_says_is_tol
     result = await asked(server)
 
     assert isinstance(result, Completed)
-    assert result.answered.plan_tasks
+    assert result.result.plan_tasks
     assert sorted(await everything(server, result)) == sorted(paths(0, 12))
 
 
@@ -61,7 +61,7 @@ def test_no_number_of_files_that_a_list_may_tell_makes_more_tasks_than_can_be_to
     manifests = [ManifestFile(manifest_path="m", added_files_count=a, existing_files_count=b) for a, b in counts]
     size = entries_per_task(sum(manifest.live_files or 0 for manifest in manifests), 128)
 
-    groups = grouped_runs(enumerate(manifests), entries_per_task=size, matched={})
+    groups = group_runs(enumerate(manifests), entries_per_task=size, matched={})
 
     assert len(groups) <= PLAN_TASKS_MAX + len(manifests)
     assert {run.place for group in groups for run in group} == set(range(len(manifests)))
@@ -71,10 +71,10 @@ def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:
     manifests = [ManifestFile(manifest_path="m", added_files_count=1, existing_files_count=0)] * 10_000
     placed = enumerate(manifests, start=990_000)
 
-    groups = grouped_runs(placed, entries_per_task=entries_per_task(1_000_000, 128), matched={})
+    groups = group_runs(placed, entries_per_task=entries_per_task(1_000_000, 128), matched={})
 
     assert sum(map(len, groups)) == 10_000
-    assert max(len(encoded_task("0" * 36, 2**63 - 1, group)) for group in groups) <= TOKEN_CHARS_MAX
+    assert max(len(encode_task("0" * 36, 2**63 - 1, group)) for group in groups) <= TOKEN_CHARS_MAX
 
 
 async def answers(server: Lake, tokens: list[str]) -> list[tuple[int, list[str]]]:
@@ -100,8 +100,8 @@ async def test_a_long_filter_makes_no_long_answer(tmp_path: Path, count: int, fi
     result = await asked(server, filter=LONG)
 
     assert isinstance(result, Completed)
-    found = await answers(server, list(result.answered.plan_tasks))
-    inline = [task.path for task in tasks_in(result.answered.fields)]
+    found = await answers(server, list(result.result.plan_tasks))
+    inline = [task.path for task in tasks_in(result.result.fields)]
     told = [path for _, some in found for path in some]
     assert bool(inline) is (count == 15)
     assert sorted(inline + told) == sorted(paths(0, count + 3))
@@ -114,11 +114,11 @@ async def test_what_a_plan_with_a_long_filter_is_remembered_by_is_counted(tmp_pa
     result = await asked(server, filter=LONG)
     assert isinstance(result, Completed)
 
-    await answers(server, list(result.answered.plan_tasks))
+    await answers(server, list(result.result.plan_tasks))
 
-    remembered = [found for found, _ in server.manifests.selected._entries.values()]
+    remembered = [found for found, _ in server.feature(PlanningCache).selected._entries.values()]
     written = sum(len(lines._content) for found in remembered for lines in found._portions.values())
-    assert SELECTED_BYTES_MAX / 2 < written < server.manifests.selected.bytes <= SELECTED_BYTES_MAX
+    assert SELECTED_BYTES_MAX / 2 < written < server.feature(PlanningCache).selected.bytes <= SELECTED_BYTES_MAX
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ async def test_memory_does_not_grow_with_the_files_that_repeat_a_long_filter(tmp
         try:
             result = await asked(server, filter=LONG)
             assert isinstance(result, Completed)
-            found = await answers(server, list(result.answered.plan_tasks))
+            found = await answers(server, list(result.result.plan_tasks))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -166,7 +166,7 @@ async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_the
     result = await asked(server)
 
     assert isinstance(result, Completed)
-    answer = msgspec.json.decode(b"{" + result.answered.fields + b"}")
+    answer = msgspec.json.decode(b"{" + result.result.fields + b"}")
     for task in answer["file-scan-tasks"]:
         (part,) = task["data-file"]["partition"]
         (place,) = task["delete-file-references"]
@@ -200,10 +200,10 @@ async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tm
     result = await asked(server, filter=long)
 
     assert isinstance(result, Completed)
-    found = [await fetched(server, token) for token in result.answered.plan_tasks]
+    found = [await fetched(server, token) for token in result.result.plan_tasks]
     assert found
     for task in (task for tasks in found for task in tasks):
         assert holds(task.residual, rows[task.file["partition"][0]])
-    (remembered,) = (one for one, _ in server.manifests.selected._entries.values())
+    (remembered,) = (one for one, _ in server.feature(PlanningCache).selected._entries.values())
     assert remembered._residuals is not None
-    assert sum(len(text) for text in remembered._residuals.spelled) <= SPELLED_BYTES_MAX
+    assert sum(len(text) for text in remembered._residuals.texts) <= RESIDUAL_BYTES_MAX

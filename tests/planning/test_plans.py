@@ -9,7 +9,8 @@ import pytest
 
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.scan.manifest_list import ManifestFile
-from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encoded_task, entries_per_task, grouped_runs
+from sandur.operations.planning.cache import PlanningCache
+from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encode_task, entries_per_task, group_runs
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted
 from sandur.operations.tables.register import register_table
 from sandur.storage.contract import Stored
@@ -43,8 +44,8 @@ async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path)
     result = await asked(server)
 
     assert isinstance(result, Completed)
-    assert [task.path for task in tasks_in(result.answered.fields)] == paths(0, 5)
-    assert not result.answered.plan_tasks
+    assert [task.path for task in tasks_in(result.result.fields)] == paths(0, 5)
+    assert not result.result.plan_tasks
 
 
 async def test_a_large_plan_is_behind_tasks_that_hold_every_file_once(tmp_path: Path) -> None:
@@ -54,9 +55,9 @@ async def test_a_large_plan_is_behind_tasks_that_hold_every_file_once(tmp_path: 
     result = await asked(server)
 
     assert isinstance(result, Completed)
-    assert not tasks_in(result.answered.fields)
+    assert not tasks_in(result.result.fields)
     assert sorted(await everything(server, result)) == sorted(paths(0, 19))
-    sizes = [len(await fetched(server, token)) for token in result.answered.plan_tasks]
+    sizes = [len(await fetched(server, token)) for token in result.result.plan_tasks]
     assert max(sizes) <= 4
     assert len(sizes) <= 7
 
@@ -77,7 +78,7 @@ async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
     result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
 
     assert isinstance(result, Completed)
-    assert len(result.answered.plan_tasks) == 3
+    assert len(result.result.plan_tasks) == 3
     assert sorted(await everything(server, result)) == sorted(paths(0, 9))
 
 
@@ -88,7 +89,7 @@ async def test_manifests_that_were_seen_to_hold_no_match_are_behind_no_task(tmp_
     result = await asked(server, filter={"type": "gt-eq", "term": "id", "value": 8})
 
     assert isinstance(result, Completed)
-    assert len(result.answered.plan_tasks) == 10
+    assert len(result.result.plan_tasks) == 10
     assert sorted(await everything(server, result)) == sorted(paths(8, 48))
 
 
@@ -97,7 +98,7 @@ async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Pat
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await asked(server)
     assert isinstance(result, Completed)
-    token = result.answered.plan_tasks[0]
+    token = result.result.plan_tasks[0]
 
     first = await fetched(server, token)
 
@@ -134,7 +135,7 @@ async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path)
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
     result = await asked(server)
     assert isinstance(result, Submitted)
-    await server.plans.close()
+    await server.feature(PlanningCache).plans.close()
 
     other = fleet.server()
 
@@ -152,7 +153,7 @@ async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_pa
 
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
     with pytest.raises(NotFound) as caught:
-        await fetched(server, result.answered.plan_tasks[0])
+        await fetched(server, result.result.plan_tasks[0])
     assert caught.value.subject == "plan task"
 
 
@@ -170,7 +171,7 @@ async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) 
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
     result = await asked(server)
     assert isinstance(result, Submitted)
-    (work,) = server.plans._tasks.values()
+    (work,) = server.feature(PlanningCache).plans._tasks.values()
 
     await cancelled(server, result.plan_id)
 
@@ -188,7 +189,7 @@ async def test_a_plan_is_only_for_whoever_asked_for_it(tmp_path: Path) -> None:
     for attempt in (
         polled(server, result.plan_id, "bob"),
         cancelled(server, result.plan_id, "bob"),
-        fetched(server, result.answered.plan_tasks[0], "bob"),
+        fetched(server, result.result.plan_tasks[0], "bob"),
     ):
         with pytest.raises(NotFound):
             await attempt
@@ -207,14 +208,14 @@ async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path, settings: di
 
     fleet.clock.advance((seconds - 1) * 1_000)
     assert isinstance(await polled(server, result.plan_id), Completed)
-    assert await fetched(server, result.answered.plan_tasks[0])
+    assert await fetched(server, result.result.plan_tasks[0])
     fleet.clock.advance(1_000)
 
     with pytest.raises(NotFound) as caught:
         await polled(server, result.plan_id)
     assert caught.value.subject == "plan"
     with pytest.raises(NotFound):
-        await fetched(server, result.answered.plan_tasks[0])
+        await fetched(server, result.result.plan_tasks[0])
 
 
 async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: Path) -> None:
@@ -265,12 +266,12 @@ async def test_a_forged_task_gets_nothing_that_its_plan_does_not_hold(tmp_path: 
     result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
     assert isinstance(result, Completed)
 
-    all_of_it = await fetched(server, encoded_task(result.plan_id, 1, [Run(0, 0, 40)]))
+    all_of_it = await fetched(server, encode_task(result.plan_id, 1, [Run(0, 0, 40)]))
 
     assert [task.path for task in all_of_it] == paths(0, 9)
-    assert await fetched(server, encoded_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
+    assert await fetched(server, encode_task(result.plan_id, 1, [Run(7, 0, 4)])) == []
     with pytest.raises(NotFound):
-        await fetched(server, encoded_task(result.plan_id, 2, [Run(0, 0, 4)]))
+        await fetched(server, encode_task(result.plan_id, 2, [Run(0, 0, 4)]))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(fil
     ]
 
     found = entries_per_task(files, 128)
-    groups = grouped_runs(enumerate(manifests), entries_per_task=found, matched={})
+    groups = group_runs(enumerate(manifests), entries_per_task=found, matched={})
 
     assert found == size
     assert len(groups) <= max(tasks, 10) <= PLAN_TASKS_MAX
@@ -312,7 +313,7 @@ async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others
     result = await asked(server)
 
     assert isinstance(result, Completed)
-    *allowed, _, last = result.answered.plan_tasks
+    *allowed, _, last = result.result.plan_tasks
     assert [task.path for token in allowed for task in await fetched(server, token)] == paths(0, 8)
     with pytest.raises(BadRequest):
         await fetched(server, last)

@@ -35,7 +35,6 @@ from sandur.operations.caches import (
 )
 from sandur.operations.concurrency import CommitQueue
 from sandur.operations.counters import Counters
-from sandur.operations.planning.cache import SCANS_MAX, Answered, ManifestMemory, UnderWay, size_of
 from sandur.operations.receipts import DeltaReceipts, Receipts
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Versioned
@@ -73,9 +72,6 @@ class Lake:
         self._features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
-        self.manifests = ManifestMemory(settings.plan_cache_bytes_max)
-        self.plans: UnderWay[Answered] = UnderWay(size_of)
-        self.scans: LruCache[str, Any] = LruCache(SCANS_MAX)
         self.receipts = Receipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         self.delta_receipts = DeltaReceipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         # Up to which version the commits of a Delta table were seen to be published.

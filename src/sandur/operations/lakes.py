@@ -41,7 +41,6 @@ class Lakes:
     async def close(self) -> None:
         """Finish what was begun, as long as the settings allow, then let go of the store."""
         for lake in self.lakes:
-            await lake.plans.close()
             await lake.close()
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-from sandur.avro.container import open_container
-from sandur.avro.records import read_records
+from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
 
 _ADDED: Final = 1

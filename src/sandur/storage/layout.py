@@ -313,10 +313,6 @@ class Layout(NamedTuple):
         table_uuid, drop = self._parts(key, self.purge_orders_folder(), _JSON, count=2)
         return decode_segment(table_uuid), decode_segment(drop)
 
-    def decoded_manifest(self, place: int) -> str:
-        """One of the places for decoded manifests."""
-        return f"{self.operational_folder('manifests')}{place:06d}.arrow"
-
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encode_segment(name)}{_JSON}"
 

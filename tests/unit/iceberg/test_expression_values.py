@@ -7,29 +7,29 @@ import msgspec
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.values import Found, literal, spelled
+from sandur.iceberg.expressions.values import ColumnLiteral, parse_literal, value_to_json
 from sandur.iceberg.types import Primitive
 
 
 @pytest.mark.parametrize("name", ["float", "double"])
 @pytest.mark.parametrize(("text", "number"), [("2.0", 2.0), ("-17", -17.0), ("1.5E+2", 150.0), ("+0.25", 0.25)])
 def test_a_number_as_text_is_a_number_for_a_column_of_numbers(name: str, text: str, number: float) -> None:
-    assert literal(Primitive(name, name, name), text) == Found(number)
+    assert parse_literal(Primitive(name, name, name), text) == ColumnLiteral(number)
 
 
 def test_a_number_beyond_the_highest_lies_between_it_and_infinity_as_text_too() -> None:
-    assert literal(Primitive("double", "double", "double"), "1e999") == Found(sys.float_info.max, 1)
-    assert literal(Primitive("float", "float", "float"), "-1e99") == Found(-3.4028234663852886e38, -1)
+    assert parse_literal(Primitive("double", "double", "double"), "1e999") == ColumnLiteral(sys.float_info.max, 1)
+    assert parse_literal(Primitive("float", "float", "float"), "-1e99") == ColumnLiteral(-3.4028234663852886e38, -1)
 
 
 @pytest.mark.parametrize("name", ["float", "double"])
 @pytest.mark.parametrize(("text", "written"), [("Infinity", b"1e999"), ("-Infinity", b"-1e999")])
 def test_infinity_as_java_sends_it_is_told_as_all_clients_read_it(name: str, text: str, written: bytes) -> None:
     column = Primitive(name, name, name)
-    found = literal(column, text)
+    found = parse_literal(column, text)
 
-    assert found == Found(float(text))
-    assert msgspec.json.encode(spelled(column, found.value)) == written
+    assert found == ColumnLiteral(float(text))
+    assert msgspec.json.encode(value_to_json(column, found.value)) == written
     assert json.loads(written) == found.value
 
 
@@ -37,10 +37,10 @@ def test_infinity_as_java_sends_it_is_told_as_all_clients_read_it(name: str, tex
 @pytest.mark.parametrize("name", ["float", "double"])
 def test_what_is_no_number_is_refused(name: str, text: str) -> None:
     with pytest.raises(BadRequest, match="Invalid value for conversion"):
-        literal(Primitive(name, name, name), text)
+        parse_literal(Primitive(name, name, name), text)
 
 
 @pytest.mark.parametrize("name", ["int", "long", "date", "boolean"])
 def test_a_fraction_as_text_is_nothing_for_other_columns(name: str) -> None:
     with pytest.raises(BadRequest, match="Invalid value for conversion"):
-        literal(Primitive(name, name, name), "2.5")
+        parse_literal(Primitive(name, name, name), "2.5")

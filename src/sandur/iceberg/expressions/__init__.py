@@ -1,1 +1,1 @@
-"""Filters: read from JSON, bound to a schema, projected to partitions, evaluated over columns, written as JSON."""
+"""Filters: parsed from JSON, bound to a schema, projected to partitions, evaluated over arrays, written as JSON."""

@@ -1,28 +1,35 @@
-"""Binding: what a filter means for one schema, with every literal as a value of its column's type."""
+"""Binds filters to a schema: names become columns, and literals become values of their types."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.filter_json import And, Literal, Or, Term, Test, Unbound
+from sandur.iceberg.expressions.filter_json import (
+    Unbound,
+    UnboundAnd,
+    UnboundLiteral,
+    UnboundOr,
+    UnboundPredicate,
+    UnboundTerm,
+)
 from sandur.iceberg.expressions.predicates import (
     MATCHES_NULL,
     SETS,
     UNARY,
-    Column,
+    BoundTerm,
     Filter,
     Operator,
     Predicate,
-    both,
-    either,
+    conjunction,
+    disjunction,
 )
-from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, Found, Value, literal
+from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, ColumnLiteral, Value, parse_literal
 from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.schema import Schema, SchemaColumn
 from sandur.iceberg.types import ListType, MapType, Primitive, primitive
 from sandur.splicing import shorten
 
-# A literal between two values of the column: what then holds of the value it lies next to, by the side it lies on.
+# For a literal between two values of the column: the operator for the value next to it, by the literal's side.
 _BETWEEN: Final[dict[tuple[Operator, int], Operator]] = {
     ("lt", 1): "lt-eq",
     ("lt-eq", 1): "lt-eq",
@@ -36,8 +43,8 @@ _BETWEEN: Final[dict[tuple[Operator, int], Operator]] = {
 _PREFIXES: Final = frozenset({"starts-with", "not-starts-with"})
 
 
-class Names:
-    """The columns of a schema by the names that a request gives them."""
+class ColumnNames:
+    """The columns of a schema by name, with or without regard to case."""
 
     def __init__(self, schema: Schema, *, is_case_sensitive: bool) -> None:
         self._schema = schema
@@ -48,7 +55,7 @@ class Names:
                 self._lowered.setdefault(path.lower(), []).append(field_id)
 
     def id_of(self, name: str) -> int:
-        """The id of the column; BadRequest when there is none, or more than one."""
+        """The id of the column; BadRequest if no column has the name, or more than one."""
         if self._is_case_sensitive:
             found = self._schema.ids_by_path.get(name)
             ids = [] if found is None else [found]
@@ -57,35 +64,35 @@ class Names:
         if len(ids) > 1:
             raise BadRequest(f"Cannot find field '{shorten(name)}': more than one column has that name")
         if not ids:
-            raise BadRequest(f"Cannot find field '{shorten(name)}' in {_shown(self._schema.ids_by_path)}")
+            raise BadRequest(f"Cannot find field '{shorten(name)}' in {_joined(self._schema.ids_by_path)}")
         return ids[0]
 
 
-def bound_filter(unbound: Unbound, schema: Schema, *, is_case_sensitive: bool = True) -> Filter:
-    """The filter over the columns of the schema; BadRequest for a column or a value that is not there."""
-    return _bound(unbound, schema, Names(schema, is_case_sensitive=is_case_sensitive))
+def bind_filter(unbound: Unbound, schema: Schema, *, is_case_sensitive: bool = True) -> Filter:
+    """Bind a filter to a schema; BadRequest for an unknown column, or a literal that does not fit its column."""
+    return _bind(unbound, schema, ColumnNames(schema, is_case_sensitive=is_case_sensitive))
 
 
-def _bound(unbound: Unbound, schema: Schema, names: Names) -> Filter:
+def _bind(unbound: Unbound, schema: Schema, names: ColumnNames) -> Filter:
     match unbound:
         case bool():
             return unbound
-        case And(left=left, right=right):
-            # Both sides are bound whatever the other says: a bad column is an error wherever it stands.
-            bound_left, bound_right = _bound(left, schema, names), _bound(right, schema, names)
-            return both(bound_left, bound_right)
-        case Or(left=left, right=right):
-            bound_left, bound_right = _bound(left, schema, names), _bound(right, schema, names)
-            return either(bound_left, bound_right)
-        case Test():
-            return _bound_test(unbound, schema, names)
+        case UnboundAnd(left=left, right=right):
+            # Both sides are always bound: a bad column is an error anywhere.
+            bound_left, bound_right = _bind(left, schema, names), _bind(right, schema, names)
+            return conjunction(bound_left, bound_right)
+        case UnboundOr(left=left, right=right):
+            bound_left, bound_right = _bind(left, schema, names), _bind(right, schema, names)
+            return disjunction(bound_left, bound_right)
+        case UnboundPredicate():
+            return _bind_predicate(unbound, schema, names)
 
 
-def _bound_test(test: Test, schema: Schema, names: Names) -> Filter:
+def _bind_predicate(test: UnboundPredicate, schema: Schema, names: ColumnNames) -> Filter:
     found = _column(test.term, schema, names)
-    column = _described(found, test.term.transform)
+    column = _bind_term(found, test.term.transform)
     if test.operator in UNARY:
-        return _bound_unary(test.operator, column, can_be_null=_can_be_null(found, schema))
+        return _bind_unary(test.operator, column, can_be_null=_can_be_null(found, schema))
     if column.type.name not in COMPARABLE:
         raise BadRequest(f"Cannot compare column {shorten(column.path)} of type {column.type.text}")
     if test.operator in _PREFIXES and column.type.name != "string":
@@ -94,11 +101,11 @@ def _bound_test(test: Test, schema: Schema, names: Names) -> Filter:
     if column.is_void:
         return test.operator in MATCHES_NULL
     if test.operator in SETS:
-        return _bound_set(test.operator, column, values)
-    return _bound_comparison(test.operator, column, values[0])
+        return _bind_set(test.operator, column, values)
+    return _bind_comparison(test.operator, column, values[0])
 
 
-def _column(term: Term, schema: Schema, names: Names) -> SchemaColumn:
+def _column(term: UnboundTerm, schema: Schema, names: ColumnNames) -> SchemaColumn:
     field_id = term.id if term.id is not None else names.id_of(term.name or "")
     found = schema.columns.get(field_id)
     if found is None:
@@ -107,28 +114,28 @@ def _column(term: Term, schema: Schema, names: Names) -> SchemaColumn:
     while parent is not None:
         above = schema.columns[parent]
         if isinstance(above.type, ListType | MapType):
-            raise BadRequest(f"Cannot filter by {shorten(found.path)}: it lies inside of a list or a map")
+            raise BadRequest(f"Cannot filter by {shorten(found.path)}: it is inside of a list or a map")
         parent = above.parent_id
     return found
 
 
-def _described(found: SchemaColumn, applied: Transform | None) -> Column:
+def _bind_term(found: SchemaColumn, applied: Transform | None) -> BoundTerm:
     if not isinstance(found.type, str):
-        # Of a nested column only its absence can be asked for; its type is never compared.
+        # A nested column can only be tested for null, so its type is never used.
         if applied is not None:
             raise BadRequest(f"Cannot apply {applied.text} to {shorten(found.path)}: it is nested")
         nested = Primitive(name="nested", text="nested", meaning="nested")
-        return Column(found.id, found.path, nested, nested)
+        return BoundTerm(found.id, found.path, nested, nested)
     source = primitive(found.type)
     if applied is None or applied.name == "identity":
-        return Column(found.id, found.path, source, source)
+        return BoundTerm(found.id, found.path, source, source)
     if not applied.accepts(source):
         raise BadRequest(f"Cannot apply {applied.text} to column {shorten(found.path)} of type {source.text}")
-    return Column(found.id, found.path, source, result_type(applied, source), applied)
+    return BoundTerm(found.id, found.path, source, result_type(applied, source), applied)
 
 
 def result_type(applied: Transform, source: Primitive) -> Primitive:
-    """The type of what the transform makes of a column."""
+    """The type of a transform's results."""
     match applied.name:
         case "bucket" | "year" | "month" | "hour":
             return primitive("int")
@@ -139,7 +146,7 @@ def result_type(applied: Transform, source: Primitive) -> Primitive:
 
 
 def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
-    """A required field of an optional struct is absent where the struct is."""
+    """A required field of an optional struct is null where the struct is null."""
     here: SchemaColumn | None = found
     while here is not None:
         if not here.required:
@@ -148,7 +155,7 @@ def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
     return False
 
 
-def _bound_unary(operator: Operator, column: Column, *, can_be_null: bool) -> Filter:
+def _bind_unary(operator: Operator, column: BoundTerm, *, can_be_null: bool) -> Filter:
     match operator:
         case "is-nan" | "not-nan" if column.type.name not in FLOATS:
             raise BadRequest(f"Cannot use {operator} with column {shorten(column.path)} of type {column.type.text}")
@@ -162,11 +169,11 @@ def _bound_unary(operator: Operator, column: Column, *, can_be_null: bool) -> Fi
             return Predicate(operator, column)
 
 
-def _value(column: Primitive, given: Literal) -> Found:
-    return literal(column, given.value, nanos=(given.data_type or "").endswith("_ns"))
+def _value(column: Primitive, given: UnboundLiteral) -> ColumnLiteral:
+    return parse_literal(column, given.value, nanos=(given.data_type or "").endswith("_ns"))
 
 
-def _bound_set(operator: Operator, column: Column, found: Iterable[Found]) -> Filter:
+def _bind_set(operator: Operator, column: BoundTerm, found: Iterable[ColumnLiteral]) -> Filter:
     values: tuple[Value, ...] = tuple(dict.fromkeys(one.value for one in found if one.side == 0))
     if not values:
         return operator == "not-in"
@@ -175,7 +182,7 @@ def _bound_set(operator: Operator, column: Column, found: Iterable[Found]) -> Fi
     return Predicate(operator, column, values)
 
 
-def _bound_comparison(operator: Operator, column: Column, found: Found) -> Filter:
+def _bind_comparison(operator: Operator, column: BoundTerm, found: ColumnLiteral) -> Filter:
     if found.side == 0:
         return Predicate(operator, column, (found.value,))
     if operator in {"eq", "not-eq"}:
@@ -183,5 +190,5 @@ def _bound_comparison(operator: Operator, column: Column, found: Found) -> Filte
     return Predicate(_BETWEEN[operator, found.side], column, (found.value,))
 
 
-def _shown(paths: Iterable[str]) -> str:
+def _joined(paths: Iterable[str]) -> str:
     return shorten(", ".join(paths))

@@ -1,9 +1,14 @@
-"""Filters as JSON: parsed in both generations of the format, written in the one that released clients read."""
+"""Filters as JSON: parsed to unbound filters, and written from bound filters.
+
+Two generations of the format are parsed: the one that clients send, and the one that the specification prefers. Only
+the older one is written, because no released client reads the newer one.
+"""
 
 from collections.abc import Mapping
 from typing import Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.predicates import (
@@ -12,14 +17,14 @@ from sandur.iceberg.expressions.predicates import (
     OPERATORS,
     SETS,
     UNARY,
-    Both,
-    Column,
-    Either,
+    And,
+    BoundTerm,
     Filter,
     Operator,
+    Or,
     Predicate,
 )
-from sandur.iceberg.expressions.values import Json, spelled
+from sandur.iceberg.expressions.values import Json, value_to_json
 from sandur.iceberg.partitioning import Transform, parse_transform
 from sandur.splicing import encode, shorten
 
@@ -35,50 +40,50 @@ _FLIPPED: Final[dict[str, Operator]] = {
 _WITH_WIDTH: Final = frozenset({"bucket", "truncate"})
 
 
-class Term(msgspec.Struct, frozen=True):
-    """What a predicate names: a column by name or by id, and perhaps a transform of it."""
+class UnboundTerm(msgspec.Struct, frozen=True):
+    """A column by name or by id, with an optional transform."""
 
     name: str | None = None
     id: int | None = None
     transform: Transform | None = None
 
 
-class Literal(msgspec.Struct, frozen=True):
-    """A value as it was sent, with its type if that was said."""
+class UnboundLiteral(msgspec.Struct, frozen=True):
+    """A value of the request, with its type if the request names one."""
 
     value: Json
     data_type: str | None = None
 
 
-class Test(msgspec.Struct, frozen=True):
-    """A predicate that knows no schema yet."""
+class UnboundPredicate(msgspec.Struct, frozen=True):
+    """A predicate that is not bound to a schema."""
 
     operator: Operator
-    term: Term
-    literals: tuple[Literal, ...] = ()
+    term: UnboundTerm
+    literals: tuple[UnboundLiteral, ...] = ()
 
 
-class And(msgspec.Struct, frozen=True):
+class UnboundAnd(msgspec.Struct, frozen=True):
     left: "Unbound"
     right: "Unbound"
 
 
-class Or(msgspec.Struct, frozen=True):
+class UnboundOr(msgspec.Struct, frozen=True):
     left: "Unbound"
     right: "Unbound"
 
 
-Unbound = bool | Test | And | Or
+Unbound = bool | UnboundPredicate | UnboundAnd | UnboundOr
 
 
-def parsed_filter(given: Json, *, depth: int = 0, is_negated: bool = False) -> Unbound:
-    """The filter, with every `not` pushed into the leaves; BadRequest for anything that is none."""
+def parse_filter(given: Json, *, depth: int = 0, is_negated: bool = False) -> Unbound:
+    """Parse a filter and move every `not` into the predicates; BadRequest if it is not a filter."""
     if depth > DEPTH_MAX:
         raise BadRequest(f"Invalid filter: nested more than {DEPTH_MAX} levels deep")
     if isinstance(given, bool):
         return given is not is_negated
     if not isinstance(given, dict):
-        raise _refused("expected an object or a boolean", given)
+        raise _invalid("expected an object or a boolean", given)
     kind = given.get("type")
     match kind.lower() if isinstance(kind, str) else kind:
         case "true" | "false" as word:
@@ -86,142 +91,142 @@ def parsed_filter(given: Json, *, depth: int = 0, is_negated: bool = False) -> U
         case "literal" if isinstance(given.get("value"), bool):
             return bool(given["value"]) is not is_negated
         case "not":
-            return parsed_filter(_child(given, "child"), depth=depth + 1, is_negated=not is_negated)
+            return parse_filter(_child(given, "child"), depth=depth + 1, is_negated=not is_negated)
         case "and" | "or" as word:
-            left = parsed_filter(_child(given, "left"), depth=depth + 1, is_negated=is_negated)
-            right = parsed_filter(_child(given, "right"), depth=depth + 1, is_negated=is_negated)
-            return And(left, right) if (word == "and") is not is_negated else Or(left, right)
+            left = parse_filter(_child(given, "left"), depth=depth + 1, is_negated=is_negated)
+            right = parse_filter(_child(given, "right"), depth=depth + 1, is_negated=is_negated)
+            return UnboundAnd(left, right) if (word == "and") is not is_negated else UnboundOr(left, right)
         case str() as word if word.replace("_", "-") in OPERATORS:
-            test = _test(cast("Operator", word.replace("_", "-")), given)  # One of them, as the guard says.
-            return Test(NEGATED[test.operator], test.term, test.literals) if is_negated else test
+            predicate = _parse_predicate(cast("Operator", word.replace("_", "-")), given)  # The guard has checked it.
+            return replace(predicate, operator=NEGATED[predicate.operator]) if is_negated else predicate
         case _:
-            raise _refused("no such operator", given)
+            raise _invalid("no such operator", given)
 
 
-def _test(operator: Operator, given: Mapping[str, Json]) -> Test:
+def _parse_predicate(operator: Operator, given: Mapping[str, Json]) -> UnboundPredicate:
     if operator in UNARY:
-        return Test(operator, _term(_either(given, "child", "term")))
+        return UnboundPredicate(operator, _parse_term(_first_of(given, "child", "term")))
     if operator in SETS:
-        term = _term(_either(given, "child", "term"))
-        return Test(operator, term, _literals(_child(given, "values")))
+        term = _parse_term(_first_of(given, "child", "term"))
+        return UnboundPredicate(operator, term, _parse_literals(_child(given, "values")))
     if operator not in COMPARISONS:
-        raise _refused("no such operator", dict(given))
+        raise _invalid("no such operator", dict(given))
     if "term" in given:
-        return Test(operator, _term(given["term"]), (_literal(_child(given, "value")),))
+        return UnboundPredicate(operator, _parse_term(given["term"]), (_parse_literal(_child(given, "value")),))
     left, right = _child(given, "left"), _child(given, "right")
     if _is_term(left) and not _is_term(right):
-        return Test(operator, _term(left), (_literal(right),))
+        return UnboundPredicate(operator, _parse_term(left), (_parse_literal(right),))
     if _is_term(right) and not _is_term(left) and operator in _FLIPPED:
-        return Test(_FLIPPED[operator], _term(right), (_literal(left),))
-    raise _refused("expected a column and a literal", dict(given))
+        return UnboundPredicate(_FLIPPED[operator], _parse_term(right), (_parse_literal(left),))
+    raise _invalid("expected a column and a literal", dict(given))
 
 
 def _is_term(given: Json) -> bool:
-    # Not a set: what was sent as the type need not be hashable.
+    # Not a set, because the type in a request may not be hashable.
     return isinstance(given, dict) and given.get("type") in ("reference", "apply", "transform")
 
 
-def _term(given: Json) -> Term:
+def _parse_term(given: Json) -> UnboundTerm:
     if isinstance(given, str):
-        return Term(name=given)
+        return UnboundTerm(name=given)
     if isinstance(given, dict):
         match given.get("type"):
             case "reference":
-                return _reference(given)
+                return _parse_reference(given)
             case "transform":
-                return _transformed(given.get("transform"), [_child(given, "term")])
+                return _parse_transform(given.get("transform"), [_child(given, "term")])
             case "apply":
-                return _transformed(given.get("function"), given.get("arguments"))
+                return _parse_transform(given.get("function"), given.get("arguments"))
             case _:
                 pass
-    raise _refused("expected a column or a transform of one", given)
+    raise _invalid("expected a column or a transform of one", given)
 
 
-def _reference(given: Mapping[str, Json]) -> Term:
+def _parse_reference(given: Mapping[str, Json]) -> UnboundTerm:
     name, field_id = given.get("name", given.get("term")), given.get("id")
     if isinstance(name, str):
-        return Term(name=name)
+        return UnboundTerm(name=name)
     if isinstance(field_id, int) and not isinstance(field_id, bool):
-        return Term(id=field_id)
-    raise _refused("a reference has a name or an id", dict(given))
+        return UnboundTerm(id=field_id)
+    raise _invalid("a reference has a name or an id", dict(given))
 
 
-def _transformed(function: Json, arguments: Json) -> Term:
+def _parse_transform(function: Json, arguments: Json) -> UnboundTerm:
     if not isinstance(function, str) or not isinstance(arguments, list):
-        raise _refused("expected a function and its arguments", {"function": function, "arguments": arguments})
+        raise _invalid("expected a function and its arguments", {"function": function, "arguments": arguments})
     terms = [argument for argument in arguments if isinstance(argument, str) or _is_term(argument)]
-    widths = [_literal(argument).value for argument in arguments if argument not in terms]
+    widths = [_parse_literal(argument).value for argument in arguments if argument not in terms]
     text = function
     if widths and function.lower() in _WITH_WIDTH:
         text = f"{function}[{widths[0]}]"
         widths = widths[1:]
     found = parse_transform(text)
     if len(terms) != 1 or widths or not found.name:
-        raise _refused("no such function", {"function": function, "arguments": arguments})
-    term = _term(terms[0])
+        raise _invalid("no such function", {"function": function, "arguments": arguments})
+    term = _parse_term(terms[0])
     if term.transform is not None:
-        raise _refused("a transform of a transform", {"function": function, "arguments": arguments})
-    return Term(name=term.name, id=term.id, transform=found)
+        raise _invalid("a transform of a transform", {"function": function, "arguments": arguments})
+    return UnboundTerm(name=term.name, id=term.id, transform=found)
 
 
-def _literal(given: Json) -> Literal:
+def _parse_literal(given: Json) -> UnboundLiteral:
     if isinstance(given, dict):
         if given.get("type") != "literal" or "value" not in given:
-            raise _refused("expected a literal", given)
+            raise _invalid("expected a literal", given)
         data_type = given.get("data-type")
-        return Literal(given["value"], data_type if isinstance(data_type, str) else None)
+        return UnboundLiteral(given["value"], data_type if isinstance(data_type, str) else None)
     if given is None or isinstance(given, list):
-        raise _refused("expected a literal", given)
-    return Literal(given)
+        raise _invalid("expected a literal", given)
+    return UnboundLiteral(given)
 
 
-def _literals(given: Json) -> tuple[Literal, ...]:
+def _parse_literals(given: Json) -> tuple[UnboundLiteral, ...]:
     data_type: Json = None
     if isinstance(given, dict) and given.get("type") == "literals":
         data_type = given.get("data-type")
         given = given.get("values")
     if not isinstance(given, list):
-        raise _refused("expected an array of literals", given)
-    found = tuple(_literal(value) for value in given)
-    return tuple(Literal(one.value, data_type) for one in found) if isinstance(data_type, str) else found
+        raise _invalid("expected an array of literals", given)
+    found = tuple(_parse_literal(value) for value in given)
+    return tuple(UnboundLiteral(one.value, data_type) for one in found) if isinstance(data_type, str) else found
 
 
 def _child(given: Mapping[str, Json], name: str) -> Json:
     if name not in given:
-        raise _refused(f"{name} is missing", dict(given))
+        raise _invalid(f"{name} is missing", dict(given))
     return given[name]
 
 
-def _either(given: Mapping[str, Json], preferred: str, deprecated: str) -> Json:
+def _first_of(given: Mapping[str, Json], preferred: str, deprecated: str) -> Json:
     return given[preferred] if preferred in given else _child(given, deprecated)
 
 
-def _refused(reason: str, given: Json) -> BadRequest:
+def _invalid(reason: str, given: Json) -> BadRequest:
     return BadRequest(f"Invalid filter: {reason}: {shorten(encode(given).decode())}")
 
 
-def spelled_filter(found: Filter) -> Json:
-    """The filter as clients read it; true and false as bare booleans."""
+def filter_to_json(found: Filter) -> Json:
+    """The filter as released clients read it. True and false are bare booleans."""
     match found:
         case bool():
             return found
-        case Both(left=left, right=right):
-            return {"type": "and", "left": spelled_filter(left), "right": spelled_filter(right)}
-        case Either(left=left, right=right):
-            return {"type": "or", "left": spelled_filter(left), "right": spelled_filter(right)}
+        case And(left=left, right=right):
+            return {"type": "and", "left": filter_to_json(left), "right": filter_to_json(right)}
+        case Or(left=left, right=right):
+            return {"type": "or", "left": filter_to_json(left), "right": filter_to_json(right)}
         case Predicate():
-            return _spelled_predicate(found)
+            return _predicate_to_json(found)
 
 
-def _spelled_predicate(found: Predicate) -> Json:
-    test: dict[str, Json] = {"type": found.operator, "term": _term_json(found.column)}
+def _predicate_to_json(found: Predicate) -> Json:
+    written: dict[str, Json] = {"type": found.operator, "term": _term_to_json(found.column)}
     if found.operator in UNARY:
-        return test
-    values: list[Json] = [spelled(found.column.type, value) for value in found.values]
-    return {**test, "values": values} if found.operator in SETS else {**test, "value": values[0]}
+        return written
+    values: list[Json] = [value_to_json(found.column.type, value) for value in found.values]
+    return {**written, "values": values} if found.operator in SETS else {**written, "value": values[0]}
 
 
-def _term_json(column: Column) -> Json:
+def _term_to_json(column: BoundTerm) -> Json:
     if column.transform is None:
         return column.path
     return {"type": "transform", "transform": column.transform.text, "term": column.path}

@@ -1,4 +1,4 @@
-"""Bound filters: predicates over columns of one schema, joined by and, or; a `not` has been pushed into the leaves."""
+"""Bound filters: predicates on the columns of one schema, joined by `and` and `or`. Negations are in the predicates."""
 
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
 SETS: Final = frozenset({"in", "not-in"})
 COMPARISONS: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "starts-with", "not-starts-with"})
 OPERATORS: Final = UNARY | SETS | COMPARISONS
-# Where a null counts as a match: what is not there is not equal to anything.
+# Operators that match null, because null equals nothing.
 MATCHES_NULL: Final = frozenset({"is-null", "not-nan", "not-eq", "not-in", "not-starts-with"})
 
 NEGATED: Final[dict[Operator, Operator]] = {
@@ -38,10 +38,10 @@ NEGATED: Final[dict[Operator, Operator]] = {
 }
 
 
-class Column(msgspec.Struct, frozen=True):
-    """What a predicate is about: a column of the schema, or what a transform makes of it.
+class BoundTerm(msgspec.Struct, frozen=True):
+    """A column of the schema, or a transform of it.
 
-    `type` is the type of the values that are compared, `source` the type of the column itself.
+    `type` is the type of the compared values, `source` the type of the column.
     """
 
     id: int
@@ -52,61 +52,57 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def is_void(self) -> bool:
-        """Whether it is null in every row."""
+        """Whether the term is null in every row."""
         return self.transform is not None and self.transform.is_void
 
 
 class Predicate(msgspec.Struct, frozen=True):
-    """A test of one column; `values` holds one value for a comparison, and any number for a set."""
+    """A test of one term. `values` holds one value for a comparison, any number for a set, and none otherwise."""
 
     operator: Operator
-    column: Column
+    column: BoundTerm
     values: tuple[Value, ...] = ()
 
 
-class Both(msgspec.Struct, frozen=True):
-    """And."""
-
+class And(msgspec.Struct, frozen=True):
     left: "Filter"
     right: "Filter"
 
 
-class Either(msgspec.Struct, frozen=True):
-    """Or."""
-
+class Or(msgspec.Struct, frozen=True):
     left: "Filter"
     right: "Filter"
 
 
-Filter = bool | Predicate | Both | Either
+Filter = bool | Predicate | And | Or
 
 
-def both(left: Filter, right: Filter) -> Filter:
+def conjunction(left: Filter, right: Filter) -> Filter:
     if left is False or right is False:
         return False
     if left is True:
         return right
-    return left if right is True else Both(left, right)
+    return left if right is True else And(left, right)
 
 
-def either(left: Filter, right: Filter) -> Filter:
+def disjunction(left: Filter, right: Filter) -> Filter:
     if left is True or right is True:
         return True
     if left is False:
         return right
-    return left if right is False else Either(left, right)
+    return left if right is False else Or(left, right)
 
 
 def leaves(found: Filter) -> tuple[Predicate, ...]:
-    """Every predicate once, in the order of reading."""
+    """Every predicate once, from left to right."""
     seen: dict[Predicate, None] = {}
-    waiting = [found]
-    while waiting:
-        match waiting.pop():
+    pending = [found]
+    while pending:
+        match pending.pop():
             case Predicate() as predicate:
                 seen[predicate] = None
-            case Both(left=left, right=right) | Either(left=left, right=right):
-                waiting += [right, left]
+            case And(left=left, right=right) | Or(left=left, right=right):
+                pending += [right, left]
             case _:
                 pass
     return tuple(seen)

@@ -22,10 +22,10 @@ def width_of(transform: Transform) -> int:
     return int(transform.text.partition("[")[2].rstrip("]"))
 
 
-def transformed(transform: Transform, source: Primitive, value: Value) -> Value:
-    """The partition value of a value. Only for transforms that are known and are not void.
+def apply_transform(transform: Transform, source: Primitive, value: Value) -> Value:
+    """The partition value of a value, for a known transform that is not void.
 
-    Below the lowest number that a whole multiple can be, writers go on from the top: `wrapped_above` says where.
+    If truncating leaves the range of the type, the result wraps around to the highest numbers: see `wrapped_above`.
     """
     match transform.name:
         case "identity":
@@ -33,7 +33,7 @@ def transformed(transform: Transform, source: Primitive, value: Value) -> Value:
         case "bucket":
             return (murmur3(_hashed_form(source, value)) & 0x7FFF_FFFF) % width_of(transform)
         case "truncate":
-            found = truncated(width_of(transform), value)
+            found = truncate(width_of(transform), value)
             bits = _BITS.get(source.name)
             return found if bits is None or not isinstance(found, int) or found >= -1 << bits else found + (2 << bits)
         case "hour":
@@ -42,15 +42,15 @@ def transformed(transform: Transform, source: Primitive, value: Value) -> Value:
             return _calendar(name, _days(source, int(value)))
 
 
-def truncated(width: int, value: Value) -> Value:
-    """The multiple of a width that lies at or below a number, or as many characters or bytes."""
+def truncate(width: int, value: Value) -> Value:
+    """The largest multiple of the width up to a number, or the first characters or bytes."""
     if isinstance(value, str | bytes):
         return value[:width]
     return int(value) - int(value) % width
 
 
 def wrapped_above(transform: Transform, source: Primitive) -> int | None:
-    """The partition value above which the lowest numbers may lie, beside the highest; None when none can."""
+    """The partition value above which the lowest numbers can be too; None if the transform does not wrap around."""
     bits = _BITS.get(source.name)
     return None if bits is None or transform.name != "truncate" else (1 << bits) - width_of(transform)
 
@@ -66,7 +66,7 @@ def _days(source: Primitive, value: int) -> int:
 def _calendar(name: str, days: int) -> int:
     if name == "day":
         return days
-    # Days far outside of what a `date` can hold are moved by whole cycles, and the years moved back.
+    # Move days that a `date` cannot hold by whole cycles, and move the years back.
     cycles = (days + _EPOCH_ORDINAL - 1) // _DAYS_PER_CYCLE - 1
     at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
     years = at.year - _EPOCH_DAY.year + cycles * _YEARS_PER_CYCLE
@@ -83,7 +83,7 @@ def _hashed_form(source: Primitive, value: Value) -> bytes:
             number = int(value)
             return number.to_bytes(((number if number >= 0 else ~number).bit_length() // 8) + 1, signed=True)
         case _:
-            # Nanoseconds hash as the microseconds that they lie in, so that a promoted column keeps its buckets.
+            # Nanoseconds hash like their microseconds, so that a promoted column keeps its buckets.
             number = int(value) // _nanos_factor(source) if source.name.startswith("timestamp") else int(value)
             return struct.pack("<q", number)
 

@@ -1,7 +1,7 @@
-"""Single values of Iceberg types: from JSON literals, to JSON, and from the bytes in which bounds are kept.
+"""Single values of Iceberg types: parsed from JSON literals, written as JSON, and read from the bytes of bounds.
 
-In Python a boolean is a bool; int, long, date, time and all timestamps are ints (days, microseconds or nanoseconds);
-float and double are floats; a decimal is its unscaled int; a string is a str; uuid, fixed and binary are bytes.
+In Python, int, long, date, time and all timestamps are ints (days, microseconds or nanoseconds). A decimal is its
+unscaled int. UUID, fixed and binary are bytes.
 """
 
 import math
@@ -19,7 +19,7 @@ from sandur.splicing import encode, shorten
 
 Value = bool | int | float | str | bytes
 _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
-"""As Java writes them."""
+"""The words that Java writes."""
 
 Json = bool | int | float | str | None | list["Json"] | dict[str, "Json"]
 
@@ -53,59 +53,59 @@ _DECIMAL_DIGITS_MAX: Final = 100
 _HIGHEST: Final = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
 
 
-class Found(NamedTuple):
-    """A literal as a column sees it.
+class ColumnLiteral(NamedTuple):
+    """A literal as the nearest value of a column's type.
 
-    `side` is 0 for a value of the type itself. It is -1 when the literal lies right below the value, or below all
-    values, and 1 when it lies above: nothing is equal to it then, but everything compares with it.
+    `side` is 0 if the literal is that value, -1 if it is below, and 1 if it is above. Then no value equals the literal,
+    but all values can be compared with it.
     """
 
     value: Value
     side: int = 0
 
 
-def literal(column: Primitive, given: Json, *, nanos: bool = False) -> Found:
-    """What a JSON literal is for a column of that type; BadRequest when it is nothing.
+def parse_literal(column: Primitive, given: Json, *, nanos: bool = False) -> ColumnLiteral:
+    """A JSON literal as a value of a type; BadRequest if it does not fit the type.
 
-    A number for a column of nanoseconds counts microseconds, as in Java, unless `nanos` says otherwise.
+    For a column of nanoseconds, a number counts microseconds as in Java, unless `nanos` is set.
     """
-    found = _literal(column, given, nanos=nanos)
+    found = _parse_literal(column, given, nanos=nanos)
     if found is None:
         shown = shorten(encode(given).decode())
         raise BadRequest(f"Invalid value for conversion to type {column.text}: {shown}")
     return found
 
 
-def _literal(column: Primitive, given: Json, *, nanos: bool) -> Found | None:  # noqa: PLR0911 - one line per family
+def _parse_literal(column: Primitive, given: Json, *, nanos: bool) -> ColumnLiteral | None:  # noqa: PLR0911 - one line per family
     name = column.name
     if name == "boolean":
-        return Found(given) if isinstance(given, bool) else None
+        return ColumnLiteral(given) if isinstance(given, bool) else None
     if isinstance(given, bool) or given is None or isinstance(given, list | dict):
         return None
     if name == "string":
-        return Found(given) if isinstance(given, str) else None
+        return ColumnLiteral(given) if isinstance(given, str) else None
     if name in BYTES:
-        return _bytes_literal(column, given)
+        return _parse_bytes(column, given)
     if name == "decimal":
-        return _decimal_literal(column, given)
+        return _parse_decimal(column, given)
     if name in FLOATS:
-        return _float_literal(name, given)
+        return _parse_float(name, given)
     if name in INTEGERS:
-        return _integer_literal(name, given, nanos=nanos)
+        return _parse_integer(name, given, nanos=nanos)
     return None
 
 
-def _bytes_literal(column: Primitive, given: Json) -> Found | None:
+def _parse_bytes(column: Primitive, given: Json) -> ColumnLiteral | None:
     if not isinstance(given, str):
         return None
     if column.name == "uuid":
-        return Found(bytes.fromhex(given.replace("-", ""))) if _UUID.match(given) else None
+        return ColumnLiteral(bytes.fromhex(given.replace("-", ""))) if _UUID.match(given) else None
     if not _HEX.match(given) or (column.name == "fixed" and len(given) != 2 * column.length):
         return None
-    return Found(bytes.fromhex(given))
+    return ColumnLiteral(bytes.fromhex(given))
 
 
-def _decimal_literal(column: Primitive, given: Json) -> Found | None:
+def _parse_decimal(column: Primitive, given: Json) -> ColumnLiteral | None:
     try:
         number = Decimal(str(given))
     except InvalidOperation:
@@ -115,20 +115,20 @@ def _decimal_literal(column: Primitive, given: Json) -> Found | None:
     if len(number.as_tuple().digits) > _DECIMAL_DIGITS_MAX:
         return None
     scaled = _EXACT.scaleb(number, column.scale)
-    # Truncating goes beyond the digits of a column, so that only what cannot be kept is out of reach.
+    # A truncated value can have more digits than the column, so only the array type limits the range.
     reach = 1 << 62 if column.precision <= PRECISION_IN_64_BITS else 10**_EXACT.prec
     nearest = max(-reach, min(int(scaled), reach))
     if scaled == nearest:
-        return Found(nearest)
-    return Found(nearest, 1 if scaled > nearest else -1)
+        return ColumnLiteral(nearest)
+    return ColumnLiteral(nearest, 1 if scaled > nearest else -1)
 
 
-def _float_literal(name: str, given: Json) -> Found | None:
+def _parse_float(name: str, given: Json) -> ColumnLiteral | None:
     if isinstance(given, str):
         if given in _INFINITIES:
-            return Found(_INFINITIES[given])
-        # PyIceberg reads "amount < 2.0" as a decimal and sends its text, whatever the column is.
-        return _float_literal(name, float(given)) if _NUMBER.match(given) else None
+            return ColumnLiteral(_INFINITIES[given])
+        # PyIceberg parses "amount < 2.0" as a decimal and sends it as text for any column.
+        return _parse_float(name, float(given)) if _NUMBER.match(given) else None
     if not isinstance(given, int | float):
         return None
     try:
@@ -136,17 +136,17 @@ def _float_literal(name: str, given: Json) -> Found | None:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number
     except OverflowError:
         number = math.inf if given > 0 else -math.inf
-    # A number beyond the highest is not infinity, which is all that lies beyond it.
+    # A number above the highest is not infinity. Only infinity is above it.
     return (
-        Found(number)
+        ColumnLiteral(number)
         if math.isfinite(number)
-        else Found(math.copysign(_HIGHEST[name], number), 1 if number > 0 else -1)
+        else ColumnLiteral(math.copysign(_HIGHEST[name], number), 1 if number > 0 else -1)
     )
 
 
-def _integer_literal(name: str, given: Json, *, nanos: bool) -> Found | None:
+def _parse_integer(name: str, given: Json, *, nanos: bool) -> ColumnLiteral | None:
     if isinstance(given, str):
-        number = _temporal(name, given)
+        number = _parse_temporal(name, given)
     elif isinstance(given, int):
         number = given * 1000 if name.endswith("_ns") and not nanos else given
     else:
@@ -155,19 +155,19 @@ def _integer_literal(name: str, given: Json, *, nanos: bool) -> Found | None:
         return None
     half = 1 << _RANGES.get(name, 63)
     if number >= half:
-        return Found(half - 1, 1)
-    return Found(-half, -1) if number < -half else Found(number)
+        return ColumnLiteral(half - 1, 1)
+    return ColumnLiteral(-half, -1) if number < -half else ColumnLiteral(number)
 
 
-def _temporal(name: str, text: str) -> int | None:
+def _parse_temporal(name: str, text: str) -> int | None:
     try:
         match name:
             case "date":
                 return (date.fromisoformat(text) - _EPOCH_DAY).days
             case "time":
-                return _time_micros(text)
+                return _parse_time(text)
             case "timestamp" | "timestamp_ns" | "timestamptz" | "timestamptz_ns":
-                nanos = _timestamp_nanos(text, has_zone="tz" in name)
+                nanos = _parse_timestamp(text, has_zone="tz" in name)
                 return nanos if nanos is None or name.endswith("_ns") else nanos // 1000
             case _:
                 return None
@@ -175,7 +175,7 @@ def _temporal(name: str, text: str) -> int | None:
         return None
 
 
-def _time_micros(text: str) -> int | None:
+def _parse_time(text: str) -> int | None:
     match = _TIME.match(text)
     if match is None:
         return None
@@ -183,7 +183,7 @@ def _time_micros(text: str) -> int | None:
     return ((at.hour * 60 + at.minute) * 60 + at.second) * _MICROS_PER_SECOND + _nanos(match[2]) // 1000
 
 
-def _timestamp_nanos(text: str, *, has_zone: bool) -> int | None:
+def _parse_timestamp(text: str, *, has_zone: bool) -> int | None:
     match = _TIMESTAMP.match(text)
     if match is None or (match[3] is not None) != has_zone:
         return None
@@ -196,39 +196,39 @@ def _nanos(fraction: str | None) -> int:
     return int((fraction or "0").ljust(9, "0"))
 
 
-def _number(value: float) -> Json:
-    """The number; for infinity, for which JSON has no word, one so large that all clients read it as such."""
+def _number_to_json(value: float) -> Json:
+    """The number. JSON has no infinity, but all clients read 1e999 as infinity."""
     written: Any = value if math.isfinite(value) else msgspec.Raw(b"1e999" if value > 0 else b"-1e999")
     found: Json = written
     return found
 
 
-def spelled_in_full(column: Primitive, value: Value) -> Json:
-    """The value as `spelled`, but every date and time as a text: clients read partition values in no other form."""
+def partition_value_to_json(column: Primitive, value: Value) -> Json:
+    """Like `value_to_json`, but every date and timestamp is a text: clients read partition values in no other form."""
     match column.name:
         case "date":
             return _iso_day(int(value))
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
             return _iso_timestamp(column, int(value))
         case _:
-            return spelled(column, value)
+            return value_to_json(column, value)
 
 
-def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one line per type
-    """The value as JSON, in the form that clients bind: ISO texts, decimals as texts, bytes as upper-case hex.
+def value_to_json(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one line per type
+    """The value as a JSON literal: ISO texts for dates and times, texts for decimals, upper-case hex for bytes.
 
-    Beyond the years that all clients can name, dates and times are numbers, which they bind as well.
+    Dates and times outside of the years 1 to 9999 are numbers, because not all clients can parse their texts.
     """
     match column.name:
         case "decimal":
             return _decimal_text(int(value), column.scale)
         case "date":
-            return _iso_day(int(value)) if is_near(int(value)) else int(value)
+            return _iso_day(int(value)) if _has_short_year(int(value)) else int(value)
         case "time":
             return _time_text(int(value))
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
             days = int(value) // units_per_day(column.name)
-            return _iso_timestamp(column, int(value)) if is_near(days) else int(value)
+            return _iso_timestamp(column, int(value)) if _has_short_year(days) else int(value)
         case "uuid" if isinstance(value, bytes):
             text = value.hex()
             return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -237,7 +237,7 @@ def spelled(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one lin
         case "boolean":
             return bool(value)
         case "float" | "double":
-            return _number(float(value))
+            return _number_to_json(float(value))
         case "int" | "long":
             return int(value)
         case _:
@@ -251,14 +251,14 @@ def _decimal_text(unscaled: int, scale: int) -> str:
     return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-def is_near(days: int) -> bool:
-    """Whether a day lies in a year of four digits, after the year 0."""
+def _has_short_year(days: int) -> bool:
+    """Whether a day is in the years 1 to 9999."""
     return (date.min - _EPOCH_DAY).days <= days <= (date.max - _EPOCH_DAY).days
 
 
 def _iso_day(days: int) -> str:
-    """A day of any year, with a sign where it has more than four digits, or lies before the year 0."""
-    cycles = 0 if is_near(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
+    """A day of any year, with a sign if the year is negative or has more than four digits."""
+    cycles = 0 if _has_short_year(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
     at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
     year = at.year + cycles * _YEARS_PER_CYCLE
     sign = "-" if year < 0 else "+" if year > date.max.year else ""
@@ -278,32 +278,34 @@ def _iso_timestamp(column: Primitive, count: int) -> str:
     return f"{_iso_day(days)}T{clock}{'+00:00' if 'tz' in column.name else ''}"
 
 
-def from_bytes(column: Primitive, data: bytes) -> Value | None:  # noqa: PLR0911 - one line per family
-    """The value in its binary form; None when these bytes are none of the type. Older, narrower types are promoted."""
-    name = column.name
-    if name == "string":
-        return data.decode("utf-8", "surrogateescape") if _is_utf8(data) else None
-    if name in BYTES:
+def value_from_bytes(column: Primitive, data: bytes) -> Value | None:
+    """A value from its binary form; None if the bytes do not fit the type. Older, narrower types are promoted."""
+    if column.name in BYTES:
         return data
-    if name == "decimal":
-        number = int.from_bytes(data, signed=True)
-        return number if data and (column.precision > PRECISION_IN_64_BITS or _is_of_64_bits(number)) else None
-    if name == "boolean":
+    if column.name == "string":
+        return data.decode() if _is_utf8(data) else None
+    if column.name == "boolean":
         return data != b"\x00" if data else None
-    if name in FLOATS:
-        return _float_from(data)
-    if name in INTEGERS and len(data) in {4, 8}:
-        number = int.from_bytes(data, "little", signed=True) * (units_per_day(name) if len(data) == DATE_BYTES else 1)
-        return number if _is_of_64_bits(number) else None
-    return None
+    return _float_from(data) if column.name in FLOATS else _integer_from(column, data)
+
+
+def _integer_from(column: Primitive, data: bytes) -> int | None:
+    if column.name == "decimal":
+        number = int.from_bytes(data, signed=True)
+        return number if data and (column.precision > PRECISION_IN_64_BITS or _fits_64_bits(number)) else None
+    if column.name not in INTEGERS or len(data) not in {4, 8}:
+        return None
+    days_factor = units_per_day(column.name) if len(data) == DATE_BYTES else 1
+    number = int.from_bytes(data, "little", signed=True) * days_factor
+    return number if _fits_64_bits(number) else None
 
 
 def units_per_day(name: str) -> int:
-    """How much a day is in a timestamp's unit; 1 for all other types."""
+    """The length of a day in a timestamp's unit; 1 for all other types."""
     return MICROS_PER_DAY * (1000 if name.endswith("_ns") else 1) if name.startswith("timestamp") else 1
 
 
-def _is_of_64_bits(number: int) -> bool:
+def _fits_64_bits(number: int) -> bool:
     return -1 << 63 <= number < 1 << 63
 
 

@@ -1,1 +1,1 @@
-"""Scan planning: which files a scan reads, with which deletes, and what is left of its filter for each."""
+"""Scan planning as pure functions: manifests decoded and filtered, delete files matched, tasks written as JSON."""

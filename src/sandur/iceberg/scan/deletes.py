@@ -1,4 +1,4 @@
-"""Which delete files apply to a data file: by sequence number, and by partition, path, or everywhere."""
+"""Finds the delete files of a data file: by sequence number, and by partition or path."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from sandur.errors import Invalid
 from sandur.iceberg.expressions.evaluation import Mask
-from sandur.iceberg.expressions.predicates import Column
+from sandur.iceberg.expressions.predicates import BoundTerm
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import parse_transform
-from sandur.iceberg.scan.arrow_arrays import numbers
 from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
 
@@ -19,14 +18,14 @@ DATA_FILE: Final = 0
 POSITION_DELETES: Final = 1
 EQUALITY_DELETES: Final = 2
 
-# The reserved id of the column in which a position delete file keeps the paths of data files.
+# The reserved id of the `file_path` column of position delete files.
 _PATH_FIELD_ID: Final = 2_147_483_546
 
 PartitionKey = tuple[int, tuple[object, ...]]
 
 
 class DeleteFile(NamedTuple):
-    """A delete file: where it stands among the entries, and from when on it counts."""
+    """A delete file: its row in a manifest, and its sequence number."""
 
     entries: Entries
     row: int
@@ -34,7 +33,7 @@ class DeleteFile(NamedTuple):
 
 
 class DeleteIndex:
-    """All delete files of a snapshot that may matter to a scan; Invalid for two deletion vectors of one data file."""
+    """The delete files of a snapshot that may apply to a scan; Invalid if a data file has two deletion vectors."""
 
     def __init__(self, groups: Iterable[tuple[Entries, Mask]]) -> None:
         self.count = 0
@@ -61,12 +60,12 @@ class DeleteIndex:
             self.count += 1
             path = named[row]
             if content[row] == EQUALITY_DELETES:
-                # A delete that belongs to no partition holds in all of them, of every spec.
+                # Without a partition, it applies to all partitions of every spec.
                 target = self._everywhere if is_unpartitioned else self._equalities.setdefault(key, [])
                 target.append(file)
             elif path is not None and formats[row].lower() == "puffin":
                 if path in self._vectors:
-                    raise Invalid(f"data file {path}: it has more than one deletion vector")
+                    raise Invalid(f"data file {path}: has more than one deletion vector")
                 self._vectors[path] = file
             elif path is not None:
                 self._by_path.setdefault(path, []).append(file)
@@ -74,10 +73,10 @@ class DeleteIndex:
                 self._positions.setdefault(key, []).append(file)
 
     def of(self, entries: Entries, rows: Sequence[int]) -> list[list[DeleteFile]]:
-        """The delete files of each of these data files."""
+        """The delete files of each data file."""
         if self.count == 0:
             return [[] for _ in rows]
-        paths = _taken(entries.columns.column("file_path"), rows)
+        paths = _take(entries.columns.column("file_path"), rows)
         keys: Sequence[PartitionKey | None] = (
             partition_keys(entries, rows) if self._positions or self._equalities else [None] * len(rows)
         )
@@ -87,14 +86,14 @@ class DeleteIndex:
         ]
 
     def _of_file(self, path: str, key: PartitionKey | None, sequence_number: int) -> list[DeleteFile]:
-        # An equality delete is about rows that were there before its own commit, a position delete also about those
-        # that came with it.
+        # An equality delete applies to rows that are older than its commit, a position delete also to those of the
+        # same commit.
         found = [file for file in self._everywhere if file.sequence_number > sequence_number]
         if key is not None:
             found += [file for file in self._equalities.get(key, ()) if file.sequence_number > sequence_number]
         vector = self._vectors.get(path)
         if vector is not None and vector.sequence_number >= sequence_number:
-            # A deletion vector holds everything that position deletes said before.
+            # A deletion vector includes all earlier position deletes.
             return [*found, vector]
         found += [file for file in self._by_path.get(path, ()) if file.sequence_number >= sequence_number]
         if key is not None:
@@ -103,7 +102,7 @@ class DeleteIndex:
 
 
 def partition_keys(entries: Entries, rows: Sequence[int]) -> list[PartitionKey]:
-    """The spec and the partition values of each row, as something that can be looked up."""
+    """The spec and the partition values of each row, as a hashable key."""
     spec_id = entries.spec.spec_id or 0
     if not entries.spec.fields:
         return [(spec_id, ())] * len(rows)
@@ -112,26 +111,26 @@ def partition_keys(entries: Entries, rows: Sequence[int]) -> list[PartitionKey]:
 
 
 def _keys(entries: Entries, field_id: int, rows: Sequence[int]) -> list[Any]:
-    """The values of one partition field, which are equal where the values are, however each manifest spells them."""
+    """The values of one partition field. Equal values are equal in all manifests, also if their types differ."""
     name, kind = f"{PARTITION}{field_id}", entries.types.get(field_id)
     if not entries.columns.has(name):
         return [None] * len(rows)
     if kind is None:
-        return _taken(entries.columns.column(name), rows)
-    found = entries.partition_values(Column(field_id, name, kind, kind))
+        return _take(entries.columns.column(name), rows)
+    found = entries.partition_values(BoundTerm(field_id, name, kind, kind))
     values, valid = found.values[rows], found.valid[rows]
     if kind.name in FLOATS:
-        # By their bits: a partition of NaN is one, and zeros of different signs are two.
+        # As bits: NaN equals NaN, and the two signs of zero differ.
         values = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return [value if is_there else None for value, is_there in zip(values.tolist(), valid.tolist(), strict=True)]
 
 
-def _taken(column: pa.Array, rows: Sequence[int]) -> list[Any]:
-    return list(column.take(numbers(np.array(rows, dtype=np.int64), None, pa.int64())).to_pylist())
+def _take(column: pa.Array, rows: Sequence[int]) -> list[Any]:
+    return list(column.take(pa.array(rows, type=pa.int64())).to_pylist())
 
 
 def _named_paths(entries: Entries) -> list[str | None]:
-    """The one data file that a position delete file is about, if it is about one: told, or seen from its bounds."""
+    """The data file of a position delete file that has only one, from its field or from its bounds; else None."""
     columns = entries.columns
     named: list[str | None] = columns.column("referenced_data_file").to_pylist()
     lower, upper = f"lower_bounds.{_PATH_FIELD_ID}", f"upper_bounds.{_PATH_FIELD_ID}"

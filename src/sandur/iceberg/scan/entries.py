@@ -1,25 +1,21 @@
-"""The entries of a manifest as one scan sees them: with what they inherit, and which of them may hold matching rows."""
+"""The entries of one manifest in a scan: with inherited values, and the choice of those that may match."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
 from sandur.iceberg.expressions.evaluation import Array, Facts, Mask, Values, ValuesOf, matches, may_match
-from sandur.iceberg.expressions.predicates import Column, Filter, leaves
-from sandur.iceberg.expressions.projection import inclusive
+from sandur.iceberg.expressions.predicates import BoundTerm, Filter, leaves
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ADDED, PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifest_list import DATA, ManifestFile
 from sandur.iceberg.types import Primitive
 
-UNPARTITIONED: Final = PartitionSpec(fields=())
-
 
 class Entries:
-    """The entries of one manifest, as its manifest list describes it."""
+    """The entries of one manifest, and its description in the manifest list."""
 
     def __init__(
         self,
@@ -40,13 +36,13 @@ class Entries:
 
     @cached_property
     def sequence_numbers(self) -> Array:
-        """An entry without a number of its own was added by the commit that wrote the manifest."""
+        """An entry without a sequence number inherits the manifest's."""
         own = self.columns.numbers("sequence_number")
         return np.where(own.valid, own.values, self.manifest.sequence_number)
 
     @cached_property
     def first_row_ids(self) -> Values:
-        """Files without an id of their own are numbered through, from the manifest's first one."""
+        """Files without an id are numbered from the manifest's first row id."""
         own = self.columns.numbers("first_row_id")
         first = self.manifest.first_row_id
         if first is None or self.manifest.content != DATA or own.valid.all():
@@ -56,7 +52,7 @@ class Entries:
         return Values(np.where(own.valid, own.values, numbered), np.ones(self.count, dtype=np.bool_))
 
     def added_by(self, snapshots: frozenset[int]) -> Mask:
-        """Which entries were added, and by one of these snapshots."""
+        """The entries that one of these snapshots added."""
         status = self.columns.numbers("status").values
         own = self.columns.numbers("snapshot_id")
         added_by = np.where(own.valid, own.values, self.manifest.added_snapshot_id or 0)
@@ -68,32 +64,32 @@ class Entries:
         return lambda column: self._typed(f"{PARTITION}{column.id}", column.type)
 
     def _typed(self, name: str, kind: Primitive) -> Values:
-        """Values of a column that may be asked for several times in one scan."""
+        """Values of a column, decoded once per scan."""
         found = self._values.get((name, kind))
         if found is None:
             found = self._values[name, kind] = self.columns.typed(name, kind)
         return found
 
-    def selected(self, found: Filter, projected: Filter) -> Mask:
-        """Which data files may hold a matching row: by their partition, and by the bounds of their columns."""
+    def select(self, found: Filter, projected: Filter) -> Mask:
+        """The data files that may hold a matching row, by partition and by column bounds."""
         is_filled: Mask = np.asarray(self.columns.numbers("record_count").values != 0, dtype=np.bool_)
         mask = is_filled & self.in_partitions(projected)
         return mask & may_match(found, self._facts, self.count) if mask.any() else mask
 
     def in_partitions(self, projected: Filter) -> Mask:
-        """Which files, of data or of deletes, lie in a partition that may hold a matching row."""
+        """The data or delete files of partitions that may hold a matching row."""
         if any(not self.columns.has(f"partition.{leaf.column.id}") for leaf in leaves(projected)):
-            # A manifest that does not say in which partition its files lie: nothing is known of them.
+            # The manifest does not have this partition field, so nothing is known.
             return np.ones(self.count, dtype=np.bool_)
         return matches(projected, self.partition_values, self.count)
 
-    def _facts(self, column: Column) -> Facts:
+    def _facts(self, column: BoundTerm) -> Facts:
         columns, field_id = self.columns, column.id
         total = columns.numbers(f"value_counts.{field_id}")
         nulls = columns.numbers(f"null_value_counts.{field_id}")
         nans = columns.numbers(f"nan_value_counts.{field_id}")
         both = total.valid & nulls.valid
-        # Where a writer counted no value at all, it said nothing of the rows that are there.
+        # A count of zero values says nothing: the writer did not count.
         is_only_null = both & (total.values == nulls.values) & (total.values > 0)
         not_null = np.where(both, total.values - nulls.values, total.values)
         is_only_nan = nans.valid & total.valid & (nans.values == not_null) & (nans.values > 0)
@@ -106,12 +102,3 @@ class Entries:
             has_nan=nans.valid & (nans.values > 0),
             is_only_nan=is_only_nan & (column.source.name in FLOATS),
         )
-
-
-def projections(found: Filter, specs: Mapping[int, PartitionSpec]) -> dict[int, Filter]:
-    """What every partition with a matching row satisfies, by spec."""
-    return {spec_id: inclusive(found, spec) for spec_id, spec in specs.items()}
-
-
-def specs_by_id(specs: Sequence[PartitionSpec]) -> dict[int, PartitionSpec]:
-    return {spec.spec_id or 0: spec for spec in specs}

@@ -1,27 +1,41 @@
 """Decodes manifests and manifest lists from Avro."""
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
-from sandur.avro.container import Container, open_container
-from sandur.avro.records import read_records
+from sandur.avro.batch_decoder import Layout
+from sandur.avro.columns import Record, columns_of, read_columns
+from sandur.avro.container import Container, open_container, read_records
 from sandur.errors import Invalid
-from sandur.iceberg.scan.arrow_columns import together
-from sandur.iceberg.scan.batch_decoder import decoded_columns
-from sandur.iceberg.scan.batch_reader import Unreadable
-from sandur.iceberg.scan.columns import ManifestColumns, checked, columns_of
+from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifest_list import ManifestFile, manifest_file
 
-RECORDS_AT_ONCE: Final = 1_000
-"""As records, entries take a hundred times the room that they take as columns."""
-
+FIELDS: Final[Mapping[str, pa.DataType]] = {
+    "status": pa.int8(),
+    "snapshot_id": pa.int64(),
+    "sequence_number": pa.int64(),
+    "content": pa.int8(),
+    "file_path": pa.string(),
+    "file_format": pa.string(),
+    "record_count": pa.int64(),
+    "file_size_in_bytes": pa.int64(),
+    "sort_order_id": pa.int32(),
+    "first_row_id": pa.int64(),
+    "key_metadata": pa.binary(),
+    "split_offsets": pa.list_(pa.int64()),
+    "equality_ids": pa.list_(pa.int32()),
+    "referenced_data_file": pa.string(),
+    "content_offset": pa.int64(),
+    "content_size_in_bytes": pa.int64(),
+}
+_REQUIRED: Final = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
+_CONTENT_MAX: Final = 2
 _FIELD_ID_START: Final = 1000
-_KEPT_AS: Final[Mapping[str, pa.DataType]] = {
+_PARTITION_TYPES: Final[Mapping[str, pa.DataType]] = {
     "int": pa.int64(),
     "long": pa.int64(),
     "float": pa.float64(),
@@ -32,39 +46,7 @@ _KEPT_AS: Final[Mapping[str, pa.DataType]] = {
     "fixed": pa.binary(),
     "null": pa.int64(),
 }
-
-
-class PartitionField(NamedTuple):
-    """A partition field in a manifest's own schema."""
-
-    id: int
-    name: str
-    kept_as: pa.DataType
-
-
-def decoded_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
-    """The manifests that a manifest list names; Invalid when it is none."""
-    try:
-        return tuple(manifest_file(record) for record in read_records(open_container(data)))
-    except (msgspec.ValidationError, *_BROKEN) as error:
-        raise _unreadable("manifest list", location, error) from error
-
-
-def decoded_manifest(data: bytes, *, location: str) -> ManifestColumns:
-    """The live entries of a manifest as columns; Invalid when it is none."""
-    try:
-        container = open_container(data)
-        fields = partition_fields(container.schema)
-        try:
-            columns = decoded_columns(container, fields)
-            return checked(ManifestColumns(columns, header_of(container), len(columns["file_path"])))
-        except Unreadable:
-            return checked(_read_one_by_one(container, fields))
-    except _BROKEN as error:
-        raise _unreadable("manifest", location, error) from error
-
-
-# Bytes that are not what they seem break a decoder in any of these ways.
+# Damaged bytes can break a decoder in any of these ways.
 _BROKEN: Final = (
     ArithmeticError,
     AttributeError,
@@ -79,12 +61,58 @@ _BROKEN: Final = (
 )
 
 
-def records_said(data: bytes) -> int:
-    """How many records a manifest or a list of them says that it holds; 0 when it is none."""
+class PartitionColumn(NamedTuple):
+    """A partition field in a manifest's own schema."""
+
+    id: int
+    name: str
+    type: pa.DataType
+
+
+def decode_manifest_list(data: bytes, *, location: str) -> tuple[ManifestFile, ...]:
+    """The manifests that a manifest list names; Invalid if the data is not a manifest list."""
+    try:
+        return tuple(manifest_file(record) for record in read_records(open_container(data)))
+    except (msgspec.ValidationError, *_BROKEN) as error:
+        raise _unreadable("manifest list", location, error) from error
+
+
+def decode_manifest(data: bytes, *, location: str) -> ManifestColumns:
+    """The live entries of a manifest as columns; Invalid if the data is not a manifest."""
+    try:
+        container = open_container(data)
+        columns = read_columns(container, manifest_layout(partition_fields(container.schema)))
+        return _checked(ManifestColumns(columns, header_of(container), len(columns["file_path"])))
+    except _BROKEN as error:
+        raise _unreadable("manifest", location, error) from error
+
+
+def declared_records(data: bytes) -> int:
+    """The number of records that an Avro file declares; 0 if the data is not an Avro file."""
     try:
         return open_container(data).records
     except _BROKEN:
         return 0
+
+
+def manifest_columns(
+    records: Iterable[Record], partition: Sequence[PartitionColumn], header: Mapping[str, str]
+) -> ManifestColumns:
+    """The columns of manifest entries that were read one by one."""
+    columns = columns_of(records, manifest_layout(partition))
+    return ManifestColumns(columns, header, len(columns["file_path"]))
+
+
+def manifest_layout(partition: Sequence[PartitionColumn]) -> Layout:
+    return Layout(
+        inner="data_file",
+        anchor="file_path",
+        fields=FIELDS,
+        defaults={"content": 0},
+        nested={f"{PARTITION}{field.id}": ("partition", field.name, field.type) for field in partition},
+        maps={**dict.fromkeys(COUNTS, pa.int64()), **dict.fromkeys(BOUNDS, pa.binary())},
+        skipped=("status", DELETED),
+    )
 
 
 def header_of(container: Container) -> dict[str, str]:
@@ -92,12 +120,12 @@ def header_of(container: Container) -> dict[str, str]:
     return {name: container.metadata[name].decode() for name in kept if name in container.metadata}
 
 
-def partition_fields(schema: Mapping[str, Any]) -> list[PartitionField]:
+def partition_fields(schema: Mapping[str, Any]) -> list[PartitionColumn]:
     """The partition fields of a manifest, from its Avro schema."""
     file = _field(schema, "data_file")["type"]
     partition = _without_null(_field(file, "partition")["type"])
     return [
-        PartitionField(field.get("field-id", _FIELD_ID_START + place), field["name"], _kept_as(field["type"]))
+        PartitionColumn(field.get("field-id", _FIELD_ID_START + place), field["name"], _column_type(field["type"]))
         for place, field in enumerate(partition["fields"])
     ]
 
@@ -113,18 +141,20 @@ def _without_null(kind: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
     return next((one for one in kind if one != "null"), "null") if isinstance(kind, list) else kind
 
 
-def _kept_as(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
+def _column_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
     plain = _without_null(kind)
-    return _KEPT_AS[plain["type"] if isinstance(plain, dict) else plain]
+    return _PARTITION_TYPES[plain["type"] if isinstance(plain, dict) else plain]
 
 
-def _read_one_by_one(container: Container, fields: Sequence[PartitionField]) -> ManifestColumns:
-    header, records = header_of(container), read_records(container)
-    pieces = [columns_of(islice(records, RECORDS_AT_ONCE), fields, header)]
-    while piece := list(islice(records, RECORDS_AT_ONCE)):
-        pieces.append(columns_of(piece, fields, header))
-    counts = [piece.count for piece in pieces]
-    return ManifestColumns(together([piece.columns for piece in pieces], counts), header, sum(counts))
+def _checked(found: ManifestColumns) -> ManifestColumns:
+    """The same columns; ValueError if an entry does not have what every file has."""
+    for name in _REQUIRED:
+        if found.column(name).null_count:
+            raise ValueError(f"an entry has no {name}")
+    content = found.numbers("content").values
+    if len(content) and not 0 <= int(content.min()) <= int(content.max()) <= _CONTENT_MAX:
+        raise ValueError("the content of an entry is neither data nor deletes")
+    return found
 
 
 def _unreadable(what: str, location: str, error: Exception) -> Invalid:

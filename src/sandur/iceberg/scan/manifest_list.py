@@ -1,16 +1,24 @@
-"""Manifests as a manifest list describes them, and which of them a scan has to open."""
+"""Manifests as a manifest list describes them, and the choice of those that a scan has to open."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.evaluation import Facts, FactsOf, Values, may_match, no_values, raw, unknown
-from sandur.iceberg.expressions.predicates import Column, Filter
-from sandur.iceberg.expressions.projection import inclusive
-from sandur.iceberg.expressions.values import FLOATS, from_bytes
+from sandur.iceberg.expressions.evaluation import (
+    Facts,
+    FactsOf,
+    Values,
+    comparable,
+    may_match,
+    no_values,
+    unknown_facts,
+)
+from sandur.iceberg.expressions.predicates import BoundTerm, Filter
+from sandur.iceberg.expressions.projection import inclusive_projection
+from sandur.iceberg.expressions.values import FLOATS, value_from_bytes
 from sandur.iceberg.partitioning import PartitionSpec, parse_transform
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import Primitive, primitive
@@ -21,7 +29,7 @@ DELETES: Final = 1
 
 
 class FieldSummary(msgspec.Struct, frozen=True):
-    """What all files of a manifest have in one partition field. Beside nulls, an absent bound means: nothing else."""
+    """The values of one partition field in all files of a manifest. Without a bound, there are only nulls or NaNs."""
 
     contains_null: bool
     contains_nan: bool | None = None
@@ -30,7 +38,7 @@ class FieldSummary(msgspec.Struct, frozen=True):
 
 
 class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest in a manifest list. Counts that are absent are not known, as is everything of a bare path."""
+    """A manifest in a manifest list. An absent count is unknown. Without a list, only the path is known."""
 
     manifest_path: str
     manifest_length: Int64 = 0
@@ -50,7 +58,7 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_files(self) -> int | None:
-        """How many files are in it that are not deleted; None when that is not known, or told as less than none."""
+        """The number of files that are not deleted; None if it is unknown or negative."""
         added, existing = self.added_files_count, self.existing_files_count
         return None if added is None or existing is None or min(added, existing) < 0 else added + existing
 
@@ -63,26 +71,22 @@ _RENAMED: Final = {
 
 
 def manifest_file(record: Mapping[str, object]) -> ManifestFile:
-    """A record of a manifest list, of any format version; msgspec.ValidationError when it is none."""
+    """A record of a manifest list of any format version; msgspec.ValidationError if it is not such a record."""
     plain = {_RENAMED.get(name, name): value for name, value in record.items() if value is not None}
     return msgspec.convert(plain, ManifestFile, builtin_types=(bytes,))
 
 
-class PartitionTypes(NamedTuple):
-    """The partition fields of one spec by id: where each stands, and what type it has; None when that is not known."""
+def partition_types(spec: PartitionSpec, schemas: Sequence[Schema]) -> dict[int, Primitive | None]:
+    """The types of a spec's partition fields by id; None if a type is unknown.
 
-    positions: Mapping[int, int]
-    types: Mapping[int, Primitive | None]
-
-
-def partition_types(spec: PartitionSpec, schemas: Sequence[Schema]) -> PartitionTypes:
-    """`schemas`: the one that is read with, then all others: a source may have been dropped since."""
+    `schemas` begins with the schema of the scan. The others follow because a source column may have been dropped.
+    """
     types: dict[int, Primitive | None] = {}
     for field in spec.fields:
         applied = parse_transform(field.transform)
         source = _source_type(field.sources[0], schemas) if len(field.sources) == 1 else None
         types[field.field_id or 0] = None if source is None or not applied.name else result_type(applied, source)
-    return PartitionTypes({field.field_id or 0: place for place, field in enumerate(spec.fields)}, types)
+    return types
 
 
 def _source_type(field_id: int, schemas: Sequence[Schema]) -> Primitive | None:
@@ -96,7 +100,7 @@ def _source_type(field_id: int, schemas: Sequence[Schema]) -> Primitive | None:
 def manifests_to_open(
     manifests: Sequence[ManifestFile], found: Filter, specs: Mapping[int, PartitionSpec]
 ) -> list[ManifestFile]:
-    """Those that may have a file with a matching row, in their order. One without live files has none."""
+    """The manifests that may have a file with a matching row, in order. A manifest without live files has none."""
     kept: dict[int, bool] = {}
     by_spec: dict[int, list[int]] = {}
     for place, manifest in enumerate(manifests):
@@ -105,7 +109,7 @@ def manifests_to_open(
         by_spec.setdefault(manifest.partition_spec_id, []).append(place)
     for spec_id, places in by_spec.items():
         spec = specs.get(spec_id)
-        projected: Filter = True if spec is None else inclusive(found, spec)
+        projected: Filter = True if spec is None else inclusive_projection(found, spec)
         group = [manifests[place] for place in places]
         mask = may_match(projected, _summaries(group, spec), len(group))
         kept |= dict(zip(places, mask.tolist(), strict=True))
@@ -115,14 +119,14 @@ def manifests_to_open(
 def _summaries(group: Sequence[ManifestFile], spec: PartitionSpec | None) -> FactsOf:
     places = {} if spec is None else {field.field_id or 0: place for place, field in enumerate(spec.fields)}
 
-    def facts(column: Column) -> Facts:
+    def facts(column: BoundTerm) -> Facts:
         place = places.get(column.id)
         if place is None:
-            return unknown(column, len(group))
+            return unknown_facts(column, len(group))
         summaries = [_at(manifest.partitions, place) for manifest in group]
         lower = _bound_values(column.type, [None if one is None else one.lower_bound for one in summaries])
         upper = _bound_values(column.type, [None if one is None else one.upper_bound for one in summaries])
-        # Where a field with nulls has no lower bound it has no value, except that NaNs have no place among bounds.
+        # A field with nulls and without a lower bound has no other values, except NaNs, which bounds do not include.
         may_nan = column.type.name in FLOATS
         empty = [
             one is not None
@@ -151,8 +155,8 @@ def _at(summaries: tuple[FieldSummary, ...] | None, place: int) -> FieldSummary 
 def _bound_values(kind: Primitive, bounds: Sequence[bytes | None]) -> Values:
     found = no_values(kind, len(bounds))
     for row, data in enumerate(bounds):
-        value = None if data is None else from_bytes(kind, data)
-        if value is not None and value == value:  # noqa: PLR0124 - NaN is no bound
-            found.values[row] = raw(value)
+        value = None if data is None else value_from_bytes(kind, data)
+        if value is not None and value == value:  # noqa: PLR0124 - NaN is not a bound
+            found.values[row] = comparable(value)
             found.valid[row] = True
     return found

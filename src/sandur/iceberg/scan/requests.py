@@ -1,12 +1,12 @@
-"""What a scan asks for: the body of a plan request, and what it means for one table."""
+"""Plan requests: decoded from a body, and resolved against one table."""
 
 from typing import Annotated, Final
 
 import msgspec
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.binding import Names, bound_filter
-from sandur.iceberg.expressions.filter_json import Unbound, parsed_filter
+from sandur.iceberg.expressions.binding import ColumnNames, bind_filter
+from sandur.iceberg.expressions.filter_json import Unbound, parse_filter
 from sandur.iceberg.expressions.predicates import Filter
 from sandur.iceberg.expressions.values import Json
 from sandur.iceberg.schema import Schema
@@ -19,13 +19,13 @@ APPEND: Final = "append"
 ANCESTORS_MAX: Final = 1_000_000
 LONG_FILTER_BYTES: Final = 16_384
 REQUEST_BYTES_MAX: Final = 4 << 20
-"""A plan is kept with its request, which is read again for every task: room for 100,000 UUIDs, and not for more."""
+"""A plan stores its request and reads it again for every task. There is room for 100,000 UUIDs."""
 
 Natural64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """A request to plan a scan. What is absent has its default; a filter that is null is an error."""
+    """A request to plan a scan. Absent fields have defaults. A filter of null is an error."""
 
     snapshot_id: Int64 | None = None
     start_snapshot_id: Int64 | None = None
@@ -43,7 +43,7 @@ class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
 
     @property
     def is_long(self) -> bool:
-        """Whether all work on its filter takes so long that others should have their turn meanwhile."""
+        """Whether work on the filter takes long and should run in a thread."""
         return self.filter is not msgspec.UNSET and len(memoryview(self.filter)) > LONG_FILTER_BYTES
 
     @property
@@ -52,9 +52,9 @@ class ScanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omi
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """A scan of one table: of a snapshot, or of what the snapshots in `appended` added on the way to it.
+    """A scan of one table: of a snapshot, or of the files that the snapshots in `appended` added.
 
-    No snapshot means that there is nothing to read yet. `is_long` says that all work on its filter takes long.
+    Without a snapshot there is nothing to read. `is_long` says that work on the filter should run in a thread.
     """
 
     snapshot: Snapshot | None
@@ -71,7 +71,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 def decode_scan_request(body: bytes) -> ScanRequest:
-    """The request in a body; BadRequest for one that contradicts itself."""
+    """Decode a body; BadRequest if it contradicts itself."""
     if len(body) > REQUEST_BYTES_MAX:
         raise BadRequest(f"Invalid {_WHAT}: has {len(body)} bytes, more than {REQUEST_BYTES_MAX}")
     check_utf8(body, _WHAT)
@@ -82,22 +82,22 @@ def decode_scan_request(body: bytes) -> ScanRequest:
     if (start is None) != (end is None):
         raise BadRequest(f"Invalid {_WHAT}: start-snapshot-id and end-snapshot-id need each other")
     if request.filter is not msgspec.UNSET and bytes(request.filter) == b"null":
-        raise BadRequest(f"Invalid {_WHAT}: filter is null; leave it out to filter nothing")
+        raise BadRequest(f"Invalid {_WHAT}: filter is null; leave it out to select all rows")
     return request
 
 
-def scan_of(request: ScanRequest, metadata: TableMetadata) -> Scan:
-    """What the request means for the table; BadRequest for a snapshot or a column that it does not have."""
+def resolve_scan(request: ScanRequest, metadata: TableMetadata) -> Scan:
+    """Resolve a request against a table; BadRequest if the table does not have a snapshot or a column."""
     snapshot, appended = _snapshots(request, metadata)
     schema = _schema(metadata, snapshot if request.use_snapshot_schema else None)
-    names = Names(schema, is_case_sensitive=request.is_case_sensitive)
+    names = ColumnNames(schema, is_case_sensitive=request.is_case_sensitive)
     for name in request.select or ():
-        if not name.startswith("_"):  # Readers add columns of their own, such as _file and _pos.
+        if not name.startswith("_"):  # Readers have metadata columns, such as _file and _pos.
             names.id_of(name)
     return Scan(
         snapshot=snapshot,
         schema=schema,
-        filter=bound_filter(unbound_filter(request), schema, is_case_sensitive=request.is_case_sensitive),
+        filter=bind_filter(_unbound_filter(request), schema, is_case_sensitive=request.is_case_sensitive),
         stats_ids=_with_fields_below(schema, frozenset(names.id_of(name) for name in request.stats_fields or ())),
         appended=appended,
         min_rows=request.min_rows_requested,
@@ -105,15 +105,15 @@ def scan_of(request: ScanRequest, metadata: TableMetadata) -> Scan:
     )
 
 
-def unbound_filter(request: ScanRequest) -> Unbound:
+def _unbound_filter(request: ScanRequest) -> Unbound:
     if request.filter is msgspec.UNSET:
         return True
-    given: Json = decode(request.filter, object, "filter")  # type: ignore[assignment]  # JSON is nothing else
-    return parsed_filter(given)
+    given: Json = decode(request.filter, object, "filter")  # type: ignore[assignment]  # decoded JSON
+    return parse_filter(given)
 
 
 def _with_fields_below(schema: Schema, ids: frozenset[int]) -> frozenset[int]:
-    """Statistics are kept of leaves: asking for a struct asks for what it holds."""
+    """Only leaf columns have statistics: a struct stands for all its fields."""
     found = set(ids)
     for column in schema.columns.values():
         if column.parent_id in found:
@@ -138,9 +138,9 @@ def _snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
 
 
 def appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Snapshot, ...]:
-    """The snapshots after `start`, up to and with `end`, that only appended, oldest first.
+    """The append snapshots after `start`, up to and including `end`, oldest first.
 
-    `start` may have expired, as long as one that is left came after it. BadRequest when it is no ancestor of `end`.
+    `start` may have expired if its child still exists. BadRequest if it is not an ancestor of `end`.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if end not in by_id:

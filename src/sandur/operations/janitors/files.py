@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from sandur.avro.container import open_container
-from sandur.avro.records import read_records
+from sandur.avro.container import open_container, read_records
 from sandur.catalog.locations import PATH_PROPERTIES, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot

@@ -1,1 +1,1 @@
-"""Scan planning as operations: manifests read and kept, plans that outlive a server, tasks fetched from any of them."""
+"""Scan planning: stores plans, reads and caches manifests, and returns tasks. Any server can continue any plan."""

@@ -1,104 +1,124 @@
-"""Caches of scan planning: decoded manifests, and plans in progress with their results."""
+"""The caches of scan planning, one set per lake: manifests, selected files, open scans and running plans."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from sandur.errors import Busy
-from sandur.operations.caches import BytesLruCache
+from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns
+from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.selection import Selected
+from sandur.operations.caches import BytesLruCache, LruCache
+from sandur.operations.lake import Lake
 
-if TYPE_CHECKING:  # Every workspace has this memory, and few plan: Arrow is loaded when one does.
-    from sandur.iceberg.scan.columns import ManifestColumns
-    from sandur.iceberg.scan.packing import Packed
-    from sandur.iceberg.scan.selection import Selected
+if TYPE_CHECKING:  # The module of scans imports this one.
+    from sandur.operations.planning.scan import ScanRunner
 
+T = TypeVar("T")
 
 DECODED_AT_ONCE: Final = 2
 SELECTED_BYTES_MAX: Final = 32 << 20
+RESULT_BYTES_MAX: Final = 32 << 20
+PLANS_AT_ONCE_MAX: Final = 64
+SCANS_MAX: Final = 8
+"""Scans that stay open while their tasks are fetched. Each holds its delete files and a manifest or two."""
 
 
-class ManifestMemory(BytesLruCache[tuple[str, str], Any]):
-    """Manifests by their location, and what plans that are being fetched selected of them."""
+class PlanningCache:
+    """Everything that scan planning caches for one lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        bytes_max = lake.settings.plan_cache_bytes_max
+        self.manifests = ManifestCache(bytes_max)
+        # The files that a plan selected, by plan id and manifest.
+        self.selected: BytesLruCache[tuple[str, str], Selected] = BytesLruCache(min(bytes_max, SELECTED_BYTES_MAX))
+        self.scans: LruCache[str, ScanRunner] = LruCache(SCANS_MAX)
+        self.plans: RunningPlans[PlanResult] = RunningPlans(lambda result: result.size_bytes)
+        lake.on_close(self.plans.close)
+
+
+class ManifestCache(BytesLruCache[tuple[str, str], Any]):
+    """Manifest lists and manifests by location, and the manifests that are being read."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max)
-        self.selected: BytesLruCache[tuple[str, str], Selected] = BytesLruCache(min(bytes_max, SELECTED_BYTES_MAX))
-        # Decoding takes room, several times that of the manifest, and more of it at once is not faster.
+        # Decoding takes several times the memory of the manifest, and more threads do not make it faster.
         self.decoding = asyncio.Semaphore(DECODED_AT_ONCE)
-        self.storing = 0
-        self._under_way: dict[str, asyncio.Task[ManifestColumns]] = {}
+        self.is_warm = False
+        self._reads: dict[str, asyncio.Task[ManifestColumns]] = {}
 
-    def entries(self, location: str) -> "Packed | ManifestColumns | None":
-        """A manifest as it is remembered: packed, or as it was decoded when it is small."""
-        return self.get(("entries", location))
+    def manifest_list(self, location: str) -> tuple[ManifestFile, ...] | None:
+        found: tuple[ManifestFile, ...] | None = self.get(("list", location))
+        return found
 
-    def remember(self, location: str, found: "Packed | ManifestColumns") -> None:
+    def put_manifest_list(self, location: str, found: tuple[ManifestFile, ...], size_bytes: int) -> None:
+        self.put(("list", location), found, size_bytes)
+
+    def manifest(self, location: str) -> PackedColumns | ManifestColumns | None:
+        """A manifest as it is cached: packed if it is large. None if it is not cached."""
+        found: PackedColumns | ManifestColumns | None = self.get(("entries", location))
+        return found
+
+    def put_manifest(self, location: str, found: PackedColumns | ManifestColumns) -> None:
         self.put(("entries", location), found, found.size_bytes)
 
     def is_known(self, location: str) -> bool:
-        return ("entries", location) in self or location in self._under_way
+        """Whether a manifest is cached or being read."""
+        return ("entries", location) in self or location in self._reads
 
     @property
-    def under_way(self) -> int:
-        """How many manifests are being read."""
-        return len(self._under_way)
+    def reads_in_progress(self) -> int:
+        return len(self._reads)
 
-    def reading(
-        self, location: str, read: "Callable[[], Coroutine[Any, Any, ManifestColumns]]"
+    def read(
+        self, location: str, read: Callable[[], Coroutine[Any, Any, ManifestColumns]]
     ) -> "asyncio.Task[ManifestColumns]":
-        """The manifest while it is being read, by whoever asked first. It is read to its end, whoever stops waiting."""
-        task = self._under_way.get(location)
+        """The task that reads a manifest. Concurrent callers share it, and it continues if they stop waiting."""
+        task = self._reads.get(location)
         if task is None:
-            task = self._under_way[location] = asyncio.create_task(read(), name=f"read {location}")
+            task = self._reads[location] = asyncio.create_task(read(), name=f"read {location}")
             task.add_done_callback(lambda ended: self._ended(location, ended))
         return task
 
     def _ended(self, location: str, ended: "asyncio.Task[ManifestColumns]") -> None:
-        del self._under_way[location]
+        del self._reads[location]
         if not ended.cancelled():
-            ended.exception()  # Whoever waits is told; asyncio need not be when nobody does.
+            ended.exception()  # Retrieved, so that asyncio does not report it when no caller waits.
 
 
-T = TypeVar("T")
-
-AT_ONCE_MAX: Final = 64
-RESULT_BYTES_MAX: Final = 32 << 20
-SCANS_MAX: Final = 8
-"""How many scans are remembered while their tasks are fetched: each holds its deletes and a manifest or two."""
-
-
-class Answered(NamedTuple):
-    """What a plan comes to: tasks to read, as fields of a JSON object, and tasks to fetch."""
+class PlanResult(NamedTuple):
+    """The result of a plan: file scan tasks, as fields of a JSON object, and tokens of plan tasks to fetch."""
 
     fields: bytes
     plan_tasks: Sequence[str]
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.fields) + sum(map(len, self.plan_tasks)) + 500
 
-def size_of(answered: Answered) -> int:
-    return len(answered.fields) + sum(map(len, answered.plan_tasks)) + 500
 
+class RunningPlans(Generic[T]):
+    """Plans that this process works on, by work id.
 
-class UnderWay(Generic[T]):
-    """Work by id. What it came to is kept for a while: the client that was told to ask again is going to."""
+    Concurrent callers share the work. It continues when no caller waits, and its result is kept for the next call.
+    """
 
     def __init__(self, size_of: Callable[[T], int]) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
         self._results: BytesLruCache[str, T] = BytesLruCache(RESULT_BYTES_MAX)
         self._size_of = size_of
 
-    async def worked_on(
-        self, work_id: str, work: Callable[[], Coroutine[Any, Any, T]], *, wait_seconds: float
-    ) -> T | None:
-        """What the work comes to; None when it is not done within the wait, and goes on, or was given up meanwhile.
+    async def run(self, work_id: str, work: Callable[[], Coroutine[Any, Any, T]], *, wait_seconds: float) -> T | None:
+        """The result of the work; None if it takes longer than the wait and continues, or if it is cancelled.
 
-        Raises what the work raises.
+        Raises what the work raises. Raises Busy if too many plans are running.
         """
         kept = self._results.get(work_id)
         if kept is not None:
             return kept
         task = self._tasks.get(work_id)
         if task is None:
-            if len(self._tasks) >= AT_ONCE_MAX:
+            if len(self._tasks) >= PLANS_AT_ONCE_MAX:
                 raise Busy("Too many scans are being planned: try again")
             task = self._tasks[work_id] = asyncio.create_task(work(), name=f"plan {work_id}")
             task.add_done_callback(lambda ended: self._ended(work_id, ended))
@@ -110,16 +130,16 @@ class UnderWay(Generic[T]):
         if not ended.cancelled() and ended.exception() is None:
             self._results.put(work_id, ended.result(), self._size_of(ended.result()))
 
-    def give_up(self, work_id: str) -> None:
-        """Stop the work if it is under way here, and forget what it came to."""
+    def cancel(self, work_id: str) -> None:
+        """Stop the work if it runs here, and drop its result."""
         self._results.drop(work_id)
         task = self._tasks.get(work_id)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """Stop everything."""
-        waiting = tuple(self._tasks.values())
-        for task in waiting:
+        """Stop all work."""
+        running = tuple(self._tasks.values())
+        for task in running:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)

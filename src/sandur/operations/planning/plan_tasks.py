@@ -1,4 +1,4 @@
-"""Plan tasks: tokens that name a plan, a snapshot and manifest entries."""
+"""Plan tasks: tokens that name a plan, a snapshot, and runs of manifest entries."""
 
 import base64
 import binascii
@@ -14,18 +14,21 @@ from sandur.iceberg.scan.manifest_list import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
 PLAN_TASKS_WANTED: Final = 250
-"""With more tasks than this a plan spends more on asking for them than on their files, so that each holds more."""
+"""With more tasks than this, requests cost more than their files. Then each task holds more entries."""
+
 TASK_ENTRIES_WANTED_MAX: Final = 4_096
 PLAN_TASKS_MAX: Final = 10_000
-"""About how many tasks a plan has at most: the answer that names them all is bounded by it."""
+"""The approximate maximum. It bounds the answer that names all tasks."""
+
 RUNS_PER_TASK_MAX: Final = 1_000
-"""Many small manifests would make a token longer than any that is read."""
+"""More runs of small manifests would make a token longer than TOKEN_CHARS_MAX."""
+
 _VERSION: Final = 1
 _EVERYTHING: Final = 2**31 - 1
 
 
 class Run(NamedTuple):
-    """Entries of one manifest: its place among the snapshot's manifests, and which of its live entries."""
+    """Some live entries of one manifest. `place` is the manifest's position in the list of manifests."""
 
     place: int
     start: int
@@ -33,7 +36,7 @@ class Run(NamedTuple):
 
 
 class PlanTask(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says."""
+    """The content of a token."""
 
     version: int
     plan_id: str
@@ -41,13 +44,13 @@ class PlanTask(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...]
 
 
-def encoded_task(plan_id: str, snapshot_id: int, runs: Sequence[Run]) -> str:
+def encode_task(plan_id: str, snapshot_id: int, runs: Sequence[Run]) -> str:
     data = msgspec.json.encode(PlanTask(_VERSION, plan_id, snapshot_id, tuple(runs)))
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def decoded_task(token: str) -> PlanTask:
-    """What the token says; NotFound when nobody here can have made it."""
+def decode_task(token: str) -> PlanTask:
+    """Decode a token; NotFound if `encode_task` cannot have made it."""
     if len(token) > TOKEN_CHARS_MAX:
         raise no_such_task(token)
     try:
@@ -62,7 +65,7 @@ def decoded_task(token: str) -> PlanTask:
 
 
 def entries_per_task(total: int, wanted: int) -> int:
-    """So many as are wanted, more in a large table, and as many as it takes to have no more tasks than can be told."""
+    """The entries of one task: the wanted number, or more in a large table, which has at most PLAN_TASKS_MAX tasks."""
     larger = min(total // PLAN_TASKS_WANTED, TASK_ENTRIES_WANTED_MAX)
     return max(wanted, larger, -(-total // PLAN_TASKS_MAX))
 
@@ -71,13 +74,12 @@ def no_such_task(token: str) -> NotFound:
     return NotFound(f"The plan task does not exist: {token[:100]}", subject="plan task")
 
 
-def grouped_runs(
+def group_runs(
     manifests: Iterable[tuple[int, ManifestFile]], *, entries_per_task: int, matched: Mapping[int, Array]
 ) -> list[list[Run]]:
-    """Runs over all entries of the manifests, so many per task; small manifests share one.
+    """Runs over all entries of the manifests, grouped by task. Small manifests share a task.
 
-    `matched` has the rows that are known to match, of the manifests that were looked at already: a run without any of
-    them is left out.
+    `matched` has the matching rows of manifests that were read already. A run without any of them is left out.
     """
     groups: list[list[Run]] = []
     room = 0
@@ -96,13 +98,13 @@ def grouped_runs(
 
 
 def _holds_any(run: Run, rows: Array) -> bool:
-    """Whether one of the rows, which are in order, belongs to the run."""
+    """Whether one of the rows, which are sorted, belongs to the run."""
     following = int(np.searchsorted(rows, run.start))
     return following < len(rows) and int(rows[following]) < run.stop
 
 
 def _runs(place: int, count: int | None, size: int) -> list[Run]:
-    """Runs of so many entries; the last has no end, for a manifest may hold more than its list says."""
+    """Runs of `size` entries. The last one has no end, because a manifest may hold more than its list declares."""
     runs = [Run(place, start, start + size) for start in range(0, max(count or 0, 1), size)]
     runs[-1] = Run(place, runs[-1].start, _EVERYTHING)
     return runs

@@ -1,4 +1,7 @@
-"""Runs one scan of one table: selects manifests and files, and writes them as tasks."""
+"""Runs one scan of one table: selects manifests and files, and writes them as tasks.
+
+A small result is complete in the answer. A large one is a list of plan tasks, which the client fetches one by one.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -11,75 +14,66 @@ import numpy as np
 
 from sandur.iceberg.expressions.evaluation import Array, Mask
 from sandur.iceberg.expressions.predicates import Filter
+from sandur.iceberg.expressions.projection import inclusive_projection
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.deletes import DeleteIndex
-from sandur.iceberg.scan.entries import UNPARTITIONED, Entries, projections, specs_by_id
-from sandur.iceberg.scan.manifest_list import (
-    DATA,
-    DELETES,
-    ManifestFile,
-    PartitionTypes,
-    manifests_to_open,
-    partition_types,
-)
+from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.scan.manifest_list import DATA, DELETES, ManifestFile, manifests_to_open, partition_types
 from sandur.iceberg.scan.requests import Scan
-from sandur.iceberg.scan.selection import Selected, Wanted
+from sandur.iceberg.scan.selection import Selected, TaskContent
 from sandur.iceberg.scan.task_json import Tasks
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.planning.cache import Answered
-from sandur.operations.planning.manifests import Manifests, aside
-from sandur.operations.planning.plan_tasks import PlanTask, Run, encoded_task, entries_per_task, grouped_runs
+from sandur.iceberg.types import Primitive
+from sandur.operations.planning.cache import PlanResult
+from sandur.operations.planning.manifests import Manifests, run_aside
+from sandur.operations.planning.plan_tasks import PlanTask, Run, encode_task, entries_per_task, group_runs
 from sandur.splicing import encode
 
 ENTRIES_AT_ONCE: Final = 10_000
 ANSWER_BYTES_MAX: Final = 16 << 20
-"""About how long an answer may become: with a long filter, which every file repeats, it tells fewer files."""
+"""The approximate size of an answer. Every task repeats the filter, so a long filter leaves room for fewer tasks."""
 
 
-class Selecting:
-    """What a scan selects. `place` of a manifest is where it stands in the snapshot's manifest list."""
+class ScanRunner:
+    """The state of one scan: its manifests, its delete files, and the data files that it selects."""
 
     def __init__(self, scan: Scan, metadata: TableMetadata, manifests: Manifests, *, plan_id: str = "") -> None:
-        """What is selected of a manifest is remembered for a plan that has an id: its tasks are fetched one by one."""
+        """With a plan id, the selected files of a manifest are cached, because tasks are fetched one by one."""
         self.scan = scan
         self._plan_id = plan_id
-        self._wanted = Wanted.of(scan.filter, scan.stats_ids)
+        self._content = TaskContent.of(scan.filter, scan.stats_ids)
         self._metadata = metadata
         self._manifests = manifests
-        self._specs = specs_by_id(metadata.specs)
-        self._projections = projections(scan.filter, self._specs)
-        self._types: dict[int, PartitionTypes] = {}
+        self._specs = {spec.spec_id or 0: spec for spec in metadata.specs}
+        self._projections = {id_: inclusive_projection(scan.filter, spec) for id_, spec in self._specs.items()}
+        self._types: dict[int, Mapping[int, Primitive | None]] = {}
         self._listed: tuple[ManifestFile, ...] | None = None
         self._to_open: dict[str, ManifestFile] | None = None
-        self._following: dict[str, ManifestFile] = {}
+        self._following: dict[str, str] = {}
         self._deletes: DeleteIndex | None = None
-        self._total: int | None = None
 
     @property
-    def files_told_max(self) -> int:
-        """How many files an answer has room for."""
-        return max(1, ANSWER_BYTES_MAX // self._wanted.task_bytes)
+    def answer_files_max(self) -> int:
+        """The number of files that fit into one answer."""
+        return max(1, ANSWER_BYTES_MAX // self._content.task_bytes)
 
-    async def total_entries(self) -> int:
-        """How many entries all manifests have, as far as that is known."""
-        if self._total is None:
-            self._total = sum(manifest.live_files or 0 for manifest in await self.listed())
-        return self._total
+    def is_of(self, snapshot_id: int | None) -> bool:
+        return (None if self.scan.snapshot is None else self.scan.snapshot.snapshot_id) == snapshot_id
 
     async def listed(self) -> tuple[ManifestFile, ...]:
-        """What `_look_up` finds, once; and what is to be opened of it is known then."""
+        """Every manifest of the scan, in the order of the manifest list. A run refers to them by position."""
         if self._listed is None:
-            listed = await self._look_up()
-            await aside(lambda: self.to_open(listed), is_long=self.scan.is_long)
+            listed = await self._list()
+            await run_aside(lambda: self.to_open(listed), is_long=self.scan.is_long)
             self._listed = listed
         return self._listed
 
-    async def _look_up(self) -> tuple[ManifestFile, ...]:
-        """Every manifest of the snapshot; of a range, those that its snapshots wrote, each once.
+    async def _list(self) -> tuple[ManifestFile, ...]:
+        """The manifests of the snapshot. For an incremental scan, the manifests that its snapshots wrote.
 
-        What a snapshot added is told by its own manifests: later ones may have been merged, and call it existing.
+        Only a snapshot's own manifests say what it added: later ones may be merged, and call the files existing.
         """
         if self.scan.appended is None:
             return () if self.scan.snapshot is None else await self._manifests.listed(self.scan.snapshot)
@@ -91,69 +85,52 @@ class Selecting:
                     found.setdefault(manifest.manifest_path, manifest)
         return tuple(found.values())
 
-    def is_of(self, snapshot_id: int | None) -> bool:
-        return (None if self.scan.snapshot is None else self.scan.snapshot.snapshot_id) == snapshot_id
-
     def to_open(self, listed: Sequence[ManifestFile]) -> Mapping[str, ManifestFile]:
-        """The data manifests that may have a file for this scan, by their paths."""
+        """The data manifests that may have a file for this scan, by path."""
         if self._to_open is None:
             data = [manifest for manifest in listed if manifest.content == DATA]
             found = manifests_to_open(data, self.scan.filter, self._specs)
             self._to_open = {manifest.manifest_path: manifest for manifest in found}
-            self._following = {one.manifest_path: other for one, other in pairwise(found)}
+            self._following = {one.manifest_path: other.manifest_path for one, other in pairwise(found)}
         return self._to_open
 
-    def entries(self, manifest: ManifestFile, columns: ManifestColumns) -> Entries:
-        spec_id = manifest.partition_spec_id
-        spec = self._specs.get(spec_id, PartitionSpec(fields=UNPARTITIONED.fields, spec_id=spec_id))
-        if spec_id not in self._types:
-            self._types[spec_id] = partition_types(spec, self._schemas)
-        return Entries(manifest, columns, spec, self._types[spec_id].types)
-
-    @cached_property
-    def _schemas(self) -> list[Schema]:
-        return [self.scan.schema, *reversed(self._metadata.schemas)]
-
-    def remembered(self, manifest: ManifestFile) -> Selected | None:
-        """What was selected of a manifest a moment ago."""
-        return self._manifests.selected.get((self._plan_id, manifest.manifest_path)) if self._plan_id else None
-
-    def remember(self, found: Selected) -> None:
-        """Not from other threads, as all that changes what is remembered. The next manifest is read ahead."""
-        path = found.entries.manifest.manifest_path
-        if self._plan_id:
-            self._manifests.selected.put((self._plan_id, path), found, found.size_bytes)
-        if (following := self._following.get(path)) is not None:
-            self._manifests.begin(following)
-
-    async def found(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
-        """The files of a manifest that may hold a matching row; a long one is looked through beside the event loop."""
-        is_long = self.scan.is_long or columns.count > ENTRIES_AT_ONCE
-        return await aside(lambda: self.selected(manifest, columns), is_long=is_long)
-
-    def selected(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
-        """The files of a manifest that may hold a matching row."""
-        entries = self.entries(manifest, columns)
-        mask = entries.selected(self.scan.filter, self._projected(entries))
-        if (appended := self.scan.appended_ids) is not None:
-            mask = mask & entries.added_by(appended)
-        return Selected(entries, np.flatnonzero(mask), self._wanted)
-
     def each(self, manifests: Iterable[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
-        """The manifests with their entries, in order, read ahead."""
+        """The manifests with their entries, in order, with read-ahead."""
         return self._manifests.each(tuple(manifests))
 
+    def cached_selection(self, manifest: ManifestFile) -> Selected | None:
+        if not self._plan_id:
+            return None
+        return self._manifests.cache.selected.get((self._plan_id, manifest.manifest_path))
+
+    def cache_selection(self, found: Selected) -> None:
+        """Cache the selected files of a manifest and prefetch the next manifest. Call only from the event loop."""
+        path = found.entries.manifest.manifest_path
+        if self._plan_id:
+            self._manifests.cache.selected.put((self._plan_id, path), found, found.size_bytes)
+        if (following := self._following.get(path)) is not None:
+            self._manifests.prefetch(following)
+
+    async def select(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
+        """The files of a manifest that may hold a matching row."""
+        is_long = self.scan.is_long or columns.count > ENTRIES_AT_ONCE
+        return await run_aside(lambda: self._select(manifest, columns), is_long=is_long)
+
+    def _select(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
+        entries = self._entries(manifest, columns)
+        mask = entries.select(self.scan.filter, self._projection(entries))
+        if (appended := self.scan.appended_ids) is not None:
+            mask = mask & entries.added_by(appended)
+        return Selected(entries, np.flatnonzero(mask), self._content)
+
     def certain_rows(self, found: Selected) -> int:
-        """How many rows the files hold at least that match, before deletes; 0 when the filter leaves that open."""
+        """The number of rows that certainly match, before deletes; 0 if there is a filter."""
         if self.scan.filter is not True or self.scan.min_rows is None:
             return 0
         return int(found.entries.columns.numbers("record_count").values[found.rows].sum())
 
-    def _projected(self, entries: Entries) -> Filter:
-        return self._projections.get(entries.spec.spec_id or 0, True)
-
     async def deletes(self, listed: Sequence[ManifestFile]) -> DeleteIndex:
-        """The delete files that may matter. What was appended is read without: it is told as it came in."""
+        """The delete files that may apply. An incremental scan has none: it returns rows as they were appended."""
         if self._deletes is None:
             self._deletes = await self._index_deletes(listed)
         return self._deletes
@@ -164,92 +141,106 @@ class Selecting:
         found = [manifest for manifest in listed if manifest.content == DELETES]
         groups: list[tuple[Entries, Mask]] = []
         async for manifest, columns in self._manifests.each(manifests_to_open(found, self.scan.filter, self._specs)):
-            entries = self.entries(manifest, columns)
-            mask = await aside(partial(entries.in_partitions, self._projected(entries)), is_long=self.scan.is_long)
-            groups.append((entries, mask))
+            entries = self._entries(manifest, columns)
+            select = partial(entries.in_partitions, self._projection(entries))
+            groups.append((entries, await run_aside(select, is_long=self.scan.is_long)))
         return await asyncio.to_thread(DeleteIndex, groups) if groups else DeleteIndex(())
+
+    def _entries(self, manifest: ManifestFile, columns: ManifestColumns) -> Entries:
+        spec_id = manifest.partition_spec_id
+        spec = self._specs.get(spec_id, PartitionSpec(fields=(), spec_id=spec_id))
+        if spec_id not in self._types:
+            self._types[spec_id] = partition_types(spec, self._schemas)
+        return Entries(manifest, columns, spec, self._types[spec_id])
+
+    @cached_property
+    def _schemas(self) -> list[Schema]:
+        return [self.scan.schema, *reversed(self._metadata.schemas)]
+
+    def _projection(self, entries: Entries) -> Filter:
+        return self._projections.get(entries.spec.spec_id or 0, True)
 
 
 class Limits(NamedTuple):
-    """How much an answer holds: files in the answer itself, entries behind one task; and how long the looking may take.
+    """The limits of an answer: its files, the entries of one task, and the time for selecting files.
 
-    What was not looked at by then is told as tasks.
+    Manifests that were not read in that time become plan tasks.
     """
 
     inline_files_max: int
     entries_per_task: int
-    looking_seconds_max: float
+    select_seconds_max: float
 
 
-async def run_plan(plan_id: str, selecting: Selecting, limits: Limits) -> Answered:
-    """Every file of the scan once: in the answer, or behind one of the tasks."""
-    snapshot = selecting.scan.snapshot
+async def run_plan(plan_id: str, runner: ScanRunner, limits: Limits) -> PlanResult:
+    """Every file of the scan once: either in the answer, or in one of the plan tasks."""
+    snapshot = runner.scan.snapshot
     if snapshot is None:
-        return Answered(Tasks().fields(), ())
-    listed = await selecting.listed()
-    looked = await _look(selecting, listed, limits)
-    if looked.is_complete:
-        return Answered(looked.tasks.fields(), ())
+        return PlanResult(Tasks().fields(), ())
+    listed = await runner.listed()
+    result = await _select_files(runner, listed, limits)
+    if result.is_complete:
+        return PlanResult(result.tasks.fields(), ())
     places = {manifest.manifest_path: place for place, manifest in enumerate(listed)}
-    waiting = [
+    remaining = [
         (places[path], manifest)
-        for path, manifest in selecting.to_open(listed).items()
-        if path not in looked.matched or len(looked.matched[path])
+        for path, manifest in runner.to_open(listed).items()
+        if path not in result.matched or len(result.matched[path])
     ]
-    matched = {places[path]: rows for path, rows in looked.matched.items()}
-    size = entries_per_task(await selecting.total_entries(), limits.entries_per_task)
-    groups = grouped_runs(waiting, entries_per_task=size, matched=matched)
-    return Answered(Tasks().fields(), [encoded_task(plan_id, snapshot.snapshot_id, group) for group in groups])
+    matched = {places[path]: rows for path, rows in result.matched.items()}
+    size = entries_per_task(sum(manifest.live_files or 0 for manifest in listed), limits.entries_per_task)
+    groups = group_runs(remaining, entries_per_task=size, matched=matched)
+    return PlanResult(Tasks().fields(), [encode_task(plan_id, snapshot.snapshot_id, group) for group in groups])
 
 
-class _Looked(NamedTuple):
-    """What was seen of the manifests before it was enough: the rows that match in each, and their tasks if complete."""
+class _Selection(NamedTuple):
+    """The matching rows of the manifests that were read, and the tasks. `is_complete` says that no file is missing."""
 
     matched: Mapping[str, Array]
     tasks: Tasks
     is_complete: bool
 
 
-async def _look(selecting: Selecting, listed: Sequence[ManifestFile], limits: Limits) -> _Looked:
-    """Look through the manifests until all are seen, or too many files match, or too much time has passed.
+async def _select_files(runner: ScanRunner, listed: Sequence[ManifestFile], limits: Limits) -> _Selection:
+    """Read manifests until all are read, too many files match, enough rows are found, or the time is over.
 
-    Tasks are written as their files are found, so that no more than a few manifests are in memory.
+    Each manifest's tasks are written at once, so that only a few manifests are in memory.
     """
-    to_open = selecting.to_open(listed)
+    to_open = runner.to_open(listed)
     matched: dict[str, Array] = {}
     tasks = Tasks()
     matches = rows = 0
-    # A delete takes rows away that were counted: then no number of files is surely enough.
-    rows_wanted = None if any(manifest.content == DELETES for manifest in listed) else selecting.scan.min_rows
-    inline_files_max = min(limits.inline_files_max, selecting.files_told_max)
+    # Deletes remove rows that were counted, so that no number of files is certainly enough.
+    rows_wanted = None if any(manifest.content == DELETES for manifest in listed) else runner.scan.min_rows
+    inline_files_max = min(limits.inline_files_max, runner.answer_files_max)
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + limits.looking_seconds_max
-    async with aclosing(selecting.each(to_open.values())) as manifests:
+    ends_at = loop.time() + limits.select_seconds_max
+    async with aclosing(runner.each(to_open.values())) as manifests:
         async for manifest, columns in manifests:
-            found = await selecting.found(manifest, columns)
+            found = await runner.select(manifest, columns)
             matched[manifest.manifest_path] = found.rows
             matches += len(found.rows)
             if matches > inline_files_max:
-                selecting.remember(found)
-                return _Looked(matched, tasks, is_complete=False)
+                runner.cache_selection(found)
+                return _Selection(matched, tasks, is_complete=False)
             if len(found.rows):
-                deletes = await selecting.deletes(listed)
-                await aside(partial(found.write_all, tasks, deletes), is_long=selecting.scan.is_long)
-            rows += selecting.certain_rows(found)
+                deletes = await runner.deletes(listed)
+                await run_aside(partial(found.write_all, tasks, deletes), is_long=runner.scan.is_long)
+            rows += runner.certain_rows(found)
             if rows_wanted and rows >= rows_wanted:
-                return _Looked(matched, tasks, is_complete=True)
+                return _Selection(matched, tasks, is_complete=True)
             if loop.time() > ends_at:
                 break
-    return _Looked(matched, tasks, is_complete=len(matched) == len(to_open))
+    return _Selection(matched, tasks, is_complete=len(matched) == len(to_open))
 
 
-async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
-    """The files behind a task, as fields of a JSON object. Runs that lead nowhere are empty.
+async def run_task(runner: ScanRunner, task: PlanTask) -> bytes:
+    """The files of a plan task, as fields of a JSON object. A run that does not exist has no files.
 
-    What an answer has no room for is behind another task.
+    Files that do not fit into the answer are named by another plan task in it.
     """
-    listed = await selecting.listed()
-    can_match = selecting.to_open(listed)
+    listed = await runner.listed()
+    can_match = runner.to_open(listed)
     by_path: dict[str, list[Run]] = {}
     for run in task.runs:
         path = listed[run.place].manifest_path if run.place < len(listed) else ""
@@ -258,14 +249,14 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     tasks = Tasks()
     if not by_path:
         return tasks.fields()
-    room = selecting.files_told_max
+    room = runner.answer_files_max
     rest: list[Run] = []
-    deletes = await selecting.deletes(listed)
-    async with aclosing(_selected(selecting, [can_match[path] for path in by_path])) as found:
-        async for one in found:
-            for run in by_path.pop(one.entries.manifest.manifest_path):
-                write = partial(one.write, tasks, run.start, run.stop, deletes, files_max=room)
-                written = await aside(write, is_long=selecting.scan.is_long)
+    deletes = await runner.deletes(listed)
+    async with aclosing(_selections(runner, [can_match[path] for path in by_path])) as selections:
+        async for found in selections:
+            for run in by_path.pop(found.entries.manifest.manifest_path):
+                write = partial(found.write, tasks, run.start, run.stop, deletes, files_max=room)
+                written = await run_aside(write, is_long=runner.scan.is_long)
                 room -= written.files
                 if written.stop < run.stop:
                     rest.append(run._replace(start=written.stop))
@@ -274,18 +265,18 @@ async def run_task(selecting: Selecting, task: PlanTask) -> bytes:
     rest += [run for runs in by_path.values() for run in runs]
     if not rest:
         return tasks.fields()
-    return tasks.fields() + b',"plan-tasks":' + encode([encoded_task(task.plan_id, task.snapshot_id, rest)])
+    return tasks.fields() + b',"plan-tasks":' + encode([encode_task(task.plan_id, task.snapshot_id, rest)])
 
 
-async def _selected(selecting: Selecting, manifests: Sequence[ManifestFile]) -> AsyncGenerator[Selected]:
-    """What a scan selects of each manifest, remembered where that was a moment ago."""
-    remembered = {manifest.manifest_path: selecting.remembered(manifest) for manifest in manifests}
-    for found in remembered.values():
+async def _selections(runner: ScanRunner, manifests: Sequence[ManifestFile]) -> AsyncGenerator[Selected]:
+    """The selected files of each manifest, the cached ones first."""
+    cached = {manifest.manifest_path: runner.cached_selection(manifest) for manifest in manifests}
+    for found in cached.values():
         if found is not None:
             yield found
-    missing = [manifest for manifest in manifests if remembered[manifest.manifest_path] is None]
-    async with aclosing(selecting.each(missing)) as opened:
+    missing = [manifest for manifest in manifests if cached[manifest.manifest_path] is None]
+    async with aclosing(runner.each(missing)) as opened:
         async for manifest, columns in opened:
-            selected = await selecting.found(manifest, columns)
-            selecting.remember(selected)
+            selected = await runner.select(manifest, columns)
+            runner.cache_selection(selected)
             yield selected

@@ -50,10 +50,10 @@ async def fetch_tasks(call: Call) -> Answer:
 def _result_body(result: operations.Result, call: Call, *, names_plan: bool) -> bytes:
     """The result in the form of its status; no other form may hold tasks, not even none."""
     match result:
-        case operations.Completed(plan_id=plan_id, answered=answered):
+        case operations.Completed(plan_id=plan_id, result=found):
             named = b',"plan-id":' + encoded(plan_id) if names_plan else b""
-            tasks = b',"plan-tasks":' + encoded(answered.plan_tasks)
-            return b'{"status":"completed"' + named + b"," + answered.fields + tasks + b"}"
+            tasks = b',"plan-tasks":' + encoded(found.plan_tasks)
+            return b'{"status":"completed"' + named + b"," + found.fields + tasks + b"}"
         case operations.Submitted(plan_id=plan_id):
             return encoded({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
         case operations.Cancelled():

@@ -5,10 +5,7 @@ import random  # noqa: TID251 - seeded
 import numpy as np
 import pytest
 
-from sandur.iceberg.expressions.evaluation import Array
-from sandur.iceberg.scan import batch_reader
-from sandur.iceberg.scan.array_layouts import pattern_of
-from sandur.iceberg.scan.batch_reader import PADDING, Fields, Items, Lanes, Numbers, Spans, Steps, Unreadable
+from sandur.avro.batch_reader import PADDING, BatchReader, Fields, Items, Numbers, Spans, Unreadable
 from tests.planning.odd_manifests import number, varint
 
 PAIRS = {
@@ -46,7 +43,7 @@ def read_back(schema: object, arrays: list[bytes]) -> list[list[object]]:
     """What is read of every array, by the order of its elements."""
     data = b"".join(arrays)
     starts = np.cumsum([0, *map(len, arrays)])
-    read, after = Lanes(data + PADDING).read(schema, starts[:-1])
+    read, after = BatchReader(data + PADDING).read(schema, starts[:-1])
     assert after.tolist() == starts[1:].tolist()
     assert isinstance(read, Items)
     found: list[list[object]] = [[] for _ in arrays]
@@ -106,15 +103,6 @@ def test_a_key_that_differs_is_told_apart_from_one_that_is_the_same() -> None:
     assert read_back(PAIRS, [encoded(one) for one in written]) == written
 
 
-def test_what_is_not_alike_is_not_walked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = [[(place, 1), (2, place)] for place in range(200)]
-    asked = []
-    monkeypatch.setattr(batch_reader, "alike", lambda *told: asked.append(told))
-
-    assert read_back(PAIRS, [encoded(one) for one in written]) == written
-    assert len(asked) == 1
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: int) -> None:
     chance = random.Random(seed)
@@ -126,7 +114,7 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
 
     for schema in (PAIRS, BOUNDS, LONGS):
         try:
-            read, _ = Lanes(bytes(data) + PADDING).read(schema, at)
+            read, _ = BatchReader(bytes(data) + PADDING).read(schema, at)
         except Unreadable as error:
             assert str(error)  # noqa: PT017 - either is right
         else:
@@ -137,23 +125,15 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
 def test_a_choice_that_a_union_does_not_have_is_refused() -> None:
     data = varint(0) + varint(1) + varint(7) + varint(2) + varint(7)
 
-    with pytest.raises(Unreadable, match="no such type"):
-        Lanes(data + PADDING).read(["null", "long"], np.array([0, 1, 3]))
+    with pytest.raises(Unreadable, match="does not have the chosen type"):
+        BatchReader(data + PADDING).read(["null", "long"], np.array([0, 1, 3]))
 
 
 def test_a_count_without_its_like_above_zero_is_refused() -> None:
     data = encoded([1, 2, 3]) + varint(-(1 << 63)) + varint(0) + b"\x00"
 
     with pytest.raises(Unreadable, match="too long"):
-        Lanes(data + PADDING).read(LONGS, np.array([0, 5]))
-
-
-def test_only_short_patterns_are_remembered() -> None:
-    fields = {"key": "int", "value": "bytes"}
-    short, long = (encoded([(1, bytes(size))]) + PADDING for size in (10, 100_000))
-
-    assert pattern_of(short, 0, fields) is pattern_of(short, 0, fields)
-    assert pattern_of(long, 0, fields) is not pattern_of(long, 0, fields)
+        BatchReader(data + PADDING).read(LONGS, np.array([0, 5]))
 
 
 def of_any_width(count: int) -> list[list[tuple[int, int]]]:
@@ -167,18 +147,3 @@ def test_a_number_of_too_many_bytes_is_refused_at_once() -> None:
 
     with pytest.raises(Unreadable, match="too many bytes"):
         read_back(PAIRS, arrays)
-
-
-def test_arrays_of_as_many_numbers_are_read_at_once_however_long_these_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = of_any_width(300)
-    walked: list[int] = []
-    by_one = Lanes._walked
-
-    def noted(self: Lanes, items: object, at: Array) -> tuple[Steps, Array]:
-        walked.append(len(at))
-        return by_one(self, items, at)
-
-    monkeypatch.setattr(Lanes, "_walked", noted)
-
-    assert read_back(PAIRS, [encoded(one) for one in written]) == written
-    assert sum(walked) <= 3  # Those at the end, behind which there is nothing to look at.

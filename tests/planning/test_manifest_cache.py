@@ -1,4 +1,4 @@
-"""Decoded manifests in memory and beside the catalog: bounded, shared, and never needed."""
+"""Cached manifests: bounded by bytes, and read once for concurrent requests."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ import pytest
 from bench import planning, planning_tables
 from sandur.operations.janitors.leftovers import PLANS
 from sandur.operations.janitors.sweep import sweep
-from sandur.operations.planning import manifests
-from sandur.operations.planning.manifests import PLACE_BYTES_MAX, READS_AT_ONCE
+from sandur.operations.planning.cache import PlanningCache
+from sandur.operations.planning.manifests import READS_AT_ONCE
 from sandur.operations.planning.plans import Failed
 from sandur.storage.contract import ObjectStore, Stored, list_all
 from sandur.storage.local import LocalStore
@@ -34,55 +34,13 @@ def avro_reads(spy: SpyStore) -> list[str]:
     return [key for key in spy.keys("get") if "/m1-" in key]
 
 
-async def test_the_next_server_reads_what_was_decoded_before(tmp_path: Path, spy: SpyStore) -> None:
-    fleet = Fleet(tmp_path, store=spy)
-    server = await fleet.furnish(made_table(fleet.table_folder, COUNT))
-    first = await everything(server, await asked(server, **WANTED))
-    await server.background.drain()
-    spy.reset()
-
-    other = fleet.server()
-    second = await everything(other, await asked(other, **WANTED))
-
-    assert second == first == ["file:///t/data/7.parquet"]
-    assert not avro_reads(spy)
-
-
-async def test_a_place_that_holds_another_manifest_or_rubbish_is_taken_over(tmp_path: Path, spy: SpyStore) -> None:
-    one_place = PLACE_BYTES_MAX
-    fleet = Fleet(tmp_path, store=spy, plan_store_bytes_max=one_place)
-    server = await fleet.furnish(made_table(fleet.table_folder, COUNT, COUNT))
-    wanted: dict[str, Any] = {"filter": {"type": "in", "term": "id", "values": [7, COUNT + 7]}}
-    for _ in range(2):
-        other = fleet.server()
-        assert len(await everything(other, await asked(other, **wanted))) == 2
-        await other.background.drain()
-    kept_now = await list_all(spy, server.layout.operational_folder("manifests"))
-    assert len(kept_now) == 1
-    await spy.put(kept_now[0].key, b"rubbish", expected=kept_now[0].version)
-
-    last = fleet.server()
-
-    assert len(await everything(last, await asked(last, **wanted))) == 2
-
-
-async def test_nothing_is_kept_when_there_is_no_room_for_it(tmp_path: Path, spy: SpyStore) -> None:
-    fleet = Fleet(tmp_path, store=spy, plan_store_bytes_max=0)
-    server = await fleet.furnish(made_table(fleet.table_folder, COUNT))
-
-    await asked(server, **WANTED)
-    await server.background.drain()
-
-    assert not await list_all(spy, server.layout.operational_folder("manifests"))
-
-
 async def test_memory_holds_no_more_than_it_may(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, plan_cache_bytes_max=100_000, plan_store_bytes_max=0)
+    fleet = Fleet(tmp_path, plan_cache_bytes_max=100_000)
     server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
 
     assert len(await everything(server, await asked(server))) == 600
 
-    assert 0 < server.manifests.bytes <= 100_000
+    assert 0 < server.feature(PlanningCache).manifests.bytes <= 100_000
 
 
 async def test_a_manifest_is_read_once_however_many_ask_for_it_at_once(tmp_path: Path, spy: SpyStore) -> None:
@@ -114,7 +72,7 @@ async def test_what_plans_selected_is_remembered_within_bounds(tmp_path: Path) -
 
     assert len(await everything(server, await asked(server))) == 600
 
-    assert server.manifests.selected.bytes <= 200_000
+    assert server.feature(PlanningCache).selected.bytes <= 200_000
 
 
 def add_deletes(metadata_path: str) -> None:
@@ -206,9 +164,3 @@ async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:
     await sweep(server, PLANS, position="", tell=print)
 
     assert not await list_all(fleet.store, folder)
-
-
-def test_the_places_are_bounded_by_the_bytes_that_may_be_kept(tmp_path: Path) -> None:
-    server = Fleet(tmp_path, plan_store_bytes_max=3 * PLACE_BYTES_MAX).server()
-
-    assert len({manifests.place_of(server, f"file:///m/{number}") for number in range(200)}) == 3
