@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …] [OPTION …]`: run the benchmarks, all of them or those named; options go to each of them."""
+"""`python -m bench [NAME …] [OPTION …]`: run all benchmarks, or the named ones. Options go to each of them."""
 
 import importlib
 import itertools
@@ -11,9 +11,14 @@ BENCHMARKS: Final = ("storage", "iceberg_commit", "server", "planning", "unity",
 def main() -> int:
     named = list(itertools.takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
     options = sys.argv[1 + len(named) :]
+    if not named and {"-h", "--help"} & set(options):
+        print(
+            f"{__doc__}\nBenchmarks: {', '.join(BENCHMARKS)}. `python -m bench NAME --help` lists the options of one."
+        )
+        return 0
     unknown = [name for name in named if name not in BENCHMARKS]
     if unknown:
-        print(f"bench: no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        print(f"bench: unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
         return 2
     sys.argv = [sys.argv[0], *options]
     for name in named or BENCHMARKS:

@@ -1,4 +1,4 @@
-"""The frame of benchmarks that ask one worker on a folder, and hold what it needs against a reference server's CPU."""
+"""Run a benchmark against one worker on an unsynced folder, and compare its CPU time with a reference server's."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ Step = Callable[[int], Awaitable[httpx.Response]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What an operation cost with so many things there already."""
+    """The cost of an operation with `size` objects in the catalog."""
 
     operation: str
     size: int
@@ -32,18 +32,19 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Reference(NamedTuple):
-    """The least CPU that the reference server was seen to need, and how many times less is asked for.
+    """The least and the most CPU time that the reference server needed, and how many times less is the goal.
 
-    For a list of everything it is that for `size` tables, and counts for no other size.
+    With a `size`, it holds only for that number of tables.
     """
 
     cpu_ms: float
+    most_cpu_ms: float
     times: float
     size: int | None = None
 
 
 class Server:
-    """A server under load: what was measured of it so far."""
+    """A server under load, and its measurements so far."""
 
     def __init__(self, client: httpx.AsyncClient, pids: Sequence[int], *, is_quick: bool) -> None:
         self.client = client
@@ -52,7 +53,7 @@ class Server:
         self._pids = pids
 
     async def measure(self, operation: str, size: int, calls: int, step: Step, *, at_once: int = 1) -> None:
-        """So many calls, at most so many of them under way at a time."""
+        """Make `calls` calls, at most `at_once` at the same time."""
         remaining = iter(range(calls))
         meter = Meter(self._pids, calls)
 
@@ -74,25 +75,31 @@ def run(
     references: Mapping[str, Reference],
     measure: Callable[[Server], Awaitable[None]],
 ) -> None:
-    """Start a server, measure it, show what came of it and write that to the results."""
-    asked = _arguments(name, description)
+    """Start a server, measure it, print the result and save it."""
+    options = _options(name, description)
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="sandur-bench-") as folder:
         place = Path(folder) / name
         place.mkdir()
         with sandur_on_folder(name, place, fsync="never", workers=1) as target:
-            rows = asyncio.run(_measured(f"http://{target.address}", target.pids, measure, is_quick=asked.quick))
+            rows = asyncio.run(_measured(f"http://{target.address}", target.pids, measure, is_quick=options.quick))
     compared = [_compared(row, rows, references) for row in rows]
     shown = [[_shown(value) for value in one.values()] for one in compared]
     show(f"{title}: one worker on a folder, not synced", COLUMNS, shown)
-    save(name, {"load_average_before": round(load_before, 2), "rows": compared}, file=asked.json)
+    result = {
+        "settings": "one worker on a folder, fsync never",
+        "load_average_before": round(load_before, 2),
+        "rows": compared,
+        "reference_cpu_ms": {operation: [one.cpu_ms, one.most_cpu_ms] for operation, one in references.items()},
+    }
+    save(name, result, file=options.json)
 
 
-def _arguments(name: str, description: str | None) -> argparse.Namespace:
-    ask = argparse.ArgumentParser(prog=f"python -m bench {name}", description=description)
-    ask.add_argument("--quick", action="store_true", help="a part of the calls, and of the sizes")
-    ask.add_argument("--json", type=Path, help=f"where the figures go; bench/results/{name}.json unless said")
-    return ask.parse_args()
+def _options(name: str, description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=description)
+    parser.add_argument("--quick", action="store_true", help="fewer calls and sizes")
+    parser.add_argument("--json", type=Path, help=f"the result file; the default is bench/results/{name}.json")
+    return parser.parse_args()
 
 
 async def _measured(
@@ -106,7 +113,7 @@ async def _measured(
 
 
 def _compared(row: Row, rows: Sequence[Row], references: Mapping[str, Reference]) -> dict[str, object]:
-    """A row with how its cost has grown since the smallest size, and what it is beside the reference."""
+    """A row with its growth since the smallest size, and its ratio to the reference."""
     first = next(one for one in rows if one.operation == row.operation)
     growth = None if first is row else round(row.cpu_ms / first.cpu_ms, 2)
     reference = references.get(row.operation)

@@ -6,7 +6,6 @@ Run: python bench/iceberg_commit.py [--json FILE] [--rounds N]
 import argparse
 import gc
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bench.measuring import save
 from sandur.iceberg.requests import decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata
@@ -329,8 +329,7 @@ def verdicts(largest: dict[str, float]) -> dict[str, dict[str, float | bool]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    default = Path(__file__).parent / "results" / "iceberg_commit.json"
-    parser.add_argument("--json", type=Path, default=default, metavar="FILE", help="where the numbers are written")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the result file")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each contestant is timed at each size")
     arguments = parser.parse_args()
     console = Console()
@@ -342,8 +341,7 @@ def main() -> None:
     for name, goal in goals.items():
         console.print(f"{name}: {goal['got']:.1f}, goal {goal['goal']:.0f}: {'met' if goal['met'] else 'MISSED'}")
     report = {
-        "what": "CPU microseconds of one append commit, medians",
-        "python": platform.python_version(),
+        "settings": "in one process, without a store: CPU microseconds of one append commit, medians",
         "msgspec": msgspec.__version__,
         "rounds": arguments.rounds,
         "bytes": {str(case.snapshots): len(case.metadata) for case in cases},
@@ -351,8 +349,7 @@ def main() -> None:
         "growth": {name: results[SIZES[-1]][name] / results[SIZES[0]][name] for name in CONTESTANTS},
         "goals": goals,
     }
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    save("iceberg_commit", report, file=arguments.json)
 
 
 if __name__ == "__main__":

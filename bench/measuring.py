@@ -1,20 +1,18 @@
-"""How benchmarks measure and show: medians and CPU time per call, side by side in one run, as ratios."""
+"""Measure and print: medians and CPU time per call, side by side in one run; result files."""
 
 import asyncio
 import gc
 import json
-import platform
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-RESULTS: Final = Path(__file__).parent / "results"
+from bench.provenance import RESULTS, provenance
 
 Step = Callable[[], Awaitable[object]]
 
@@ -33,7 +31,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 async def timed_side_by_side(steps: Mapping[str, Step], *, rounds: int, batch: int) -> Mapping[str, Timing]:
-    """Time every step, in turns: what disturbs the machine for a while disturbs all of them alike."""
+    """Time every step in turns, so that a disturbance of the machine affects all of them."""
     walls: dict[str, list[float]] = {name: [] for name in steps}
     cpus: dict[str, float] = dict.fromkeys(steps, 0.0)
     gc.collect()
@@ -49,7 +47,7 @@ async def timed_side_by_side(steps: Mapping[str, Step], *, rounds: int, batch: i
 
 
 async def rate(step: Step, *, calls: int, at_once: int) -> float:
-    """Calls per second with a number of them under way at the same time."""
+    """Calls per second with `at_once` calls running at the same time."""
     remaining = iter(range(calls))
 
     async def worker() -> None:
@@ -81,9 +79,8 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def save(name: str, result: Mapping[str, object], *, file: Path | None = None) -> None:
-    """Write a result beside the others, or to the file that was asked for, with what it was measured on."""
+    """Write a result, with where it comes from, to bench/results/NAME.json or to the given file."""
     RESULTS.mkdir(exist_ok=True)
-    machine = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
-    document = {"machine": machine, **result}
+    document = {**provenance(name), **result}
     text = json.dumps(document, indent=2, default=msgspec.to_builtins, ensure_ascii=False)
     (file or RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")

@@ -81,6 +81,10 @@ class Measured(msgspec.Struct, frozen=True):
     def loop_per_second(self) -> float:
         return self.things / self.loop_seconds
 
+    def with_rates(self) -> dict[str, object]:
+        rates = {"spark_per_second": round(self.spark_per_second), "loop_per_second": round(self.loop_per_second)}
+        return {**msgspec.structs.asdict(self), **rates}
+
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
@@ -95,6 +99,7 @@ def main() -> None:
     start_seconds = time.perf_counter() - begin
     first = _first_run(spark)
     result: dict[str, object] = {
+        "settings": f"{told.master}, folder, fsync never",
         "master": told.master,
         "cores": os.cpu_count(),
         "start_seconds": round(start_seconds, 2),
@@ -105,9 +110,9 @@ def main() -> None:
         (COMPACT, told.receipts, Made.receipts, compact_loop),
     ):
         measured: list[Measured] = []
-        result[job.name] = measured
         for count in sizes:
             measured.append(_measured(spark, job, count, make, loop))
+            result[job.name] = [one.with_rates() for one in measured]
             save("pipeline", result, file=told.out)  # The largest take long: what is known by then is kept.
         _show(f"{'receipts' if job is COMPACT else 'tables'} through {job.name}", measured)
     spark.stop()

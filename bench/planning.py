@@ -325,7 +325,11 @@ def main() -> None:
                     folder, count, told.manifest_files, java, with_pyiceberg=not told.without_pyiceberg
                 ):
                     lines.append(line)
-                    save("planning", {"goals": GOALS, "lines": lines}, file=told.json)
+                    save(
+                        "planning",
+                        {"settings": "two cores, nothing else running", "goals": GOALS, "lines": lines},
+                        file=told.json,
+                    )
                     progress.advance(task)
     if java is not None:
         java.close()

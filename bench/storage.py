@@ -1,4 +1,4 @@
-"""What the storage layer costs over the raw calls beneath it: a folder with fsync, and S3 through the same client."""
+"""Measure the storage layer beside the raw calls it makes: a folder with fsync, and S3 through the same client."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 class Swaps:
-    """One object that is swapped again and again, each time with another body."""
+    """Swaps one object repeatedly, each time with another body."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         self.store, self.key, self.count = store, key, 0
@@ -56,7 +56,7 @@ class CellSwaps:
 
 
 class RawFile:
-    """What anybody would write by hand: a temporary file, fsync, rename, and the folder's fsync or not."""
+    """The same write by hand: a temporary file, fsync, rename, and optionally fsync of the folder."""
 
     def __init__(self, folder: Path, *, syncs_folder: bool) -> None:
         self.folder, self.syncs_folder = str(folder), syncs_folder
@@ -220,7 +220,7 @@ async def _measure() -> None:
         ("S3 get, of the raw client", result["s3_get_over_raw"], 1.1),
     )
     show("Goals", ("", "found", "at most"), [(name, f"{found:.2f}", limit) for name, found, limit in goals])
-    save("storage", result)
+    save("storage", {"settings": "folder with fsync unless a name says otherwise; S3 is SeaweedFS here", **result})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the server is meant to reach beside its peer, and what it reached. Like with like: unsynced, as the peer."""
+"""Goals beside the peer, and whether they were reached; for the unsynced server, as the peer does not sync either."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How long and how much: the full plan, and a quick one that looks at the same things, shorter."""
+"""Sizes and times of the workloads: the full plan, and a quick plan of the same workloads."""
 
 from typing import Final
 
@@ -13,14 +13,14 @@ GROUPS: Final = {
     "namespaces": 0.04,
     "grow": 0.24,
 }
-"""The workloads and their shares of the time; what one leaves over the later ones may use."""
+"""The workloads and their shares of the time; later workloads may use what an earlier one leaves."""
 
 HUGE_TABLES: Final = 100_000
 _HUGE_FILL_SECONDS: Final = 1_200.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Sizes and times. `server_s` is the time for each server, everything together."""
+    """Sizes and times. `server_s` is the total time for each server."""
 
     rounds: int
     read_s: float

@@ -1,4 +1,4 @@
-"""The servers that are compared, each fresh, on free loopback ports and in folders of their own."""
+"""Start the servers under test, each new, on free loopback ports and in folders of their own."""
 
 import contextlib
 import os
@@ -8,30 +8,40 @@ from pathlib import Path
 from typing import Final
 
 from bench.load.target import Target
+from bench.provenance import REPOSITORY
 from sandur.settings import Settings
 from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
 from tests.servers.seaweedfs import BUCKET, seaweedfs
 
 PEER: Final = "peer"
-"""SeaweedFS's own Iceberg REST server, which keeps tables in its own buckets and does not sync."""
+"""SeaweedFS's own Iceberg REST server: it stores tables in its own buckets and does not sync."""
 
+SOURCE: Final = REPOSITORY / "src"
 _WAREHOUSE: Final = "warehouse"
 _PARTS: Final = ("master", "volume", "filer", "s3", "admin")
 
 
 @contextlib.contextmanager
-def sandur_on_folder(name: str, folder: Path, *, fsync: str, workers: int) -> Iterator[Target]:
-    with _sandur(name, folder, f"{folder}/data", workers, {"SANDUR_FSYNC": fsync}) as target:
+def sandur_on_folder(name: str, folder: Path, *, fsync: str, workers: int, source: Path = SOURCE) -> Iterator[Target]:
+    """A server from a source tree, on a folder."""
+    environment = {"SANDUR_FSYNC": fsync, "PYTHONPATH": str(source)}
+    with _sandur(name, folder, f"{folder}/data", workers, environment) as target:
         yield target
 
 
 @contextlib.contextmanager
-def sandur_on_s3(name: str, folder: Path, *, workers: int) -> Iterator[Target]:
-    """On a bucket of a SeaweedFS that serves nobody else. Its CPU time is not counted as ours."""
+def sandur_on_s3(name: str, folder: Path, *, workers: int, source: Path = SOURCE) -> Iterator[Target]:
+    """A server from a source tree, on a bucket of its own SeaweedFS, whose CPU time does not count as the server's."""
     (folder / "bucket").mkdir()
     with (
         seaweedfs(folder / "bucket") as settings,
-        _sandur(name, folder, f"s3://{BUCKET}/bench", workers, _s3_environment(settings)) as target,
+        _sandur(
+            name,
+            folder,
+            f"s3://{BUCKET}/bench",
+            workers,
+            {**_s3_environment(settings), "PYTHONPATH": str(source)},
+        ) as target,
     ):
         yield target
 
@@ -51,7 +61,7 @@ def peer(folder: Path) -> Iterator[Target]:
         with running(command, answers=f"{uri}/v1/config", folder=folder) as pid:
             yield Target(PEER, uri, warehouse=f"s3://{_WAREHOUSE}/", pids=[pid])
     finally:
-        for part, port in ports.items():  # It makes them in a place that no flag changes, and forgets some.
+        for part, port in ports.items():  # No flag changes their place, and it leaves some behind.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
 
 
@@ -61,7 +71,7 @@ def _sandur(name: str, folder: Path, store: str, workers: int, environment: Mapp
     uri = f"http://{LOOPBACK}:{port}"
     command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "serve", "--store", store]
     command += ["--host", LOOPBACK, "--port", str(port), "--workers", str(workers)]
-    # What a request leaves in the log costs time too: the level is the default, and the lines go to a file.
+    # Logging costs time too: the level is the default, and the lines go to a file.
     with running(command, answers=f"{uri}/readyz", folder=folder, environment={**os.environ, **environment}) as pid:
         yield Target(name, uri, pids=[pid])
 
