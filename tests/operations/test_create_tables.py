@@ -130,7 +130,7 @@ async def test_a_keyed_refusal_is_repeated_even_when_its_reason_is_gone(lake: La
 async def test_a_key_that_was_used_for_another_request_is_refused(lake: Lake) -> None:
     await create_table(lake, NAMESPACE, table("t"), request("one", key="k"))
 
-    with pytest.raises(KeyReused, match="k was used before for another request"):
+    with pytest.raises(KeyReused, match="k was already used for a different request"):
         await create_table(lake, NAMESPACE, table("u"), request("two", key="k"))
 
     assert not await table_exists(lake, called("u"))

@@ -2,18 +2,27 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from sandur.errors import BadRequest
+
+T = TypeVar("T")
 
 PAGE_SIZE_DEFAULT: Final = 1_000
 PAGE_SIZE_MAX: Final = 10_000
 
 _FORM: Final = 1
 _HASH_LENGTH: Final = 16
+
+
+class Page(NamedTuple, Generic[T]):
+    """A part of a list. Without `next_token` it is the last part."""
+
+    entries: Sequence[T]
+    next_token: str | None = None
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

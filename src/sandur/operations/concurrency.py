@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Seque
 from typing import Any, Final, TypeVar, overload
 
 from sandur.clock import Clock
-from sandur.storage.contract import ObjectStore, looks_of
+from sandur.storage.contract import ObjectStore
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,7 +54,7 @@ async def read_both(store: ObjectStore, first: Coroutine[Any, Any, T], second: C
 
     A folder answers without waiting, and a task costs more than such a read. There the reads run one after the other.
     """
-    if looks_of(store) is None:
+    if not store.has_instant_reads:
         one, other = await gather_all((first, second))
         return one, other
     try:

@@ -1,5 +1,6 @@
 """Idempotency keys: claimed once, replayed with the same answer, taken over when the owner is gone (G3, C4, C7, C8)."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -12,16 +13,18 @@ from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
+T = TypeVar("T")
+
 FOLLOWS_MAX: Final = 8
 _RETRY_AFTER_SECONDS: Final = 2
 
 
 class ClaimLost(Exception):
-    """Somebody else holds the claim: stop, and follow it."""
+    """Another attempt holds the claim: stop, and follow it."""
 
 
 class KeyClaim:
-    """The claim of one request. Without a key there is none: then nothing is written and nothing is ever lost."""
+    """The claim of one request. Without a key there is no cell: nothing is written and the claim is never lost."""
 
     def __init__(self, lake: Lake, request: Request, operation: str, cell: Cell[Claim] | None) -> None:
         self._lake = lake
@@ -36,15 +39,20 @@ class KeyClaim:
 
     @property
     def is_open(self) -> bool:
-        """Whether we hold the claim and nothing is final yet."""
+        """Whether this request holds the claim and no outcome is final."""
         return self.held is not None and self.held.value.state == "open"
+
+    @property
+    def pinned_uuid(self) -> str | None:
+        """The uuid that the claim commits this request to; None while the claim is not held."""
+        return self.held.value.uuid if self.held else None
 
     async def take(
         self, *, uuid: str = "", namespace_id: str = "", rename_id: str = "", tried: AttemptedFile | None = None
     ) -> None:
-        """Take the key, or, when it is ours already, add a file or a rename that will be tried (C7, R8: the fence).
+        """Take the key or, if it is held already, add the file or rename that comes next (C7, R8: the fence).
 
-        When this returns the claim says so; ClaimLost when somebody else has it.
+        When this returns, the claim is written. Raises ClaimLost if another attempt holds it.
         """
         if self._cell is None:
             return
@@ -58,37 +66,43 @@ class KeyClaim:
             await self._swap(grown)
 
     async def repin(self, *, uuid: str) -> None:
-        """N10: pin another uuid, for that of the claim can never come to be."""
+        """N10: commit the claim to another uuid, because the pinned one can never exist."""
         if self.held:
             await self._swap(replace(self.held.value, uuid=uuid))
 
     async def done(
         self, *, uuid: str = "", location: str = "", answer: str = "", error: SandurError | None = None
     ) -> None:
-        """Make the outcome final, before it is answered (G3); ClaimLost when somebody else has the key."""
+        """Make the outcome final before it is answered (G3). Raises ClaimLost if another attempt holds the key."""
         if self._cell is None:
             return
         claim = self.held.value if self.held else self._opened(uuid=uuid)
         failure = failure_of(error) if error else None
         await self._swap(replace(claim, state="done", location=location, answer=answer, failure=failure))
 
-    async def let_go(self) -> None:
-        """Leave the claim to the next retry at once: we gave up, and nothing of ours can still take effect."""
+    async def finish(self, *, location: str = "") -> None:
+        """Make success final in the background. If the claim was taken over, the new owner finds the change itself."""
+        if self.is_open:
+            with contextlib.suppress(ClaimLost):
+                await self.done(location=location)
+
+    async def release(self) -> None:
+        """Leave the claim to the next retry at once: this attempt gave up and nothing of it can still take effect."""
         if self.held and self.is_open:
-            try:
+            # If this fails, the claim is taken over once it is stale.
+            with contextlib.suppress(ClaimLost, SandurError):
                 await self._swap(replace(self.held.value, started_ms=0))
-            except (ClaimLost, SandurError):
-                return  # It is taken over when it is stale.
 
     async def read(self) -> Versioned[Claim] | None:
-        """The claim as it stands, whoever has it."""
+        """The stored claim, whichever attempt holds it; None if there is none."""
         return await self._cell.read() if self._cell else None
 
     async def follow(self) -> Claim:
-        """C8: what becomes of us now that the key is taken.
+        """C8: find out what to do after the key turned out to be taken.
 
-        The claim of a request that is done and was a success; its failure is raised. An open one that is stale is
-        ours when this returns; one that is young is Busy. The caller reads everything else only after this.
+        Returns the claim of a request that succeeded, or a stale claim that this request has now taken over. Raises the
+        recorded failure of a request that failed, and Busy while another attempt is active. The caller reads everything
+        else only after this call.
         """
         if self._cell is None:
             raise Busy("there is no key to follow")
@@ -98,7 +112,7 @@ class KeyClaim:
                 raise self._busy()  # Our own claim, whose answer was lost, is still in flight.
             claim = found.value
             if claim.request_hash != self._request.hash or claim.operation != self._operation:
-                raise KeyReused(f"Idempotency-Key {self._request.key} was used before for another request")
+                raise KeyReused(f"Idempotency-Key {self._request.key} was already used for a different request")
             if claim.state == "done":
                 if claim.failure:
                     raise error_of(claim.failure)
@@ -138,15 +152,13 @@ class KeyClaim:
 
     def _busy(self) -> Busy:
         return Busy(
-            f"a request with Idempotency-Key {self._request.key} is under way", retry_after_seconds=_RETRY_AFTER_SECONDS
+            f"another request with Idempotency-Key {self._request.key} is active",
+            retry_after_seconds=_RETRY_AFTER_SECONDS,
         )
 
 
-T = TypeVar("T")
-
-
 def claim_for(lake: Lake, request: Request, operation: str) -> KeyClaim:
-    """The claim of a request, not taken yet; without a key there is none."""
+    """The claim of a request, not taken yet; without a key it has no effect."""
     key_hash = request.key_hash
     return KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
@@ -156,49 +168,50 @@ async def run_exactly_once(
     attempt: Callable[[Claim | None], Awaitable[T]],
     replay: Callable[[Claim], Awaitable[T]],
 ) -> T:
-    """What an attempt answers, or what was answered to an earlier one under the same key.
+    """Return what an attempt answers, or what an earlier attempt under the same key answered.
 
-    An attempt gets the claim it continues, if it continues one, and raises ClaimLost when somebody else has the key. A
-    definite refusal is answered only after the claim keeps it (G3). After anything else that went wrong the claim is
-    left to the next retry at once: the attempt sees to it that whatever it left behind is recognised.
+    The attempt gets the claim that it continues, or None, and raises ClaimLost when another attempt holds the key. A
+    definite refusal is answered only after the claim records it (G3). After any other failure the claim is released to
+    the next retry: the attempt makes sure that whatever it left is recognised.
     """
     taken: Claim | None = None
     for _ in range(FOLLOWS_MAX):
         try:
-            return await _kept(claim, attempt(taken))
+            return await _recorded(claim, attempt(taken))
         except ClaimLost:
             taken = await claim.follow()
             if taken.state == "done":
                 return await replay(taken)
-    raise Busy("other requests with the same Idempotency-Key are under way")
+    raise Busy("other requests with the same Idempotency-Key are active")
 
 
-async def _kept(claim: KeyClaim, attempt: Awaitable[T]) -> T:
+async def _recorded(claim: KeyClaim, attempt: Awaitable[T]) -> T:
     try:
         return await attempt
     except Definite as error:
         await claim.done(error=error)
         raise
     except SandurError:
-        await claim.let_go()
+        await claim.release()
         raise
 
 
 async def hold_claim(claim: KeyClaim, *, uuid: str = "", namespace_id: str = "") -> None:
-    """C7 (fence): the key is ours when this returns, and was when what we decided on was read; else ClaimLost.
+    """C7 (fence): make sure that this request holds the key; raises ClaimLost otherwise.
 
-    Called between reading and swapping: whoever takes the key over later reads later, and finds what the swap made.
+    Called between reading and swapping: an attempt that takes the key over later reads later, and finds the swap.
     """
     if claim.held:
-        await claim.repin(uuid=claim.held.value.uuid)  # A bump: nothing changes but the version.
+        await claim.repin(uuid=claim.held.value.uuid)  # A bump: only the version changes.
     else:
         await claim.take(uuid=uuid, namespace_id=namespace_id)
 
 
 def require_claim(claim: KeyClaim) -> None:
-    """Before an answer rests on what was done under our key: ClaimLost when we have not taken it in this request.
+    """Raise ClaimLost if the request has a key that it has not taken.
 
-    Only the claim can tell whether it was done by this very request, or by another that had the same key.
+    Called before an answer rests on what was done under the key: only the claim tells whether this very request did it,
+    or another one with the same key.
     """
     if claim.is_keyed and claim.held is None:
         raise ClaimLost

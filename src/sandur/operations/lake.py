@@ -83,7 +83,6 @@ class Lake:
         self._seen_index: MutableMapping[str, Versioned[Any]] = WeighedLruCache(
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
-        self.standing: MutableMapping[Identifier, Any] = LruCache(CELLS_MAX)
         self._turns: MutableMapping[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
 
     def feature(self, kind: Callable[["Lake"], F]) -> F:

@@ -21,10 +21,10 @@ _LAST_DAY_MS: Final = (dt.date(9999, 12, 31) - _FIRST_DAY).days * _DAY_MS
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """That a metadata file became the head of a table, as the pointer said when it did.
+    """The proof that a metadata file became the head of a table.
 
-    Every field is derived from the head, so that the commit, its successor (C5) and a repair write the same object.
-    `previous_commit_key` is that of the receipt before, absent on the first: the receipts of a table are one chain.
+    Every field is derived from the head, so the commit, its successor (C5) and a repair write the same object.
+    `previous_commit_key` names the previous receipt of the table; it is absent on the first.
     """
 
     event_type: Literal["iceberg_commit_committed"] = "iceberg_commit_committed"
@@ -43,8 +43,28 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
 
+class DeltaReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The proof that a version of a Delta table was accepted. `file_name` is the staged file; empty for version 0.
+
+    Every field is derived from the table's record, so the commit and a repair write the same object.
+    """
+
+    event_type: Literal["delta_commit_committed"] = "delta_commit_committed"
+    event_version: int = 1
+    event_id: str
+    commit_key: str
+    table_uuid: str
+    table_location: str
+    version: int
+    file_name: str
+    file_size: int
+    previous_commit_key: str | None
+    committed_at_ms: int
+    source: Source
+
+
 def commit_key(metadata_location: str, registration: str = "") -> str:
-    """What identifies a receipt: the file that became current, and for one that was registered, which time it was."""
+    """The id of a receipt: the file that became current and, for a registered file, which registration it was."""
     named = f"{metadata_location}\n{registration}" if registration else metadata_location
     return hashlib.sha256(named.encode()).hexdigest()
 
@@ -53,13 +73,14 @@ def commit_key_of(head: Head) -> str:
     return commit_key(head.metadata_location, head.registration)
 
 
+def tried_of(head: Head) -> AttemptedFile:
+    return AttemptedFile(head.metadata_location, head.last_updated_ms, head.registration)
+
+
 def receipt_key(layout: Layout, tried: AttemptedFile) -> str:
-    """Where the receipt of a metadata file lies: its date is that of the metadata, never that of the writing."""
-    # A file written elsewhere may carry any number as its time.
-    day = min(max(tried.last_updated_ms, 0), _LAST_DAY_MS) // _DAY_MS
-    date = (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
+    """The key of a receipt. Its date is the time of the metadata, never the time of writing."""
     key = commit_key(tried.metadata_location, tried.registration)
-    return layout.receipt(date, "iceberg", "committed", key)
+    return layout.receipt(_date(tried.last_updated_ms), "iceberg", "committed", key)
 
 
 def receipt_of(table_uuid: str, head: Head) -> Receipt:
@@ -80,60 +101,13 @@ def receipt_of(table_uuid: str, head: Head) -> Receipt:
     )
 
 
-class Receipts:
-    """The receipts of one workspace. `known` remembers which are certain to exist; receipts are never taken back."""
-
-    def __init__(self, store: ObjectStore, layout: Layout, known: MutableMapping[str, bool]) -> None:
-        self._store = store
-        self._layout = layout
-        self._known = known
-
-    async def ensure(self, table_uuid: str, head: Head) -> None:
-        """C5 (help): when this returns, the receipt exists; whatever else happens is raised."""
-        key = receipt_key(self._layout, tried_of(head))
-        if key in self._known:
-            return
-        # A lost swap means: written already, by the commit itself or by another successor.
-        with contextlib.suppress(SwapLost):
-            await self._store.put(key, msgspec.json.encode(receipt_of(table_uuid, head)), expected=ABSENT)
-        self._known[key] = True
-
-    async def exists(self, tried: AttemptedFile) -> bool:
-        key = receipt_key(self._layout, tried)
-        return key in self._known or await self._store.head(key) is not None
-
-
-def tried_of(head: Head) -> AttemptedFile:
-    return AttemptedFile(head.metadata_location, head.last_updated_ms, head.registration)
-
-
-class DeltaReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """That a version of a Delta table was accepted. `file_name` is that of the staged file; empty for version 0.
-
-    Every field is derived from the table's record, so that the commit and a repair write the same object.
-    """
-
-    event_type: Literal["delta_commit_committed"] = "delta_commit_committed"
-    event_version: int = 1
-    event_id: str
-    commit_key: str
-    table_uuid: str
-    table_location: str
-    version: int
-    file_name: str
-    file_size: int
-    previous_commit_key: str | None
-    committed_at_ms: int
-    source: Source
-
-
 def delta_commit_key(table_uuid: str, version: int, file_name: str) -> str:
-    """What identifies a receipt: the table, the version and the file that became it."""
+    """The id of a Delta receipt: the table, the version, and the file that became the version."""
     return hashlib.sha256(f"{table_uuid}\n{version}\n{file_name}".encode()).hexdigest()
 
 
 def first_delta_commit(table: DeltaTable) -> DeltaCommit:
-    """Version 0, which its creator wrote as the published file."""
+    """Version 0, which the creator of the table writes as a published file."""
     return DeltaCommit(
         version=0,
         timestamp_ms=table.created_ms,
@@ -161,32 +135,54 @@ def delta_receipt_of(table: DeltaTable, commit: DeltaCommit) -> DeltaReceipt:
 
 
 def delta_receipt_key(layout: Layout, receipt: DeltaReceipt) -> str:
-    """Where a receipt lies: its date is that of the commit, never that of the writing."""
-    day = min(max(receipt.committed_at_ms, 0), _LAST_DAY_MS) // _DAY_MS
-    date = (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
-    return layout.receipt(date, "delta", "committed", receipt.commit_key)
+    """The key of a Delta receipt. Its date is the time of the commit, never the time of writing."""
+    return layout.receipt(_date(receipt.committed_at_ms), "delta", "committed", receipt.commit_key)
 
 
-class DeltaReceipts:
-    """The receipts of one workspace. `known` remembers which are certain to exist; receipts are never taken back."""
+def _date(time_ms: int) -> str:
+    # A file that another catalog wrote may carry any number as its time.
+    day = min(max(time_ms, 0), _LAST_DAY_MS) // _DAY_MS
+    return (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
+
+
+class _ReceiptWriter:
+    """Writes receipts once. `known` caches which ones exist; a receipt is never deleted by an operation."""
 
     def __init__(self, store: ObjectStore, layout: Layout, known: MutableMapping[str, bool]) -> None:
         self._store = store
         self._layout = layout
         self._known = known
 
-    async def ensure(self, table: DeltaTable, commit: DeltaCommit) -> None:
-        """When this returns the receipt exists; whatever else happens is raised."""
-        receipt = delta_receipt_of(table, commit)
-        if receipt.commit_key in self._known:
-            return
-        # A lost swap means: written already, by the commit itself or by a successor.
+    async def _write(self, key: str, receipt: Receipt | DeltaReceipt) -> None:
+        # A lost swap means that the receipt exists: the commit itself or another successor wrote it.
         with contextlib.suppress(SwapLost):
-            await self._store.put(
-                delta_receipt_key(self._layout, receipt), msgspec.json.encode(receipt), expected=ABSENT
-            )
+            await self._store.put(key, msgspec.json.encode(receipt), expected=ABSENT)
         self._known[receipt.commit_key] = True
 
+
+class Receipts(_ReceiptWriter):
+    """The receipts of Iceberg tables and views in one lake."""
+
+    async def ensure(self, table_uuid: str, head: Head) -> None:
+        """C5 (help): when this returns, the receipt exists; any failure is raised."""
+        if commit_key_of(head) not in self._known:
+            await self._write(receipt_key(self._layout, tried_of(head)), receipt_of(table_uuid, head))
+
+    async def exists(self, tried: AttemptedFile) -> bool:
+        if commit_key(tried.metadata_location, tried.registration) in self._known:
+            return True
+        return await self._store.head(receipt_key(self._layout, tried)) is not None
+
+
+class DeltaReceipts(_ReceiptWriter):
+    """The receipts of Delta tables in one lake."""
+
+    async def ensure(self, table: DeltaTable, commit: DeltaCommit) -> None:
+        """When this returns, the receipt exists; any failure is raised."""
+        if delta_commit_key(table.uuid, commit.version, commit.file_name) not in self._known:
+            receipt = delta_receipt_of(table, commit)
+            await self._write(delta_receipt_key(self._layout, receipt), receipt)
+
     def are_known(self, table: DeltaTable, commits: Iterable[DeltaCommit]) -> bool:
-        """Whether all of them are certain to exist, without asking."""
+        """Whether all of these receipts are known to exist, without asking the store."""
         return all(delta_commit_key(table.uuid, one.version, one.file_name) in self._known for one in commits)

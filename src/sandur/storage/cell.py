@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.clock import Clock
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
-from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
+from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version, is_known_at
 
 T = TypeVar("T", bound=msgspec.Struct)
 T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
@@ -78,9 +78,22 @@ class Cell(Generic[T]):
         """The value that was read or written last; it may be stale."""
         return self._seen.get(self.key) if self._seen is not None else None
 
+    def recall(self) -> Versioned[T] | None:
+        """The last value; None if the store can tell without waiting that it is stale."""
+        held = self.last_seen
+        is_stale = held is not None and is_known_at(self._store, self.key, held.version) is False
+        return None if is_stale else held
+
+    def confirmed(self) -> Versioned[T] | None:
+        """The last value if the store can confirm without waiting that it is current; otherwise None."""
+        held = self.last_seen
+        return held if held and is_known_at(self._store, self.key, held.version) else None
+
     async def read(self) -> Versioned[T] | None:
         """The value and its version; None if the cell is empty."""
         if before := self.last_seen:
+            if is_known_at(self._store, self.key, before.version):
+                return before
             found = await self.read_if_changed(seen=before.version)
             return before if found is UNCHANGED else found
         stored = await self._store.get(self.key)

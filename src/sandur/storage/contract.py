@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType, Protocol
 
+from sandur.errors import Unavailable
+
 Version = NewType("Version", str)
 """What a swap compares. A version never returns, not even for equal bytes or after a delete."""
 
@@ -136,6 +138,20 @@ def looks_of(store: ObjectStore) -> Looks | None:
     """The store's synchronous reads of versions; None if it has none."""
     looks: Looks | None = getattr(store, "looks", None)
     return looks
+
+
+def is_known_at(store: ObjectStore, key: str, version: Version) -> bool | None:
+    """Whether the object is at that version; None if the store has no synchronous reads of versions.
+
+    The result is as good as that of a read, because no version ever returns.
+    """
+    looks = looks_of(store)
+    if looks is None:
+        return None
+    try:
+        return looks.version_now(key) == version
+    except Unavailable:
+        return None
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:

@@ -1,11 +1,12 @@
 """Files by address: each lies in the catalog's own store or below one of the allowed locations."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.errors import Invalid
-from sandur.storage.contract import ABSENT, ObjectStore, folders_of
+from sandur.errors import Invalid, Unavailable
+from sandur.storage.contract import ABSENT, ObjectStore, folders_of, looks_of
 
 
 class Locations:
@@ -35,6 +36,9 @@ class Locations:
 
     async def exists(self, location: str) -> bool:
         store, key = self._at(location)
+        if looks := looks_of(store):
+            with contextlib.suppress(Unavailable):  # The store's own call retries.
+                return looks.version_now(key) is not None
         return await store.head(key) is not None
 
     def holder(self, location: str) -> tuple[ObjectStore, str]:

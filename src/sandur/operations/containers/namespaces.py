@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
 from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
+from sandur.catalog.paging import Page
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
@@ -30,7 +31,6 @@ from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, run_
 from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import Listing, PageRequest, require_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.load import Page
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import ABSENT

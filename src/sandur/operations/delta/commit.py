@@ -50,8 +50,7 @@ from sandur.operations.delta.tables import DELTA, load_by_id, table_not_found
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import delta_commit_key
-from sandur.operations.tables.commit import activate_name
-from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.storage.cell import Cell, Versioned
 
 COMPARED_BYTES_MAX: Final = 256 << 20

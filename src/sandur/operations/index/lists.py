@@ -21,15 +21,13 @@ from sandur.catalog.index import (
     names_scope,
     segment_at,
 )
-from sandur.catalog.paging import checked_page_size, decode_page_token, encode_page_token
+from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
-from sandur.operations.grounds import still_held
 from sandur.operations.index.memory import IndexMemory
 from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.lake import Lake
-from sandur.operations.tables.load import Page
 from sandur.operations.tables.names import resolve_namespace
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Version
@@ -216,7 +214,7 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 
 
 async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
-    cached = {segment_id: still_held(lake, lake.index_segment(scope, segment_id)) for segment_id in ids}
+    cached = {segment_id: lake.index_segment(scope, segment_id).confirmed() for segment_id in ids}
     others = [segment_id for segment_id, held in cached.items() if held is None or not held.value.is_sound]
     return {**cached, **await _read_bounded(lake, scope, others)} if others else cached
 

@@ -1,4 +1,4 @@
-"""The creation of anything with a name (rules N1-N9): files and pointer first, the name last."""
+"""The creation of anything with a name (rules N1–N10): files and pointer first, the name last."""
 
 import contextlib
 import dataclasses
@@ -10,34 +10,36 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, head_of
 from sandur.catalog.sources import Request
-from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, SwapLost
+from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
-from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit import activate_name
-from sandur.operations.tables.documents import missing_file
+from sandur.operations.tables.documents import missing_file, request_id
 from sandur.operations.tables.names import (
     NameSlot,
     ResolvedName,
+    activate_name,
     bind_pointer,
     confirm_namespace,
+    namespace_not_found,
     resolve_namespace,
     settle_name,
 )
 from sandur.storage.cell import Cell, Versioned
 
 T = TypeVar("T")
+B = TypeVar("B", bound=BoundRecord)
 
 TRIES_MAX: Final = 8
 
 
 @dataclass(frozen=True)
 class NewRecord(Generic[T]):
-    """What a creation writes before the name: the pointer as it will be, and what is answered.
+    """What a creation writes before the name: the pointer, and the answer to the client.
 
-    `hint` is the location that the name remembers, and `tried` what the claim does, where there is a metadata file.
+    If there is a metadata file, `hint` is the location that the name remembers and `tried` is what the claim records.
     """
 
     pointer: BoundRecord
@@ -47,7 +49,7 @@ class NewRecord(Generic[T]):
 
 
 class Draft(Protocol[T]):
-    """What is to be created: its kind and format, and what a client gets when it is."""
+    """What is to be created: its kind and format, its files, and the answer to the client."""
 
     @property
     def kind(self) -> Kind: ...
@@ -57,7 +59,7 @@ class Draft(Protocol[T]):
 
     @property
     def uuid(self) -> str | None:
-        """The uuid it must have; None when it may be any."""
+        """The uuid that it must have; None if the creation chooses it."""
         ...
 
     @property
@@ -66,32 +68,58 @@ class Draft(Protocol[T]):
         ...
 
     def made(self, uuid: str) -> NewRecord[T]:
-        """What is written for that uuid; Creation itself says for which name and by whom."""
+        """The record for that uuid; `Creation` adds the name, the state and the request."""
         ...
 
     async def write(self, made: NewRecord[T]) -> None:
-        """Write the files that the pointer speaks of; when this returns they are there."""
+        """Write the files that the pointer refers to; when this returns, they exist."""
         ...
 
     async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
-        """What a pointer stands for; None when its files are not there."""
+        """What a pointer refers to; None if its files do not exist."""
         ...
 
     async def answered(self, claim: Claim) -> T:
-        """What was answered to a request whose claim is done."""
+        """The answer to an earlier attempt whose claim is done."""
         ...
 
     async def finish(self, pointer: BoundRecord) -> None:
-        """Behind the answer: the receipt."""
+        """Write the receipt, after the answer."""
         ...
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        """What to say when the name belongs to another; see `taken`."""
+        """The error if the name is taken; see `name_taken`."""
         ...
 
     def spent(self, pointer: BoundRecord) -> SandurError | None:
-        """What to say when the uuid belongs to another request; None when a fresh one will do as well."""
+        """The error if another request used the uuid; None if a fresh uuid will do."""
         ...
+
+
+def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request) -> B:
+    """The record of a creation that is not confirmed yet, with its name and its request (S2)."""
+    return replace(
+        record, state="unbound", made_for=identifier, made_by=request_id(request), updated_ms=lake.clock.now_ms()
+    )
+
+
+def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
+    """S2: whether an attempt of this very request made the pointer. The uuid alone is no proof."""
+    return pointer is not None and pointer.value.made_by == request_id(request)
+
+
+def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
+    """N7: a pointer of this request that is live or dropped proves that the creation happened."""
+    return pointer is not None and is_made_by(pointer, request) and pointer.value.state in {"live", "dropped"}
+
+
+async def confirm_created(
+    lake: Lake, identifier: Identifier, namespace_id: str, cell: Cell[B]
+) -> tuple[bool, Versioned[B] | None]:
+    """N4, N5: after the name was written, whether its namespace exists, and its pointer if that is alive."""
+    return await gather_all(
+        (confirm_namespace(lake, identifier.namespace, namespace_id), bind_pointer(cell, binds=False))
+    )
 
 
 @dataclass
@@ -104,107 +132,94 @@ class Creation(Generic[T]):
     request: Request
     operation: str
     _aside: tuple[str, NewRecord[T]] | None = None
-    _ride: PreparedInsert | None = None
+    _insert: PreparedInsert | None = None
     _is_listed: bool = False
-    # Whether the name may have been written for this uuid before: then the pointer is asked after the name (N7).
+    # Whether the name may have been written for this uuid before: then the pointer is read after the name (N7).
     _is_retry: bool = False
 
     async def run(self) -> T:
-        """The document that was created; AlreadyExists, or NotFound when there is no such namespace."""
-        key_hash = self.request.key_hash
-        cell = self.lake.claim(self.operation, key_hash) if key_hash else None
-        self.claim = KeyClaim(self.lake, self.request, self.operation, cell)
+        """Create it and return the answer. Raises AlreadyExists, or NotFound if the namespace does not exist."""
+        self.claim = claim_for(self.lake, self.request, self.operation)
         try:
-            return await self._first_attempt()
-        except ClaimLost:
-            return await self._retried()
+            try:
+                return await self._first_attempt()
+            except ClaimLost:
+                return await self._retry()
         except SandurError:
-            await self.claim.let_go()
+            await self.claim.release()
             raise
 
     async def _first_attempt(self) -> T:
-        namespace, spot, uuid = await gather_all(
-            (  # N1
+        namespace, slot, uuid = await gather_all(  # N1
+            (
                 resolve_namespace(self.lake, self.identifier.namespace),
                 settle_name(self.lake, self.identifier),
                 self._free_uuid(),
             )
         )
         if namespace is None:
-            raise await self._refused(self._no_namespace(), uuid)
-        return await self._create(uuid, namespace.value.id, spot)
+            raise await self._refused(namespace_not_found(self.identifier.namespace), uuid)
+        return await self._create(uuid, namespace.value.id, slot)
 
     async def _free_uuid(self) -> str:
-        """What the name will refer to: the uuid of the metadata, unless it was in use before by another request."""
+        """The uuid that the name will refer to: that of the draft, unless another request used it before."""
         wanted = self.draft.uuid
         if wanted is None:
             return self.lake.clock.new_uuid()
         pointer = await self._cell(wanted).read()
         if pointer is None:
             return wanted
-        if self.draft.is_named_by_uuid and self._is_ours(pointer) and pointer.value.state != "killed":
+        if self.draft.is_named_by_uuid and is_made_by(pointer, self.request) and pointer.value.state != "killed":
             self._is_retry = True
             return wanted
         if spent := self.draft.spent(pointer.value):
             raise await self._refused(spent, wanted)
         return self.lake.clock.new_uuid()
 
-    def _cell(self, uuid: str) -> Cell[BoundRecord]:
-        return self.lake.bound_record(uuid, self.draft.format)
-
-    async def _retried(self) -> T:
-        """C8: what was answered before, or the same creation again, with the uuid and the namespace of the claim."""
+    async def _retry(self) -> T:
+        """C8: the earlier answer, or the same creation again with the uuid and the namespace of the claim."""
         claim = await self.claim.follow()
         if claim.state == "done":
             return await self.draft.answered(claim)
+        self._is_retry = True
         try:
-            self._is_retry = True
-            spot = await settle_name(self.lake, self.identifier)  # The name first, then the pointer.
-            return await self._create(claim.uuid, claim.namespace_id, spot)
+            slot = await settle_name(self.lake, self.identifier)  # The name first, then the pointer.
+            return await self._create(claim.uuid, claim.namespace_id, slot)
         except ClaimLost:
-            raise Busy(f"{self.identifier}: is being created") from None
-        except SandurError:
-            await self.claim.let_go()
-            raise
+            raise Busy(f"{self.identifier}: another attempt of this request is creating it") from None
 
-    async def _create(self, uuid: str, home: str, spot: NameSlot) -> T:
-        """From a settled name to the answer; `home` is the id of the namespace the name is made for."""
+    async def _create(self, uuid: str, namespace_id: str, slot: NameSlot) -> T:
+        """From a settled name to the answer; the name is made for the namespace of that id."""
         for _ in range(TRIES_MAX):
-            # The name was read before the pointer: live or dropped, it shows that an attempt of ours happened (N7).
-            if self._is_retry and (happened := await self._happened(uuid)):
-                return (await self._answered(happened)).value
-            outcome = await (self._found_live(uuid, spot.live) if spot.live else self._bind(uuid, home, spot))
+            # The name was read before the pointer, so a live or dropped pointer proves an attempt of ours (N7).
+            if self._is_retry and (happened := await self._proof(uuid)):
+                return (await self._answer_earlier(happened)).value
+            outcome = await (self._use_live(uuid, slot.live) if slot.live else self._bind(uuid, namespace_id, slot))
             if isinstance(outcome, _Answer):
                 return outcome.value
             uuid = outcome.uuid if outcome else uuid
             self._is_retry = True
-            spot = await settle_name(self.lake, self.identifier)
-        raise Busy(f"{self.identifier}: the name keeps changing")
+            slot = await settle_name(self.lake, self.identifier)
+        raise Busy(f"{self.identifier}: the name changed {TRIES_MAX} times while it was created")
 
-    async def _found_live(self, uuid: str, live: ResolvedName) -> "_Answer[T] | None":
-        """The name is taken: by what this request made, or by another. None to settle the name again."""
-        if (live.uuid == uuid and self._is_ours(live.pointer)) or self._is_replay(live):
+    async def _use_live(self, uuid: str, live: ResolvedName) -> "_Answer[T] | None":
+        """The name is taken, by this request or by another one. None to settle the name again."""
+        is_ours = is_made_by(live.pointer, self.request)
+        # C9, S2: a table of the uuid that this very request asserts.
+        is_replay = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
+        if is_ours and (live.uuid == uuid or is_replay):
             return await self._done(live)
         error = self.draft.refusal(self.identifier, live.name.value)
         if self.claim.held:
             return await self._kill(uuid, error)
         raise await self._refused(error, uuid)
 
-    def _is_replay(self, live: ResolvedName) -> bool:
-        """C9, S2: a table of the uuid that this very request asks for; the uuid alone is no proof."""
-        is_same = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
-        return is_same and self._is_ours(live.pointer)
+    async def _bind(self, uuid: str, namespace_id: str, slot: NameSlot) -> "_Answer[T] | _FreshUuid | None":
+        """N2–N5: write everything aside, then the name, then confirm.
 
-    def _is_ours(self, pointer: Versioned[BoundRecord]) -> bool:
-        """S2: whether an attempt of this very request made the pointer."""
-        return pointer.value.made_by == self._made_by()
-
-    async def _bind(self, uuid: str, home: str, spot: NameSlot) -> "_Answer[T] | _Fresh | None":
-        """N2, N3: the files, then the name: it happens here, subject to N4.
-
-        None to settle the name again; another uuid when this one can never be ours.
+        None to settle the name again; another uuid if this one can never belong to this request.
         """
-        made = await self._write_aside(uuid, home)
+        made = await self._write_aside(uuid, namespace_id)
         if not isinstance(made, NewRecord):
             return made
         wanted = NameRecord(
@@ -212,233 +227,211 @@ class Creation(Generic[T]):
             uuid=uuid,
             kind=self.draft.kind,
             format=self.draft.format,
-            namespace_id=home,
+            namespace_id=namespace_id,
             metadata_location=made.hint,
             updated_ms=self.lake.clock.now_ms(),
         )
         try:
-            name = await self.lake.name(self.identifier).swap(wanted, expected=spot.expected)
+            # N3: the creation happens here, subject to N4.
+            name = await self.lake.name(self.identifier).swap(wanted, expected=slot.expected)
         except SwapLost:
             return None
-        return await self._confirm(uuid, home, name)
+        return await self._confirm(uuid, namespace_id, name)
 
-    async def _write_aside(self, uuid: str, home: str) -> "NewRecord[T] | _Fresh | None":
-        """N2: everything the name will stand for, all known to be there before the name is written; once."""
+    async def _write_aside(self, uuid: str, namespace_id: str) -> "NewRecord[T] | _FreshUuid | None":
+        """N2: write everything that the name will refer to, once per uuid; it exists before the name is written."""
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
         made = self._drafted(uuid)
-        _, is_made, _, _ = await gather_all(
+        _, is_created, _, _ = await gather_all(
             [
                 self.draft.write(made),
                 self._create_pointer(made.pointer),
-                self.claim.take(uuid=uuid, namespace_id=home, tried=made.tried),
-                self._board(uuid),  # I1
+                self.claim.take(uuid=uuid, namespace_id=namespace_id, tried=made.tried),
+                self._prepare_insert(uuid),  # I1
             ]
         )
-        if not is_made:
-            outcome = await self._take_pointer(made)
-            if not isinstance(outcome, NewRecord):
-                return outcome
-            made = outcome
+        if not is_created:
+            taken = await self._take_pointer(made)
+            if not isinstance(taken, NewRecord):
+                return taken
+            made = taken
         self._aside = (uuid, made)
         return made
 
     def _drafted(self, uuid: str) -> NewRecord[T]:
         made = self.draft.made(uuid)
-        signed = replace(
-            made.pointer,
-            state="unbound",
-            made_for=self.identifier,
-            made_by=self._made_by(),
-            updated_ms=self.lake.clock.now_ms(),
-        )
-        return dataclasses.replace(made, pointer=signed)
+        return dataclasses.replace(made, pointer=sign_record(self.lake, made.pointer, self.identifier, self.request))
 
-    async def _board(self, uuid: str) -> None:
-        self._ride = await prepare_insert(self.lake, self.identifier, uuid)
+    async def _prepare_insert(self, uuid: str) -> None:
+        self._insert = await prepare_insert(self.lake, self.identifier, uuid)
 
     async def _create_pointer(self, pointer: BoundRecord) -> bool:
-        """Whether the pointer is ours as it stands; otherwise there is one, of an earlier attempt or another's."""
+        """False if a pointer of that uuid exists: of an earlier attempt, or of another request."""
         try:
             await self._cell(pointer.uuid).create(pointer)
         except SwapLost:
             return False
         return True
 
-    async def _take_pointer(self, made: NewRecord[T]) -> "NewRecord[T] | _Fresh | None":
-        """S3: a pointer of this uuid is there already. What it stands for once it is ours.
+    async def _take_pointer(self, made: NewRecord[T]) -> "NewRecord[T] | _FreshUuid | None":
+        """S3: a pointer of this uuid exists already; take it over if it is of this request and has not happened.
 
-        None when it may have happened, which the name and the pointer tell; another uuid when it can never be ours.
+        None if the creation may have happened, which name and pointer tell; another uuid if it can never be ours.
         """
         wanted = made.pointer
         cell = self._cell(wanted.uuid)
         found = await cell.read()
         if found is None:
-            raise Busy(f"{self.identifier}: its pointer is not known to be there")
-        if found.value.state == "killed" or not self._is_ours(found):
-            return await self._fresh(found.value)
+            raise Busy(f"{self.identifier}: the pointer was neither created nor found")
+        if found.value.state == "killed" or not is_made_by(found, self.request):
+            return await self._fresh_uuid(found.value)
         if found.value.state not in {"unbound", "condemned"}:
             return None
         if earlier := await self.draft.found(found):
-            head = head_of(found.value)
-            return NewRecord(found.value, earlier, head.metadata_location if head else "")
-        # The attempt that made it died before its file was there. It may not be dead: mark, look, act (G5).
+            return NewRecord(found.value, earlier, _location_of(found.value))
+        # The attempt that made the pointer wrote no file. It may still be running: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-            name = await self.lake.name(self.identifier).read()
-            if name and name.value.uuid == wanted.uuid and name.value.state in {"new", "active"}:
+            if await self._is_named(wanted.uuid, {"new", "active"}):
                 return None
             await cell.swap(wanted, expected=condemned.version)
         except SwapLost:
             return None
         return made
 
-    async def _fresh(self, taken_by: BoundRecord) -> "_Fresh":
-        """N10: with that uuid it never happens; go on with a fresh one, if any will do."""
+    async def _is_named(self, uuid: str, states: set[str]) -> bool:
+        name = await self.lake.name(self.identifier).read()
+        return name is not None and name.value.uuid == uuid and name.value.state in states
+
+    async def _fresh_uuid(self, taken_by: BoundRecord) -> "_FreshUuid":
+        """N10: the creation can never happen with that uuid; continue with a fresh one if the draft allows it."""
         if spent := self.draft.spent(taken_by):
             raise await self._refused(spent, taken_by.uuid)
         fresh = self.lake.clock.new_uuid()
         await self.claim.repin(uuid=fresh)
-        return _Fresh(fresh)
+        return _FreshUuid(fresh)
 
-    async def _confirm(self, uuid: str, home: str, name: Versioned[NameRecord]) -> "_Answer[T]":
-        """N4, N5: the name is written; it counts once namespace and pointer are seen to be there."""
-        is_there, pointer, self._is_listed = await gather_all(
+    async def _confirm(self, uuid: str, namespace_id: str, name: Versioned[NameRecord]) -> "_Answer[T]":
+        """N4, N5: the name is written; it counts once its namespace and its pointer are confirmed."""
+        (has_namespace, pointer), self._is_listed = await gather_all(
             (
-                confirm_namespace(self.lake, self.identifier.namespace, home),
-                bind_pointer(self._cell(uuid), binds=False),
-                self._listed(name.value),
+                confirm_created(self.lake, self.identifier, namespace_id, self._cell(uuid)),
+                self._list_entry(name.value),
             )
         )
-        if is_there and pointer:
+        if has_namespace and pointer:
             return await self._done(ResolvedName(self.identifier, name, pointer))
-        if happened := await self._happened(uuid):
-            return await self._answered(happened)
-        await self._give_back(name)
-        unlisted = update.finish(self.lake, self.identifier, uuid)
-        await self.lake.background.run("take an entry back", unlisted)
-        if not is_there:
-            raise await self._refused(self._no_namespace(), uuid)
-        raise Busy(f"{self.identifier}: what was to be created was swept away")
+        if happened := await self._proof(uuid):
+            return await self._answer_earlier(happened)
+        free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
+        with contextlib.suppress(SwapLost):
+            await self.lake.name(self.identifier).swap(free, expected=name.version)
+        await self.lake.background.run("remove an index entry", update.finish(self.lake, self.identifier, uuid))
+        if not has_namespace:
+            raise await self._refused(namespace_not_found(self.identifier.namespace), uuid)
+        raise Busy(f"{self.identifier}: a janitor removed the pointer before the name was confirmed")
 
-    async def _listed(self, name: NameRecord) -> bool:
-        """Whether the index shows the name already; if what is confirmed beside it fails, `finish` takes it back."""
-        if self._ride is None or self._aside is None:
+    async def _list_entry(self, name: NameRecord) -> bool:
+        """Whether the index shows the name. If the confirmation fails, `update.finish` removes the entry."""
+        if self._insert is None or self._aside is None:
             return False
-        return await insert_entry(self.lake, self._ride, name, self._aside[1].pointer)
+        return await insert_entry(self.lake, self._insert, name, self._aside[1].pointer)
 
-    async def _happened(self, uuid: str) -> Versioned[BoundRecord] | None:
-        """N7: our pointer, live or dropped, proves that the creation happened, wherever the name is by now."""
+    async def _proof(self, uuid: str) -> Versioned[BoundRecord] | None:
+        """N7: the pointer, if it proves that the creation happened, whatever the name is now."""
         pointer = await self._cell(uuid).read()
-        if pointer is None or not self._is_ours(pointer):
-            return None
-        return pointer if pointer.value.state in {"live", "dropped"} else None
+        return pointer if is_proof(pointer, self.request) else None
 
     async def _kill(self, uuid: str, error: SandurError) -> "_Answer[T] | None":
         """N8: before a refusal is answered, no attempt under the key may still succeed. None to settle again."""
         cell = self._cell(uuid)
         found = await cell.read()
-        if found and not self._is_ours(found):  # S2: another request with this uuid; ours cannot happen with it.
+        if found and not is_made_by(found, self.request):  # S2: this request can never happen with that uuid.
             raise await self._refused(error, uuid)
-        if found and found.value.state in {"live", "dropped"}:  # N7
-            return await self._answered(found)
+        if found and is_proof(found, self.request):  # N7
+            return await self._answer_earlier(found)
         try:
             if found is None:
                 await cell.create(_killed(self._drafted(uuid).pointer))
             elif found.value.state != "killed":
                 condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-                name = await self.lake.name(self.identifier).read()
-                if name and name.value.uuid == uuid and name.value.state in {"new", "active", "pending"}:
-                    return None  # N4 name: another attempt wrote it; what that means is for `settle` to say.
+                if await self._is_named(uuid, {"new", "active", "pending"}):
+                    return None  # N4 name: another attempt wrote it; `settle_name` decides what that means.
                 await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
         except SwapLost:
             return None
         raise await self._refused(error, uuid)
 
-    async def _give_back(self, name: Versioned[NameRecord]) -> None:
-        """The name of a creation that did not happen is free again; not dropped, for nothing was."""
-        free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
-        with contextlib.suppress(SwapLost):
-            await self.lake.name(self.identifier).swap(free, expected=name.version)
-
     async def _done(self, found: ResolvedName) -> "_Answer[T]":
-        answer = await self._answer_of(found.pointer)
+        answer = await self._answer(found.pointer)
         await self.lake.background.run("finish create", self._finish(found))
         return answer
 
-    async def _answered(self, happened: Versioned[BoundRecord]) -> "_Answer[T]":
-        """The answer to a creation of which it turned out that it happened before."""
-        answer = await self._answer_of(happened)
+    async def _answer_earlier(self, happened: Versioned[BoundRecord]) -> "_Answer[T]":
+        """The answer to a creation that an earlier attempt completed."""
+        answer = await self._answer(happened)
         await self.lake.background.run("finish create", self._finish_claim(happened.value))
         return answer
 
-    async def _answer_of(self, pointer: Versioned[BoundRecord]) -> "_Answer[T]":
+    async def _answer(self, pointer: Versioned[BoundRecord]) -> "_Answer[T]":
         answer = await self.draft.found(pointer)
         if answer is None:
-            head = head_of(pointer.value)
-            raise missing_file(head.metadata_location if head else str(self.identifier))
+            raise missing_file(_location_of(pointer.value) or str(self.identifier))
         return _Answer(answer)
 
     async def _finish(self, found: ResolvedName) -> None:
-        """Behind the answer: the pointer is bound, the name active, receipt, index and claim are right."""
+        """After the answer: bind the pointer, activate the name, write the receipt, update the index and the claim."""
         pointer = await bind_pointer(self._cell(found.uuid), found.pointer)
-        await gather_all(
-            [
-                self._finish_name(found, pointer),
-                self._finish_index(found.uuid),
-                self._finish_claim(found.pointer.value),
-            ]
-        )
-
-    async def _finish_name(self, found: ResolvedName, pointer: Versioned[BoundRecord] | None) -> None:
-        """Nothing is left to do for a table that was dropped meanwhile."""
-        if pointer:
-            await gather_all([activate_name(self.lake, found), self.draft.finish(pointer.value)])
+        work = [self._finish_index(found.uuid), self._finish_claim(found.pointer.value)]
+        if pointer:  # Otherwise it was dropped in the meantime.
+            work += [activate_name(self.lake, found), self.draft.finish(pointer.value)]
+        await gather_all(work)
 
     async def _finish_index(self, uuid: str) -> None:
-        is_right = self._is_listed and self._ride is not None and await is_insert_current(self.lake, self._ride)
+        is_right = self._is_listed and self._insert is not None and await is_insert_current(self.lake, self._insert)
         await update.finish(self.lake, self.identifier, uuid, is_right=is_right)
 
     async def _finish_claim(self, pointer: BoundRecord) -> None:
-        head = head_of(pointer)
-        location = head.metadata_location if head else ""
         with contextlib.suppress(ClaimLost):
-            await self.claim.done(uuid=pointer.uuid, location=location)
+            await self.claim.done(uuid=pointer.uuid, location=_location_of(pointer))
 
     async def _refused(self, error: SandurError, uuid: str) -> SandurError:
-        """G3: with a key, the refusal is kept before it is answered."""
+        """G3: with a key, the refusal is recorded before it is answered."""
         await self.claim.done(uuid=uuid, error=error)
         return error
 
-    def _no_namespace(self) -> NotFound:
-        return NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
-
-    def _made_by(self) -> str:
-        return self.request.key_hash or self.request.hash
+    def _cell(self, uuid: str) -> Cell[BoundRecord]:
+        return self.lake.bound_record(uuid, self.draft.format)
 
 
 @dataclass(frozen=True)
 class _Answer(Generic[T]):
-    """That it is done, and what is answered."""
+    """The creation is done, with this answer."""
 
     value: T
 
 
-class _Fresh(NamedTuple):
-    """Another uuid to go on with."""
+class _FreshUuid(NamedTuple):
+    """Another uuid to continue with."""
 
     uuid: str
 
 
+def _location_of(record: BoundRecord) -> str:
+    head = head_of(record)
+    return head.metadata_location if head else ""
+
+
 def _killed(record: BoundRecord) -> BoundRecord:
-    """A record that only says that its creation failed: it names no metadata file."""
+    """The record of a creation that failed: it refers to no metadata file."""
     if isinstance(record, Pointer):
         return replace(record, state="killed", head=None)
     return replace(record, state="killed")
 
 
 def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
-    """All kinds share one name space; clients tell by the text which kind is in the way."""
+    """All kinds share one name space; clients read from the text which kind has the name."""
     if by.kind == kind:
         return AlreadyExists(f"{kind.capitalize()} already exists: {identifier}", subject=by.kind)
     return AlreadyExists(f"{by.kind.capitalize()} with same name already exists: {identifier}", subject=by.kind)

@@ -3,17 +3,18 @@
 import contextlib
 import dataclasses
 import gzip
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.records import BoundRecord, Head, NameRecord, head_of
+from sandur.catalog.sources import Request
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.lake import Lake
-from sandur.operations.transactions import resolution
+from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
@@ -24,7 +25,7 @@ _GZIP_LEVEL: Final = 6
 
 @dataclass(frozen=True)
 class Document(Generic[M]):
-    """A metadata file: where it lies, its bytes as clients get them (never compressed), and what they say."""
+    """A metadata file: its location, its bytes as clients get them (never compressed), and its decoded content."""
 
     location: str
     body: bytes
@@ -33,7 +34,7 @@ class Document(Generic[M]):
 
 @dataclass(frozen=True)
 class Family(Generic[M]):
-    """What tables and views do alike, each in its own way."""
+    """The operations on metadata that differ between tables and views."""
 
     kind: Kind
     noun: str
@@ -41,8 +42,6 @@ class Family(Generic[M]):
     encode: Callable[[M], bytes]
     log: Callable[[M], Iterable[str]]
     head: Callable[[M, int], Head]
-    folder: Callable[[M], str]
-    compresses: Callable[[M], bool]
     placed: Callable[[M, str], M]
 
     def missing(self, identifier: Identifier) -> NotFound:
@@ -60,16 +59,8 @@ def _table_head(metadata: TableMetadata, now_ms: int) -> Head:
 
 
 def _view_head(metadata: ViewMetadata, now_ms: int) -> Head:
-    # A view's file says neither when it was written nor what came before it.
+    # The metadata of a view has neither a time of writing nor a log of earlier files.
     return Head(metadata_location=metadata.metadata_location or "", last_updated_ms=now_ms)
-
-
-def _folder(metadata: TableMetadata | ViewMetadata) -> str:
-    return (metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata").rstrip("/")
-
-
-def _compresses(metadata: TableMetadata | ViewMetadata) -> bool:
-    return metadata.properties.get("write.metadata.compression-codec", "").lower() == "gzip"
 
 
 TABLES: Final = Family[TableMetadata](
@@ -79,8 +70,6 @@ TABLES: Final = Family[TableMetadata](
     encode=encode_table_metadata,
     log=lambda metadata: [entry.metadata_file for entry in metadata.metadata_log],
     head=_table_head,
-    folder=_folder,
-    compresses=_compresses,
     placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
@@ -91,14 +80,12 @@ VIEWS: Final = Family[ViewMetadata](
     encode=encode_view_metadata,
     log=lambda metadata: (),  # noqa: ARG005 - the format has no log of metadata files
     head=_view_head,
-    folder=_folder,
-    compresses=_compresses,
     placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 
 async def load_document(lake: Lake, family: Family[M], location: str) -> Document[M]:
-    """The metadata file at a location; NotFound when it is gone. Files never change, so what was read once is kept."""
+    """Read the metadata file at a location, from the cache if possible: files never change. Raises NotFound."""
     cached: Document[M] | None = lake.documents.get((family.kind, location))
     if cached is not None:
         return cached
@@ -106,73 +93,37 @@ async def load_document(lake: Lake, family: Family[M], location: str) -> Documen
     if data is None:
         raise missing_file(location)
     metadata = family.decode(data, location)
-    body = data if not data.startswith(b"\x1f\x8b") else family.encode(metadata)
+    body = data if not is_gzip(data) else family.encode(metadata)
     return cache_document(lake, family, Document(location, body, metadata))
 
 
-def prefetch_hint(lake: Lake, family: Family[M]) -> Callable[[NameRecord], Awaitable[None]]:
-    """Reads, beside the pointer, the file that was current when the name was written: often it still is."""
-
-    async def read(name: NameRecord) -> None:
-        if name.kind == family.kind and name.metadata_location:
-            with contextlib.suppress(SandurError):  # Only a hint; what counts is read by what the pointer says.
-                await load_document(lake, family, name.metadata_location)
-
-    return read
-
-
-def missing_file(location: str) -> NotFound:
-    return NotFound(f"Failed to open input stream for file: {location}", subject="file")
+async def prefetch_document(lake: Lake, name: NameRecord) -> None:
+    """Read the file that was current when the name was written into the cache: often it still is."""
+    if not name.metadata_location:
+        return
+    with contextlib.suppress(SandurError):  # Only a hint: the pointer decides which file is current.
+        if name.kind == "table":
+            await load_document(lake, TABLES, name.metadata_location)
+        elif name.kind == "view":
+            await load_document(lake, VIEWS, name.metadata_location)
 
 
-def cache_document(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
-    """Remember a document; what is parsed of it costs about as much again as its bytes."""
-    lake.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
-    return document
-
-
-def new_location(lake: Lake, family: Family[M], metadata: M, *, version: int, request_hash: str) -> str:
-    """C3: a name that no other attempt has, made of version, request and a nonce; nobody adopts another's file."""
-    nonce = lake.clock.new_uuid().replace("-", "")[:12]
-    suffix = ".gz.metadata.json" if family.compresses(metadata) else ".metadata.json"
-    return f"{family.folder(metadata)}/{version:05d}-{request_hash[:HASH_LENGTH]}-{nonce}{suffix}"
-
-
-def encode_document(family: Family[M], metadata: M, location: str) -> Document[M]:
-    """The document that the metadata will be under a location."""
-    return Document(location, family.encode(metadata), family.placed(metadata, location))
-
-
-async def write_document(lake: Lake, family: Family[M], document: Document[M]) -> None:
-    """Write a new metadata file; when this returns it is there."""
-    data = document.body
-    if family.compresses(document.metadata):
-        data = gzip.compress(data, _GZIP_LEVEL, mtime=0)
-    await lake.locations.create(document.location, data)
-
-
-def request_hash_of(location: str) -> str:
-    """The request's hash in the name of a metadata file that we wrote; empty for a name of another form."""
-    parts = location.rpartition("/")[2].split("-")
-    return parts[1] if len(parts) == 3 and len(parts[1]) == HASH_LENGTH else ""  # noqa: PLR2004 - see new_location
-
-
-def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:
-    """The file itself and the files before it that its log still names (C5)."""
-    return (document.location, *family.log(document.metadata))
-
-
-def version_in_name(location: str) -> int:
-    """The number a metadata file's name begins with; 0 when it has none."""
-    number = location.rpartition("/")[2].partition("-")[0].removeprefix("v").partition(".")[0]
-    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0  # noqa: PLR2004 - fits
+async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[BoundRecord]) -> Document[M] | None:
+    """The document that a pointer refers to; None if it is of another kind or its file is gone, as after a purge."""
+    head = head_of((await effective_record(lake, pointer)).value)
+    if head is None or pointer.value.kind != family.kind:
+        return None
+    try:
+        return await load_document(lake, family, head.metadata_location)
+    except NotFound:
+        return None
 
 
 async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: str) -> Document[M]:
-    """The document that was answered before.
+    """The document of an answer that was given before.
 
-    A table may ask that its old files be deleted. An answer whose file is gone is then what is current: a request that
-    was carried out is never told that something is missing while its table is there.
+    A table may ask for the deletion of its old files. If the file of the answer is gone, the current document takes its
+    place: a request that was carried out must not get "not found" while its table exists.
     """
     try:
         return await load_document(lake, family, location)
@@ -183,12 +134,63 @@ async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: 
         raise
 
 
-async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[BoundRecord]) -> Document[M] | None:
-    """The document a pointer stands for; None when it is of another kind, or its file is gone, as after a purge."""
-    head = head_of((await resolution.effective_record(lake, pointer)).value)
-    if head is None or pointer.value.kind != family.kind:
-        return None
-    try:
-        return await load_document(lake, family, head.metadata_location)
-    except NotFound:
-        return None
+def missing_file(location: str) -> NotFound:
+    return NotFound(f"Failed to open input stream for file: {location}", subject="file")
+
+
+def cache_document(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
+    # The decoded metadata takes about as much memory as the bytes.
+    lake.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
+    return document
+
+
+def encode_document(lake: Lake, family: Family[M], metadata: M, *, version: int, request: Request) -> Document[M]:
+    """C3: the document of new metadata, under a name that no other attempt has: version, request and a nonce."""
+    nonce = lake.clock.new_uuid().replace("-", "")[:12]
+    suffix = ".gz.metadata.json" if _compresses(metadata) else ".metadata.json"
+    folder = (metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata").rstrip("/")
+    location = f"{folder}/{version:05d}-{request_id(request)[:HASH_LENGTH]}-{nonce}{suffix}"
+    return Document(location, family.encode(metadata), family.placed(metadata, location))
+
+
+async def write_document(lake: Lake, document: Document[M]) -> None:
+    """Write a new metadata file; when this returns, it exists."""
+    data = document.body
+    if _compresses(document.metadata):
+        data = gzip.compress(data, _GZIP_LEVEL, mtime=0)
+    await lake.locations.create(document.location, data)
+
+
+def _compresses(metadata: TableMetadata | ViewMetadata) -> bool:
+    return metadata.properties.get("write.metadata.compression-codec", "").lower() == "gzip"
+
+
+def is_gzip(data: bytes) -> bool:
+    return data.startswith(b"\x1f\x8b")
+
+
+def request_id(request: Request) -> str:
+    """The hash that signs what a request writes: of its key or, without a key, of the request."""
+    return request.key_hash or request.hash
+
+
+def request_hash_of(location: str) -> str:
+    """The hash of the request in the name of a metadata file; empty if the name has another form."""
+    parts = location.rpartition("/")[2].split("-")
+    return parts[1] if len(parts) == 3 and len(parts[1]) == HASH_LENGTH else ""  # noqa: PLR2004 - see encode_document
+
+
+def is_written_by(family: Family[M], document: Document[M], request: Request) -> bool:
+    """C9: whether a file of this very request is the head or in its log; only committed files get there."""
+    return request_id(request)[:HASH_LENGTH] in map(request_hash_of, logged_locations(family, document))
+
+
+def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:
+    """The file itself and the earlier files that its log still names (C5)."""
+    return (document.location, *family.log(document.metadata))
+
+
+def version_in_name(location: str) -> int:
+    """The number at the start of a metadata file's name; 0 if there is no number."""
+    number = location.rpartition("/")[2].partition("-")[0].removeprefix("v").partition(".")[0]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0  # noqa: PLR2004 - fits

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -11,21 +11,22 @@ from sandur.catalog.records import Head, NameRecord, head_of
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
-from sandur.operations.concurrency import gather_all
-from sandur.operations.grounds import note_standing, standing_location
+from sandur.operations.concurrency import read_both
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file, prefetch_hint
+from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
-from sandur.operations.transactions import resolution
+from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned
 
-T = TypeVar("T")
+REPRESENTATION_OVERHEAD_BYTES: Final = 500
+ETAG_LENGTH: Final = 32
 
 Snapshots = Literal["all", "refs"]
+Row = dict[str, object]
 
 
 class LoadedTable(NamedTuple):
-    """A table as a client gets it; `metadata` is JSON, given on as it is. A staged one has no location and no ETag."""
+    """A table as a client gets it; `metadata` is JSON. A staged table has no location and no ETag."""
 
     metadata: bytes
     table_uuid: str
@@ -34,47 +35,20 @@ class LoadedTable(NamedTuple):
     config: Mapping[str, str] = {}
 
 
-class LoadedView(NamedTuple):
-    """A view as a client gets it."""
-
-    metadata: bytes
-    view_uuid: str
-    metadata_location: str
-
-
 class NotModified(NamedTuple):
-    """The client has the current state already."""
+    """The client already has the current state."""
 
     etag: str
-
-
-class Page(NamedTuple, Generic[T]):
-    """A part of a listing. Without `next_token` there is no more."""
-
-    entries: Sequence[T]
-    next_token: str | None = None
-
-
-ETAG_LENGTH: Final = 32
-
-
-def etag_of(metadata_location: str, snapshots: Snapshots) -> str:
-    """T7: what identifies a table's state and its representation: the effective location, never a pointer's version."""
-    return hashlib.sha256(f"{snapshots}\n{metadata_location}".encode()).hexdigest()[:ETAG_LENGTH]
-
-
-REPRESENTATION_OVERHEAD_BYTES: Final = 500
 
 
 async def load_table(
     lake: Lake, identifier: Identifier, *, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> LoadedTable | NotModified:
-    """The table as it is now; NotModified when the client's ETag says that it has that already."""
+    """The table as it is now; NotModified if the client's ETag matches it."""
     document = await current_document(lake, identifier)
-    etag = etag_of(document.location, snapshots)
-    if if_none_match == etag:
-        return NotModified(etag)
-    return _loaded(lake, document, snapshots, etag)
+    if if_none_match is not None and if_none_match == etag_of(document.location, snapshots):
+        return NotModified(if_none_match)
+    return loaded_table(lake, document, snapshots=snapshots)
 
 
 async def table_exists(lake: Lake, identifier: Identifier) -> bool:
@@ -83,31 +57,23 @@ async def table_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def current_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata]:
-    """The metadata file that is current, by name, pointer and, with a transaction on it, its record (T6)."""
-    standing = standing_location(lake, identifier)
-    if standing is not None:
-        return await load_document(lake, TABLES, standing)
+    """The current metadata file, by name, pointer and, if a transaction is pending on it, its record (T6)."""
     seen = lake.name(identifier).last_seen
-    found, confirmed = await gather_all(
-        (resolve_name(lake, identifier, beside=prefetch_hint(lake, TABLES)), _remembered_file_exists(lake, seen))
+    found, confirmed = await read_both(
+        lake.store, resolve_name(lake, identifier, prefetch=True), _confirm_last_head(lake, seen)
     )
-    if found is None or found.name.value.kind != "table" or found.name.value.format != "iceberg":
+    if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     location = (await effective_head(lake, found)).metadata_location
-    was_cold = seen is None  # Then whatever is read is read now.
-    is_confirmed = location == confirmed or was_cold or ("table", location) not in lake.documents
+    # A table that this server has not seen is read now. A cached file counts only if it still exists.
+    is_confirmed = seen is None or location == confirmed or ("table", location) not in lake.documents
     if not is_confirmed and not await lake.locations.exists(location):
         raise missing_file(location)
-    document = await load_document(lake, TABLES, location)
-    note_standing(lake, found, location)
-    return document
+    return await load_document(lake, TABLES, location)
 
 
-async def _remembered_file_exists(lake: Lake, name: Versioned[NameRecord] | None) -> str | None:
-    """The location this server saw last, if the file is there.
-
-    Asked in the same round as name and pointer: a cached table whose file was taken away is not served.
-    """
+async def _confirm_last_head(lake: Lake, name: Versioned[NameRecord] | None) -> str | None:
+    """The location of the head that this server saw last, if the file still exists."""
     pointer = lake.pointer(name.value.uuid).last_seen if name else None
     if pointer is None or pointer.value.head is None:
         return None
@@ -116,38 +82,35 @@ async def _remembered_file_exists(lake: Lake, name: Versioned[NameRecord] | None
 
 
 async def effective_head(lake: Lake, found: ResolvedName) -> Head:
-    head = head_of((await resolution.effective_record(lake, found.pointer)).value)
+    head = head_of((await effective_record(lake, found.pointer)).value)
     if head is None:
         raise NotFound(f"{found.identifier} has no metadata", subject="table")
     return head
 
 
 def loaded_table(lake: Lake, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:
-    """The answer made of a document."""
-    return _loaded(lake, document, snapshots, etag_of(document.location, snapshots))
-
-
-def _loaded(lake: Lake, document: Document[TableMetadata], snapshots: Snapshots, etag: str) -> LoadedTable:
+    """The answer to a request, from a document."""
     return LoadedTable(
-        metadata=document.body if snapshots == "all" else _refs_body(lake, document),
+        metadata=document.body if snapshots == "all" else _body_with_refs(lake, document),
         table_uuid=document.metadata.table_uuid or "",
         metadata_location=document.location,
-        etag=etag,
-        config={},
+        etag=etag_of(document.location, snapshots),
     )
 
 
-def _refs_body(lake: Lake, document: Document[TableMetadata]) -> bytes:
-    """A representation that is not the file itself is made once and kept."""
+def etag_of(metadata_location: str, snapshots: Snapshots) -> str:
+    """T7: the id of a table's state and representation: the effective location, never a pointer's version."""
+    return hashlib.sha256(f"{snapshots}\n{metadata_location}".encode()).hexdigest()[:ETAG_LENGTH]
+
+
+def _body_with_refs(lake: Lake, document: Document[TableMetadata]) -> bytes:
+    """The representation with referenced snapshots only, which is cached too."""
     cached: bytes | None = lake.documents.get(("refs", document.location))
     if cached is not None:
         return cached
     body = encode_table_metadata(with_referenced_snapshots_only(document.metadata))
     lake.documents.put(("refs", document.location), body, len(body) + REPRESENTATION_OVERHEAD_BYTES)
     return body
-
-
-Row = dict[str, object]
 
 
 async def schema_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:

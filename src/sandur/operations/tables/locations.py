@@ -9,10 +9,10 @@ from sandur.operations.tables.names import catalog_exists
 
 
 async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
-    """Below which addresses the tables of a catalog may lie: its own root, and what the settings allow.
+    """The addresses below which the tables of a catalog may lie: its own root, and those that the settings allow.
 
-    The root of a catalog never changes, so what was seen of it once is good enough: one that was dropped and made again
-    elsewhere lets nothing lie where it might not have lain before.
+    The root of a catalog never changes, so a cached record suffices. A catalog that was dropped and created again
+    elsewhere allows nothing that was not allowed before.
     """
     cell = lake.catalog(catalog)
     found = cell.last_seen or await cell.read()
@@ -22,29 +22,29 @@ async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
 
 
 def default_location(root: str, identifier: Identifier, uuid: str) -> str:
-    """A place of its own for every table ever made: a name that is used again does not find the old files."""
+    """A location of its own for every table: a table that reuses a name does not find the old files."""
     folders = "/".join(folder_name(level) for level in identifier.levels)
     return f"{root.rstrip('/')}/{folders}/{folder_name(identifier.name)}-{uuid}"
 
 
 def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
-    """The location asked for, if it is allowed, as it was spelled; otherwise the default."""
+    """The requested location, if it is allowed, in the form of the request; without a request the default."""
     if not wanted:
         return default_location(roots[0], identifier, uuid)
     return checked_location(without_trailing_slash(wanted), roots)
 
 
 def create_directories(lake: Lake, location: str) -> None:
-    """On a file system, the folders into which engines write a table's files: some write only where there is one."""
-    lake.locations.make_folders(*_rooms(location))
+    """Create the directories of a table on a file system: some engines write only into directories that exist."""
+    lake.locations.make_folders(*_directories(location))
 
 
 def remove_empty_directories(lake: Lake, location: str) -> None:
-    """Take the folders away again, for a table that never came to be; where there is metadata, one did."""
-    metadata, data = _rooms(location)
+    """Remove the directories of a table that was never created. A table with metadata was created."""
+    metadata, data = _directories(location)
     if lake.locations.remove_empty_folder(metadata):
         lake.locations.remove_empty_folder(data)
 
 
-def _rooms(location: str) -> tuple[str, str]:
+def _directories(location: str) -> tuple[str, str]:
     return f"{location}/metadata", f"{location}/data"

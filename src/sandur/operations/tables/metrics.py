@@ -16,7 +16,7 @@ REPORT_BYTES_MAX: Final = 1 << 20
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A report as it is kept: whose it is, when it came, and what was sent, as it was sent."""
+    """A report as it is stored: its table, its time and source, and the bytes that the engine sent."""
 
     id: str
     table_uuid: str
@@ -32,11 +32,11 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 async def report_metrics(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
-    """Keep a report of a table that exists. One of an unknown kind is kept too; one that is too large is let go."""
+    """Store a report of a table that exists, of any type. A report that is too large is ignored."""
     try:
         body = msgspec.json.decode(report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"metrics report of {identifier}: not a report: {error}") from error
+        raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
     found = await resolve_name(lake, identifier)
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)

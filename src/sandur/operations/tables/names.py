@@ -1,5 +1,10 @@
-"""Resolve names for readers and settle them for writers, with the namespaces that contain them."""
+"""Resolve names for readers and settle them for writers, with the namespaces that contain them.
 
+A reader asks what exists under a name (`resolve_name`). A writer first finishes what others left half done
+(`settle_name`), so that it can rely on the name or reuse it. See the state table in docs/protocol.md.
+"""
+
+import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple, TypeVar, get_args
 
@@ -7,75 +12,22 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
-from sandur.errors import Busy, SwapLost
-from sandur.operations.concurrency import gather_all
+from sandur.errors import Busy, NotFound, SwapLost
+from sandur.operations.concurrency import read_both
 from sandur.operations.lake import Lake
-from sandur.operations.transactions import resolution
+from sandur.operations.tables.documents import prefetch_document
+from sandur.operations.transactions.resolution import (
+    abort_pending,
+    pending_name_outcome,
+    resolve_pending_name,
+)
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected
 
-H = TypeVar("H", Catalog, NamespaceRecord)
+P = TypeVar("P", Catalog, NamespaceRecord)
 B = TypeVar("B", bound=BoundRecord)
 
 TRIES_MAX: Final = 8
-
-
-async def resolve_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
-    """The namespace as a reader sees it; None when there is none. One that is being dropped still exists."""
-    found = await lake.namespace(namespace).read()
-    if found is None or not await is_namespace_visible(lake, namespace, found.value):
-        return None
-    return found
-
-
-async def confirm_namespace(lake: Lake, namespace: Namespace, namespace_id: str) -> bool:
-    """N4: after a child was written, whether its namespace is there; `dropping` is called off by the child (N6)."""
-
-    async def is_there(record: NamespaceRecord) -> bool:
-        return await is_namespace_visible(lake, namespace, record)
-
-    return await _confirm(lake.namespace(namespace), namespace_id, is_there)
-
-
-async def is_namespace_visible(lake: Lake, namespace: Namespace, record: NamespaceRecord) -> bool:
-    """A `new` namespace is a child like any other: it exists if its parent, read after it, is that it was made for."""
-    if record.state == "dropped":
-        return False
-    if record.state != "new":
-        return True
-    return await confirm_parent(lake, namespace, record.parent_id)
-
-
-async def confirm_parent(lake: Lake, namespace: Namespace, parent_id: str) -> bool:
-    """As `confirm_namespace`, for a namespace that was written: its parent is another one, or the catalog."""
-    if namespace.parent is not None:
-        return await confirm_namespace(lake, namespace.parent, parent_id)
-
-    async def is_there(record: Catalog) -> bool:
-        return catalog_exists(record)
-
-    return await _confirm(lake.catalog(namespace.catalog), parent_id, is_there)
-
-
-async def _confirm(cell: Cell[H], home_id: str, is_there: Callable[[H], Awaitable[bool]]) -> bool:
-    for _ in range(TRIES_MAX):
-        found = await cell.read()
-        if found is None or found.value.id != home_id or not await is_there(found.value):
-            return False
-        if found.value.state != "dropping":
-            return True
-        try:
-            await cell.swap(replace(found.value, state="active"), expected=found.version)
-        except SwapLost:
-            continue
-        return True
-    raise Busy(f"{cell.key}: it keeps changing")
-
-
-def catalog_exists(catalog: Catalog) -> bool:
-    """Whether readers see the catalog; one that is being dropped still exists."""
-    return catalog.state != "dropped"
-
 
 RENAME: Final = "rename"
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
@@ -83,11 +35,9 @@ RENAME: Final = "rename"
 ICEBERG: Final[tuple[Format, ...]] = ("iceberg",)
 EVERY_FORMAT: Final[tuple[Format, ...]] = get_args(Format)
 
-_UNCERTAIN: Final = ("moving", "pending")
-
 
 class ResolvedName(NamedTuple):
-    """A name that exists, as one look saw it."""
+    """A name that exists, as one read saw it."""
 
     identifier: Identifier
     name: Versioned[NameRecord]
@@ -104,44 +54,103 @@ class ResolvedName(NamedTuple):
         return Versioned(record, self.pointer.version) if isinstance(record, Pointer) else None
 
     def is_a(self, kind: Kind, formats: Collection[Format] = ICEBERG) -> bool:
-        """Whether it is of that kind, and of a format that the one who asks can handle."""
+        """Whether it is of that kind, and of a format that the caller supports."""
         return self.name.value.kind == kind and self.name.value.format in formats
 
 
 class NameSlot(NamedTuple):
-    """A place for a name, as a writer settled it: what a swap of it has to expect, and what lives there."""
+    """A settled name: the version that a swap of it must expect, and what lives there, if anything."""
 
     expected: Expected
     live: ResolvedName | None
 
 
-async def resolve_name(
-    lake: Lake, identifier: Identifier, *, beside: Callable[[NameRecord], Awaitable[None]] | None = None
-) -> ResolvedName | None:
-    """What a reader sees under a name; None when nothing exists there.
+async def resolve_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
+    """The namespace as a reader sees it; None if it does not exist. One that is being dropped still exists."""
+    found = await lake.namespace(namespace).read()
+    if found is None or not await is_namespace_visible(lake, namespace, found.value):
+        return None
+    return found
 
-    Readers see exactly one of the two names of a rename at every moment (R7). `beside` is done in the same round in
-    which the pointer is read for the first time: by what the name hints at.
+
+async def confirm_namespace(lake: Lake, namespace: Namespace, namespace_id: str) -> bool:
+    """N4: after a child was written, whether its namespace exists. A drop in progress is cancelled (N6)."""
+
+    async def is_visible(record: NamespaceRecord) -> bool:
+        return await is_namespace_visible(lake, namespace, record)
+
+    return await _confirm(lake.namespace(namespace), namespace_id, is_visible)
+
+
+async def is_namespace_visible(lake: Lake, namespace: Namespace, record: NamespaceRecord) -> bool:
+    """Whether readers see the namespace. A `new` one exists if its parent, read after it, has the recorded id."""
+    if record.state == "dropped":
+        return False
+    if record.state != "new":
+        return True
+    return await confirm_parent(lake, namespace, record.parent_id)
+
+
+async def confirm_parent(lake: Lake, namespace: Namespace, parent_id: str) -> bool:
+    """N4 for a namespace: its parent is another namespace, or the catalog."""
+    if namespace.parent is not None:
+        return await confirm_namespace(lake, namespace.parent, parent_id)
+
+    async def is_visible(record: Catalog) -> bool:
+        return catalog_exists(record)
+
+    return await _confirm(lake.catalog(namespace.catalog), parent_id, is_visible)
+
+
+async def _confirm(cell: Cell[P], parent_id: str, is_visible: Callable[[P], Awaitable[bool]]) -> bool:
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        if found is None or found.value.id != parent_id or not await is_visible(found.value):
+            return False
+        if found.value.state != "dropping":
+            return True
+        try:
+            await cell.swap(replace(found.value, state="active"), expected=found.version)
+        except SwapLost:
+            continue
+        return True
+    raise Busy(f"{cell.key}: changed {TRIES_MAX} times while it was being confirmed")
+
+
+def catalog_exists(catalog: Catalog) -> bool:
+    """Whether readers see the catalog; one that is being dropped still exists."""
+    return catalog.state != "dropped"
+
+
+def namespace_not_found(namespace: Namespace) -> NotFound:
+    return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
+
+
+async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: bool = False) -> ResolvedName | None:
+    """What a reader sees under a name; None if nothing exists there.
+
+    Readers see exactly one of the two names of a rename at every moment (R7). With `prefetch`, the metadata file that
+    the name remembers is read into the cache together with the pointer.
     """
     cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(lake, cell)
+        name, pointer = await _read_name(lake, cell)
         if name is None:
             return None
-        if await _is_shown(lake, identifier, name):
-            pointer = pointer or await _pointer_of(lake, name.value, beside)
+        if name.value.state == "active" or await _is_visible(lake, identifier, name):
+            pointer = pointer or await _read_pointer(lake, name.value, prefetch=prefetch)
             return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
-        if name.value.state not in _UNCERTAIN:
+        if name.value.state not in {"moving", "pending"}:
             return None
-        # R7, T6: what was to be looked up may be gone because it is over; only the same entry twice says no.
+        # R7, T6: the other side may be missing because it is finished. Only the same entry read twice means no.
         again = await cell.read()
         if again is None or again.version == name.version:
             return None
-    raise Busy(f"{identifier}: the name keeps changing")
+    raise Busy(f"{identifier}: the name changed {TRIES_MAX} times while it was read")
 
 
-async def _is_shown(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
-    """Whether the name counts, by what stands beside it."""
+async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
+    """Whether the name counts, according to the record that it refers to."""
     match name.value.state:
         case "active":
             return True
@@ -150,32 +159,30 @@ async def _is_shown(lake: Lake, identifier: Identifier, name: Versioned[NameReco
         case "moving":
             return await _has_moved(lake, name.value)
         case "pending":
-            return await resolution.pending_name_outcome(lake, name) == "committed"
+            return await pending_name_outcome(lake, name) == "committed"
         case "free" | "dropped" | "moved":
             return False
 
 
-async def _name_and_pointer(
+async def _read_name(
     lake: Lake, cell: Cell[NameRecord]
 ) -> tuple[Versioned[NameRecord] | None, Versioned[BoundRecord] | None]:
-    """The name, and in the same round the pointer it had when it was last seen, if the name is still the same (C2).
+    """The name and, in the same round, the pointer that it had when it was last seen (C2).
 
-    A name that has changed may have been away meanwhile: the pointer could then be from a time when it was not here.
+    The pointer is None if the name has changed since: it may have been read while the name was elsewhere.
     """
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await gather_all((cell.read(), pointer_cell(lake, before.value).read()))
+    name, pointer = await read_both(lake.store, cell.read(), pointer_cell(lake, before.value).read())
     return name, pointer if name and name.version == before.version else None
 
 
-async def _pointer_of(
-    lake: Lake, name: NameRecord, beside: Callable[[NameRecord], Awaitable[None]] | None
-) -> Versioned[BoundRecord] | None:
+async def _read_pointer(lake: Lake, name: NameRecord, *, prefetch: bool) -> Versioned[BoundRecord] | None:
     cell = pointer_cell(lake, name)
-    if beside is None:
+    if not prefetch:
         return await cell.read()
-    pointer, _ = await gather_all((cell.read(), beside(name)))
+    pointer, _ = await read_both(lake.store, cell.read(), prefetch_document(lake, name))
     return pointer
 
 
@@ -183,38 +190,39 @@ async def _has_moved(lake: Lake, moving: NameRecord) -> bool:
     if moving.other is None:
         return False
     other = await lake.name(moving.other).read()
-    return other is not None and _is_moved_by(other.value, moving.rename_id)
-
-
-def _is_moved_by(record: NameRecord, rename_id: str) -> bool:
-    return record.state == "moved" and record.rename_id == rename_id
+    return other is not None and (other.value.state, other.value.rename_id) == ("moved", moving.rename_id)
 
 
 def is_alive(pointer: Versioned[BoundRecord] | None) -> bool:
     return pointer is not None and pointer.value.state not in {"dropped", "killed"}
 
 
-async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> NameSlot:
-    """What a writer does before it relies on a name or reuses it: it brings to an end what others left half done.
+def pointer_cell(lake: Lake, name: NameRecord) -> Cell[BoundRecord]:
+    """The cell that a name refers to."""
+    return lake.bound_record(name.uuid, name.format)
 
-    `dropping` is the id of the namespace that the caller drops: a `new` name made for it counts as its child, without
-    asking the namespace, and one made for an earlier namespace of that name does not (N6 id).
-    Raises Busy when somebody else keeps changing the name.
+
+async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> NameSlot:
+    """Finish what others left half done under a name, before the caller relies on it or reuses it.
+
+    `dropping` is the id of the namespace that the caller drops. A `new` name made for that id counts as its child
+    without asking the namespace; one made for an earlier namespace of that name does not (N6 id).
+    Raises Busy if others keep changing the name.
     """
     for _ in range(TRIES_MAX):
-        name, pointer = await _name_and_pointer(lake, lake.name(identifier))
+        name, pointer = await _read_name(lake, lake.name(identifier))
         if name is None:
             return NameSlot(ABSENT, None)
         try:
-            settled = await _settled(lake, identifier, name, pointer, dropping=dropping)
+            slot = await _settle_once(lake, identifier, name, pointer, dropping=dropping)
         except SwapLost:
             continue
-        if settled is not None:
-            return settled
-    raise Busy(f"{identifier}: the name keeps changing")
+        if slot is not None:
+            return slot
+    raise Busy(f"{identifier}: the name changed {TRIES_MAX} times while it was settled")
 
 
-async def _settled(
+async def _settle_once(
     lake: Lake,
     identifier: Identifier,
     name: Versioned[NameRecord],
@@ -222,21 +230,21 @@ async def _settled(
     *,
     dropping: str | None,
 ) -> NameSlot | None:
-    """One try of `settle`; None to start over."""
+    """One try of `settle_name`; None to start over."""
     record = name.value
     match record.state:
         case "free" | "dropped" | "moved":
-            await _finish(lake, identifier, record)
+            await _finish_previous(lake, identifier, record)
             return NameSlot(name.version, None)
         case "new" if dropping is not None:
             if record.namespace_id != dropping:
                 return NameSlot(name.version, None)
         case "new" | "active":
-            if not await _is_shown(lake, identifier, name):
+            if not await _is_visible(lake, identifier, name):
                 return NameSlot(name.version, None)
         case "moving" | "pending":
-            await _decide(lake, name)
-            if not await _is_shown(lake, identifier, name):
+            await _force_decision(lake, name)
+            if not await _is_visible(lake, identifier, name):
                 again = await lake.name(identifier).read()
                 return NameSlot(name.version, None) if again and again.version == name.version else None
             if record.state == "moving":
@@ -245,18 +253,18 @@ async def _settled(
     return NameSlot(name.version, ResolvedName(identifier, name, bound) if bound else None)
 
 
-async def _finish(lake: Lake, identifier: Identifier, over: NameRecord) -> None:
-    """G6: what stands beside a name that is over is brought to its end before the name is reused."""
-    if over.state == "dropped":
-        await finish_drop(lake, identifier, over)
-    elif over.state == "moved":
-        await _finish_rename(lake, over)
+async def _finish_previous(lake: Lake, identifier: Identifier, previous: NameRecord) -> None:
+    """G6: finish the operation that ended a name, before the name is reused."""
+    if previous.state == "dropped":
+        await finish_drop(lake, identifier, previous)
+    elif previous.state == "moved":
+        await _finish_rename(lake, previous)
 
 
-async def _decide(lake: Lake, name: Versioned[NameRecord]) -> None:
-    """What may or may not come to be shown is made to be the one or the other."""
+async def _force_decision(lake: Lake, name: Versioned[NameRecord]) -> None:
+    """Make sure that a rename or transaction in progress either has happened or never can."""
     if name.value.state == "pending":
-        await resolution.resolve_pending_name(lake, name)
+        await resolve_pending_name(lake, name)
     elif not await _has_moved(lake, name.value):
         await _fence_rename(lake, name.value)
 
@@ -273,8 +281,15 @@ def active_record(record: NameRecord) -> NameRecord:
     )
 
 
+async def activate_name(lake: Lake, found: ResolvedName) -> None:
+    """Make a `new` name active once its pointer is bound. A concurrent change of the name wins."""
+    if found.name.value.state == "new":
+        with contextlib.suppress(SwapLost):
+            await lake.name(found.identifier).swap(active_record(found.name.value), expected=found.name.version)
+
+
 async def _finish_rename(lake: Lake, moved: NameRecord) -> None:
-    """R6 (settle), R9: before a `moved` name is reused, the new one is active and the rename's claim says so."""
+    """R6 (settle), R9: before a `moved` name is reused, the new name is active and the rename's claim is done."""
     if moved.other is None:
         return
     cell = lake.name(moved.other)
@@ -289,7 +304,7 @@ async def _finish_rename(lake: Lake, moved: NameRecord) -> None:
 
 
 async def _fence_rename(lake: Lake, moving: NameRecord) -> None:
-    """R6 (fence): bump the old name, so that the rename which has not happened can no longer happen."""
+    """R6 (fence): bump the old name, so that a rename that has not happened can no longer happen."""
     if moving.other is None:
         return
     cell = lake.name(moving.other)
@@ -298,16 +313,11 @@ async def _fence_rename(lake: Lake, moving: NameRecord) -> None:
         await cell.swap(other.value, expected=other.version)
 
 
-def pointer_cell(lake: Lake, name: NameRecord) -> Cell[BoundRecord]:
-    """The cell of what a name leads to."""
-    return lake.bound_record(name.uuid, name.format)
-
-
 async def bind_pointer(cell: Cell[B], found: Versioned[B] | None = None, *, binds: bool = True) -> Versioned[B] | None:
-    """The pointer of what lives; None when it does not. `found`: as it was read a moment ago, if it was.
+    """Return the pointer if it is alive, without the mark `condemned`; None if it is not alive.
 
-    Whoever meets `condemned` under a name takes it off. With `binds`, an unbound pointer becomes live, which proves
-    that its create happened (N7); that is what everyone does who is going to change a `new` name.
+    With `binds`, an unbound pointer becomes live, which proves that its creation happened (N7). Every writer that
+    changes a `new` name does this first. `found` is the pointer as the caller has just read it, if it has.
     """
     for _ in range(TRIES_MAX):
         found = found or await cell.read()
@@ -320,26 +330,26 @@ async def bind_pointer(cell: Cell[B], found: Versioned[B] | None = None, *, bind
             return await cell.swap(replace(found.value, state="live" if binds else "unbound"), expected=found.version)
         except SwapLost:
             found = None
-    raise Busy(f"{cell.key.rpartition('/')[2]}: its pointer keeps changing")
+    raise Busy(f"{cell.key.rpartition('/')[2]}: the pointer changed {TRIES_MAX} times while it was bound")
 
 
 async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -> None:
-    """D4: the pointer of a dropped name never lives again. Returns when that is certain."""
+    """D4: when this returns, the pointer of a dropped name is dropped too and never lives again."""
     cell = pointer_cell(lake, dropped)
     for _ in range(TRIES_MAX):
         found = await cell.read()
         if found is None or not is_alive(found):
             return
-        pointer = await resolution.abort_pending(lake, found)
+        pointer = await abort_pending(lake, found)
         try:
             gone = dropped_record(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
             await cell.swap(gone, expected=pointer.version)
         except SwapLost:
             continue
         return
-    raise Busy(f"table {dropped.uuid}: its pointer keeps changing")
+    raise Busy(f"table {dropped.uuid}: the pointer changed {TRIES_MAX} times while it was dropped")
 
 
 def dropped_record(record: BoundRecord, identifier: Identifier, *, by: str, now_ms: int) -> BoundRecord:
-    """What is left of a table: its head, who dropped it, and under which name."""
+    """The record of a dropped table: it keeps its head, the request that dropped it, and the last name."""
     return replace(record, state="dropped", dropped_as=identifier, by=by, updated_ms=now_ms)

@@ -1,18 +1,18 @@
-"""Rename a table or view (rules R1-R9): the new name first, as `moving`; then the old one, as `moved`."""
+"""Rename a table or view (rules R1–R9): the new name first, as `moving`; then the old one, as `moved`."""
 
-import asyncio
 import contextlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
-from sandur.catalog.records import NameRecord
+from sandur.catalog.records import Claim, NameRecord
 from sandur.catalog.sources import Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
-from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import (
@@ -22,6 +22,7 @@ from sandur.operations.tables.names import (
     ResolvedName,
     active_record,
     confirm_namespace,
+    namespace_not_found,
     resolve_name,
     resolve_namespace,
     settle_name,
@@ -30,7 +31,6 @@ from sandur.storage.cell import Versioned
 from sandur.storage.contract import Expected
 
 TRIES_MAX: Final = 8
-FOLLOWS_MAX: Final = 4
 
 
 async def rename(
@@ -42,183 +42,158 @@ async def rename(
     request: Request,
     formats: Collection[Format] = ICEBERG,
 ) -> None:
-    """What was `source` is `target`, at one moment for every reader. A name of another format is as none."""
+    """Move what is named `source` to `target`, at one moment for every reader.
+
+    A name of another format than `formats` does not exist for the caller.
+    """
     checked_identifier(target)
     if source == target:
         found = await resolve_name(lake, source)
         if found is None or not found.is_a(kind, formats):
             raise _missing(source, kind)
         return
-    await _Rename(lake, source, target, kind, request, formats).run()
+    claim = claim_for(lake, request, RENAME)
+    renaming = _Rename(lake, source, target, kind, formats, claim, request.key_hash or "")
+    # Each name has a mark of its own: one index may list both.
+    marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
+
+    async def attempt(continued: Claim | None) -> None:
+        del continued  # The claim that is held pins the same table.
+        await renaming.attempt(marks)
+
+    async def replay(done: Claim) -> None:
+        del done
+
+    async def finish_index() -> None:
+        for identifier, mark in marks.items():
+            await update.finish(lake, identifier, mark)
+
+    try:
+        await run_exactly_once(claim, attempt, replay)
+    finally:
+        await lake.background.run("finish rename", finish_index())
 
 
 class _Plan(NamedTuple):
-    """What R1 read: the table, what the two swaps expect, and the namespace the new name is made for."""
+    """What R1 read: the table, the version that the new name must have, and the new name's namespace."""
 
     source: ResolvedName
-    new: Expected
+    expected: Expected
     namespace_id: str
 
 
 class _Refusal(NamedTuple):
-    """Why it may not be; a value, for it is told only after the proof was looked for (R8 order)."""
+    """Why the rename is refused. It is raised only after the search for a proof that it happened (R8 order)."""
 
     error: SandurError
 
 
+@dataclass(frozen=True)
 class _Rename:
     """One request to rename."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        source: Identifier,
-        target: Identifier,
-        kind: Kind,
-        request: Request,
-        formats: Collection[Format],
-    ) -> None:
-        self._formats = formats
-        key_hash = request.key_hash
-        self._lake = lake
-        self._source = source
-        self._target = target
-        self._kind = kind
-        self._key_hash = key_hash or ""
-        # A mark each: both names may be listed by the same index.
-        self._marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
-        self._claim = KeyClaim(lake, request, RENAME, lake.claim(RENAME, key_hash) if key_hash else None)
+    lake: Lake
+    source: Identifier
+    target: Identifier
+    kind: Kind
+    formats: Collection[Format]
+    claim: KeyClaim
+    key_hash: str
 
-    async def run(self) -> None:
-        try:
-            await self._run()
-        except SandurError:
-            await self._claim.let_go()
-            raise
-        finally:
-            await self._lake.background.run("finish rename", self._finish_index())
-
-    async def _run(self) -> None:
-        for _ in range(FOLLOWS_MAX):
-            try:
-                return await self._attempts()
-            except ClaimLost:
-                if (await self._claim.follow()).state == "done":
-                    return None
-        raise Busy(f"{self._source}: is being renamed")
-
-    async def _attempts(self) -> None:
-        marks = [self._marked(self._source), self._marked(self._target)]  # I1
+    async def attempt(self, marks: dict[Identifier, str]) -> None:
+        round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in marks.items()]  # I1
         for _ in range(TRIES_MAX):
-            *_, planned = await gather_all([*marks, self._planned()])
-            marks = []
-            # R8 order: the proof that it happened is looked for after what would refuse it.
-            if await self._is_proven():
-                return await self._claim.done()
-            if planned is None:
+            *_, plan = await gather_all([*round_1, self._plan()])
+            round_1 = []
+            if await self._is_proven():  # R8 order: after everything that would refuse the rename was read.
+                return await self.claim.done()
+            if plan is None:
                 continue
-            if isinstance(planned, _Refusal):
-                await self._claim.done(error=planned.error)  # G3
-                raise planned.error
-            rename_id = self._lake.clock.new_id()
-            await self._claim.take(uuid=planned.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
-            if await self._moved(planned, rename_id):
+            if isinstance(plan, _Refusal):
+                raise plan.error
+            rename_id = self.lake.clock.new_id()
+            await self.claim.take(uuid=plan.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
+            if await self._move(plan, rename_id):
                 return None
-        raise Busy(f"{self._source}: the names keep changing")
+        raise Busy(f"{self.source}: the names changed {TRIES_MAX} times during the rename")
 
-    async def _planned(self) -> _Plan | _Refusal | None:
-        """R1: what to do, or why not; None to look again."""
-        namespace, source, target = await asyncio.gather(
-            resolve_namespace(self._lake, self._target.namespace),
-            settle_name(self._lake, self._source),
-            settle_name(self._lake, self._target),
+    async def _plan(self) -> _Plan | _Refusal | None:
+        """R1: what to do, or why not; None to read again."""
+        namespace, source, target = await gather_all(
+            (
+                resolve_namespace(self.lake, self.target.namespace),
+                settle_name(self.lake, self.source),
+                settle_name(self.lake, self.target),
+            )
         )
-        live = source.live
-        pinned = self._claim.held.value.uuid if self._claim.held else None
-        if live is None or not live.is_a(self._kind, self._formats) or (pinned and live.uuid != pinned):  # R8 pin
-            return _Refusal(_missing(self._source, self._kind))
+        live, pinned = source.live, self.claim.pinned_uuid
+        if live is None or not live.is_a(self.kind, self.formats) or (pinned and live.uuid != pinned):  # R8 pin
+            return _Refusal(_missing(self.source, self.kind))
         if namespace is None:
-            return _Refusal(self._no_namespace())
+            return _Refusal(namespace_not_found(self.target.namespace))
         if target.live:
-            return await self._conflict(source)
+            return await self._refuse_taken(source)
         return _Plan(live, target.expected, namespace.value.id)
 
-    async def _conflict(self, source: NameSlot) -> _Refusal | None:
-        """That the new name is taken refuses only if the old one was there all along: it may just have been moved."""
-        target = await settle_name(self._lake, self._target)
-        old = await self._lake.name(self._source).read()
+    async def _refuse_taken(self, source: NameSlot) -> _Refusal | None:
+        """A taken target refuses only if the source existed all the time: it may just have been moved there."""
+        target = await settle_name(self.lake, self.target)
+        old = await self.lake.name(self.source).read()
         if target.live is None or old is None or old.version != source.expected:
             return None
         kind = target.live.name.value.kind
-        text = f"Cannot rename {self._source} to {self._target}. {kind.capitalize()} already exists"
+        text = f"Cannot rename {self.source} to {self.target}. {kind.capitalize()} already exists"
         return _Refusal(AlreadyExists(text, subject=kind))
 
     async def _is_proven(self) -> bool:
-        """R8 proof: only `moved` by a rename of our claim proves it."""
-        if self._claim.held is None or not self._claim.held.value.renames:
+        """R8 proof: only a name that is `moved` by a rename of this claim proves the rename."""
+        if self.claim.held is None or not self.claim.held.value.renames:
             return False
-        old = await self._lake.name(self._source).read()
-        return old is not None and old.value.state == "moved" and old.value.rename_id in self._claim.held.value.renames
+        return await self._is_moved_by(self.claim.held.value.renames)
 
-    async def _moved(self, plan: _Plan, rename_id: str) -> bool:
-        """R2–R5; False when it definitely did not happen and may be planned anew."""
-        record = plan.source.name.value
-        now_ms = self._lake.clock.now_ms()
+    async def _is_moved_by(self, renames: Collection[str]) -> bool:
+        old = await self.lake.name(self.source).read()
+        return old is not None and old.value.state == "moved" and old.value.rename_id in renames
+
+    async def _move(self, plan: _Plan, rename_id: str) -> bool:
+        """R2–R5; False if the rename definitely did not happen and may be planned again."""
+        source, target = self.lake.name(self.source), self.lake.name(self.target)
         moving = replace(
-            active_record(record),
+            active_record(plan.source.name.value),
             state="moving",
-            other=self._source,
+            other=self.source,
             other_version=plan.source.name.version,
             rename_id=rename_id,
-            updated_ms=now_ms,
+            updated_ms=self.lake.clock.now_ms(),
         )
         try:
-            new = await self._lake.name(self._target).swap(moving, expected=plan.new)  # R2
+            new = await target.swap(moving, expected=plan.expected)  # R2
         except SwapLost:
             return False
-        if not await confirm_namespace(self._lake, self._target.namespace, plan.namespace_id):  # R3
+        if not await confirm_namespace(self.lake, self.target.namespace, plan.namespace_id):  # R3
             await self._give_back(new)
-            error = self._no_namespace()
-            await self._claim.done(error=error)
-            raise error
-        moved = replace(moving, state="moved", other=self._target, other_version="", by=self._key_hash)
+            raise namespace_not_found(self.target.namespace)
+        moved = replace(moving, state="moved", other=self.target, other_version="", by=self.key_hash)
         try:
-            # R4: the rename happens here.
-            await self._lake.name(self._source).swap(moved, expected=plan.source.name.version)
+            await source.swap(moved, expected=plan.source.name.version)  # R4: the rename happens here.
         except SwapLost as lost:
-            if not lost.is_definite and not await self._is_moved(rename_id):
-                raise OutcomeUnknown(f"{self._source}: the answer to the rename was lost") from lost
             if lost.is_definite:
                 await self._give_back(new)
                 return False
-        await self._lake.background.run("finish rename", self._finish(new))
+            if not await self._is_moved_by({rename_id}):
+                raise OutcomeUnknown(f"{self.source}: the answer to the rename was lost") from lost
+        await self.lake.background.run("finish rename", self._finish(new))
         return True
-
-    async def _is_moved(self, rename_id: str) -> bool:
-        old = await self._lake.name(self._source).read()
-        return old is not None and (old.value.state, old.value.rename_id) == ("moved", rename_id)
 
     async def _give_back(self, new: Versioned[NameRecord]) -> None:
         with contextlib.suppress(SwapLost):
-            await self._lake.name(self._target).swap(replace(new.value, state="free"), expected=new.version)
+            await self.lake.name(self.target).swap(replace(new.value, state="free"), expected=new.version)
 
     async def _finish(self, new: Versioned[NameRecord]) -> None:
-        """R5, behind the answer: the new name is active. The old one stays `moved` for whoever reuses it."""
+        """R5, after the answer: activate the new name. The old one stays `moved` until it is reused."""
         with contextlib.suppress(SwapLost):
-            await self._lake.name(self._target).swap(active_record(new.value), expected=new.version)
-        if self._claim.is_open:
-            with contextlib.suppress(ClaimLost):
-                await self._claim.done()
-
-    async def _marked(self, identifier: Identifier) -> None:
-        await update.mark(self._lake, identifier, self._marks[identifier])
-
-    async def _finish_index(self) -> None:
-        for identifier, mark in self._marks.items():
-            await update.finish(self._lake, identifier, mark)
-
-    def _no_namespace(self) -> NotFound:
-        return NotFound(f"Namespace does not exist: {self._target.namespace}", subject="namespace")
+            await self.lake.name(self.target).swap(active_record(new.value), expected=new.version)
+        await self.claim.finish()
 
 
 def _missing(identifier: Identifier, kind: Kind) -> NotFound:

@@ -1,4 +1,4 @@
-"""Create, load and commit to views."""
+"""Create, load and commit to views: as tables, with the rules of views."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +8,6 @@ from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.sources import Request
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.requirements import check_create_requirements
-from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.iceberg.view_commit import (
     CreateView,
     ViewCommit,
@@ -19,13 +18,21 @@ from sandur.iceberg.view_commit import (
 )
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
-from sandur.operations.tables.changes import check_updates
-from sandur.operations.tables.commit import Commit
+from sandur.operations.tables.commit import commit as commit_change
+from sandur.operations.tables.commit_table import check_updates, with_defaults
 from sandur.operations.tables.create import create_document
-from sandur.operations.tables.documents import VIEWS, Document, encode_document, load_document, new_location
-from sandur.operations.tables.load import LoadedView, effective_head
-from sandur.operations.tables.locations import allowed_roots, chosen_location, default_location
+from sandur.operations.tables.documents import VIEWS, Document, encode_document, load_document
+from sandur.operations.tables.load import effective_head
+from sandur.operations.tables.locations import allowed_roots, chosen_location
 from sandur.operations.tables.names import resolve_name
+
+
+class LoadedView(NamedTuple):
+    """A view as a client gets it; `metadata` is JSON."""
+
+    metadata: bytes
+    view_uuid: str
+    metadata_location: str
 
 
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
@@ -34,9 +41,8 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
     locations.check_property_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
-    draft = _Created(lake, identifier, create, request, roots)
-    document = await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view")
-    return _loaded(document)
+    draft = _RequestedView(lake, identifier, create, request, roots)
+    return loaded_view(await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view"))
 
 
 async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
@@ -44,7 +50,7 @@ async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
     if found is None or not found.is_a("view"):
         raise VIEWS.missing(identifier)
     head = await effective_head(lake, found)
-    return _loaded(await load_document(lake, VIEWS, head.metadata_location))
+    return loaded_view(await load_document(lake, VIEWS, head.metadata_location))
 
 
 async def view_exists(lake: Lake, identifier: Identifier) -> bool:
@@ -53,13 +59,16 @@ async def view_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
-    roots = await allowed_roots(lake, identifier.catalog)
-    change = ViewChange(commit, roots)
-    return _loaded(await Commit(lake, VIEWS, identifier, change, request).run())
+    change = ViewChange(commit, await allowed_roots(lake, identifier.catalog))
+    return loaded_view(await commit_change(lake, VIEWS, identifier, change, request))
+
+
+def loaded_view(document: Document[ViewMetadata]) -> LoadedView:
+    return LoadedView(document.body, document.metadata.view_uuid, document.location)
 
 
 class ViewChange(NamedTuple):
-    """A commit of one view. Views carry no random ids, so that none of their changes is known again by itself."""
+    """The commit of one view. Views carry no random ids, so metadata alone never shows that a change was applied."""
 
     commit: ViewCommit
     roots: tuple[str, ...]
@@ -68,21 +77,21 @@ class ViewChange(NamedTuple):
     def asserted_uuid(self) -> str | None:
         return next((requirement.uuid.lower() for requirement in self.commit.requirements), None)
 
-    def applied_to(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
+    def apply(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
         check_updates(self.commit.updates, base.location, self.roots)
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
-    def is_in(self, current: ViewMetadata) -> bool:
+    def is_applied(self, current: ViewMetadata) -> bool:
         del current
         return False
 
-    def operation_on(self, next_metadata: ViewMetadata) -> str:
+    def operation(self, next_metadata: ViewMetadata) -> str:
         del next_metadata
         return "replace-view"
 
 
 def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
-    """A change of a view as it stands in a transaction; what is for tables only is refused."""
+    """The change of a view from a transaction; refuses requirements and updates that only tables have."""
     requirements = checked_view_requirements(commit.requirements)
     return ViewChange(ViewCommit(requirements=requirements, updates=checked_view_updates(commit.updates)), roots)
 
@@ -90,22 +99,15 @@ def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
 def created_view_metadata(
     lake: Lake, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
 ) -> ViewMetadata:
-    """What the updates of a transaction make of nothing; a uuid or a location they leave out is given."""
-    updates: list[Update] = list(commit.updates)
-    check_updates(updates, None, roots)
+    """The metadata that the updates of a transaction build from nothing."""
+    updates = with_defaults(lake, identifier, commit.updates, roots)
     check_create_requirements(commit.requirements)
-    uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
-    if uuid is None:
-        uuid = lake.clock.new_uuid()
-        updates.insert(0, AssignUuid(uuid=uuid))
-    if not any(isinstance(update, SetLocation) for update in updates):
-        updates.append(SetLocation(location=default_location(roots[0], identifier, uuid)))
     return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())
 
 
 @dataclass(frozen=True)
-class _Created:
-    """A view as a create request describes it."""
+class _RequestedView:
+    """A view as a create request describes it; its uuid is not known yet."""
 
     lake: Lake
     identifier: Identifier
@@ -120,10 +122,4 @@ class _Created:
         location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
         now_ms = self.lake.clock.now_ms()
         metadata = create_view_metadata(self.create, location=location, view_uuid=uuid, now_ms=now_ms)
-        request_hash = self.request.key_hash or self.request.hash
-        place = new_location(self.lake, VIEWS, metadata, version=0, request_hash=request_hash)
-        return encode_document(VIEWS, metadata, place)
-
-
-def _loaded(document: Document[ViewMetadata]) -> LoadedView:
-    return LoadedView(document.body, document.metadata.view_uuid, document.location)
+        return encode_document(self.lake, VIEWS, metadata, version=0, request=self.request)

@@ -1,9 +1,8 @@
-"""Commit to several tables and views at once (rules T1-T9): all of it becomes visible at one moment, or none."""
+"""Commit to several tables and views at once (rules T1–T9): all of it becomes visible at one moment, or none."""
 
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,12 +18,11 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.tables.changes import TableChange
-from sandur.operations.tables.create import created_metadata
+from sandur.operations.tables.commit_table import TableChange, created_metadata
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
-from sandur.operations.transactions.participants import Changed, Created, Overtaken, Replayed
+from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT
 
@@ -32,13 +30,15 @@ ATTEMPTS_MAX: Final = 8
 TRIES_MAX: Final = 4
 _BACKOFF_SECONDS: Final = 0.005
 
-Part = Changed[TableMetadata] | Changed[ViewMetadata] | Created[TableMetadata] | Created[ViewMetadata]
+Part = (
+    ChangedTable[TableMetadata] | ChangedTable[ViewMetadata] | CreatedTable[TableMetadata] | CreatedTable[ViewMetadata]
+)
 
 
 async def commit_transaction(
     lake: Lake, catalog: str, commits: Sequence[tuple[Identifier, TableCommit]], request: Request
 ) -> None:
-    """All the commits, or none. A request refused by one of them changes nothing."""
+    """Apply all commits or none. If one of them is refused, nothing changes."""
     if not commits:
         raise BadRequest("Invalid table changes: empty")
     twice = [str(identifier) for identifier, count in Counter(i for i, _ in commits).items() if count > 1]
@@ -51,17 +51,8 @@ async def commit_transaction(
         await _Transaction(lake, commits, roots, request).run()
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """T1: the ids by which a pending is known, and the time of the first attempt."""
-
-    transaction: str
-    attempt: str
-    started_ms: int
-
-
 class _Transaction:
-    """One request; its record is the gate through which all of it becomes visible, and with a key its claim."""
+    """One request. Its record makes all of it visible at once, and is its claim if there is a key."""
 
     def __init__(
         self,
@@ -84,15 +75,15 @@ class _Transaction:
         for tries in range(ATTEMPTS_MAX):
             if tries:
                 await self._lake.clock.sleep(_BACKOFF_SECONDS * (1 << tries) * self._lake.clock.chance())
-            if await self._attempted():
+            if await self._attempt():
                 return
-        raise Busy("the transaction met others too often")
+        raise Busy(f"other transactions interrupted this one {ATTEMPTS_MAX} times")
 
-    async def _attempted(self) -> bool:
-        """One attempt from its record to its end; False when another transaction pushed it aside."""
+    async def _attempt(self) -> bool:
+        """One attempt from its record to its end; False if another transaction aborted it."""
         parts = [self._part(identifier, commit) for identifier, commit in self._commits]
         now_ms = self._lake.clock.now_ms()
-        begun = _Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
+        begun = Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
         is_new, *_ = await gather_all([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
         if not is_new:
             return True
@@ -101,7 +92,7 @@ class _Transaction:
         except Replayed:
             await self._abort(parts, None)
             return True
-        except (Overtaken, Busy):  # Nothing was decided: another attempt may succeed.
+        except (Overtaken, Busy):  # Nothing is decided: another attempt may succeed.
             await self._abort(parts, None)
             return False
         except Definite as error:
@@ -111,13 +102,13 @@ class _Transaction:
             await self._abort(parts, None)
             raise
         if not await self._commit(parts):
-            _let_go(parts)
+            _release(parts)
             return False
         await self._lake.background.run("finish transaction", self._finish(parts, begun))
         return True
 
-    async def _begin(self, begun: _Attempt) -> bool:
-        """T2: the record says `preparing`, before any pending; False when the request was carried out before."""
+    async def _begin(self, begun: Attempt) -> bool:
+        """T2: write the record as `preparing`, before any pending; False if the request was carried out before."""
         record = Transaction(
             state="preparing",
             attempt=begun.attempt,
@@ -134,16 +125,16 @@ class _Transaction:
                 self._record = await self._cell.swap(
                     replace(record, started_ms=self._started_ms), expected=found.version if found else ABSENT
                 )
-            except SwapLost:  # Somebody began it or aborted it.
+            except SwapLost:  # Another attempt began it, or another request aborted it.
                 found = await self._cell.read()
                 continue
             return True
         raise self._busy()
 
     def _may_begin_again(self, found: Transaction) -> bool:
-        """What an earlier attempt left: its answer, or room for another attempt; Busy while it may be under way."""
+        """Whether another attempt may begin; False if one committed. Raises Busy while one may be active."""
         if found.request_hash != self._request.hash:
-            raise KeyReused(f"Idempotency-Key {self._request.key} was used before for another request")
+            raise KeyReused(f"Idempotency-Key {self._request.key} was already used for a different request")
         if found.state == "committed":
             return False
         if found.failure:
@@ -154,19 +145,19 @@ class _Transaction:
             raise self._busy()
         return True
 
-    async def _read(self, part: Part, begun: _Attempt) -> None:
-        """A part that cannot be read is told in its turn, when the record is there to keep the refusal."""
+    async def _read(self, part: Part, begun: Attempt) -> None:
+        """Read a part. A failure is raised later, when the record exists and can keep the refusal (T8)."""
         try:
             await part.read(begun)
         except SandurError as error:
             self._unreadable = self._unreadable or error
 
-    async def _prepare(self, parts: Sequence[Part], begun: _Attempt) -> None:
-        """T3: round 2. Everything is decided before anything is written; then all of it in parallel."""
+    async def _prepare(self, parts: Sequence[Part], begun: Attempt) -> None:
+        """T3, round 2: decide everything before anything is written, then write all of it in parallel."""
         if self._unreadable:
             error, self._unreadable = self._unreadable, None
             raise error
-        if all(part.is_made for part in parts):  # C9: every one of them shows that this was done before.
+        if all(part.is_applied for part in parts):  # C9: every part shows that this was done before.
             raise Replayed
         for part in parts:
             part.decide()
@@ -174,7 +165,7 @@ class _Transaction:
         await gather_all([part.confirm() for part in parts])
 
     async def _commit(self, parts: Sequence[Part]) -> bool:
-        """T4: the transaction happens here, for all. False when it was pushed aside before."""
+        """T4: the transaction happens here, for all parts. False if it was aborted before."""
         record = self._held()
         committed = replace(record.value, state="committed", participants=tuple(part.participant() for part in parts))
         try:
@@ -184,12 +175,14 @@ class _Transaction:
                 return False
             found = await self._cell.read()
             if found is None:
-                raise OutcomeUnknown("the answer to the transaction was lost, and so is its record") from lost
+                raise OutcomeUnknown(
+                    "the answer to the commit of the transaction was lost, and its record is gone"
+                ) from lost
             return (found.value.state, found.value.attempt) == ("committed", record.value.attempt)
         return True
 
     async def _abort(self, parts: Sequence[Part], error: SandurError | None) -> None:
-        """T8: what makes a refusal definite is written before it is answered; lost, it is not definite for the key."""
+        """T8: record the refusal before it is answered. If that swap is lost, the refusal is not final for the key."""
         record = self._held()
         failure = failure_of(error) if error else None
         try:
@@ -199,10 +192,10 @@ class _Transaction:
         except SwapLost:
             if error and self._request.key:
                 raise self._busy() from None
-        _let_go(parts)
+        _release(parts)
 
-    async def _finish(self, parts: Sequence[Part], begun: _Attempt) -> None:
-        """T9, behind the answer: with no pending left, nobody needs the record but a retry with the key."""
+    async def _finish(self, parts: Sequence[Part], begun: Attempt) -> None:
+        """T9, after the answer: complete all parts. Then only a retry with a key needs the record."""
         await gather_all([part.finish(begun) for part in parts])
         if not self._request.key:
             with contextlib.suppress(SwapLost):
@@ -215,14 +208,14 @@ class _Transaction:
         )
         if not any(isinstance(requirement, AssertCreate) for requirement in commit.requirements):
             if is_view:
-                return Changed(lake, VIEWS, identifier, view_change(commit, roots), request)
-            return Changed(lake, TABLES, identifier, TableChange(commit, roots), request)
+                return ChangedTable(lake, VIEWS, identifier, view_change(commit, roots), request)
+            return ChangedTable(lake, TABLES, identifier, TableChange(commit, roots), request)
         checked_identifier(identifier)
         if is_view:
             view = created_view_metadata(lake, identifier, commit, roots)
-            return Created(lake, VIEWS, identifier, view, view.view_uuid, request)
-        table = created_metadata(lake, identifier, TableChange(commit, roots), roots)
-        return Created(lake, TABLES, identifier, table, table.table_uuid or "", request)
+            return CreatedTable(lake, VIEWS, identifier, view, view.view_uuid, request)
+        table = created_metadata(lake, identifier, TableChange(commit, roots))
+        return CreatedTable(lake, TABLES, identifier, table, table.table_uuid or "", request)
 
     def _held(self) -> Versioned[Transaction]:
         if self._record is None:
@@ -230,9 +223,9 @@ class _Transaction:
         return self._record
 
     def _busy(self) -> Busy:
-        return Busy(f"transaction {self._id}: another attempt of it is under way")
+        return Busy(f"transaction {self._id}: another attempt of it is active")
 
 
-def _let_go(parts: Sequence[Part]) -> None:
+def _release(parts: Sequence[Part]) -> None:
     for part in parts:
-        part.let_go()
+        part.release()

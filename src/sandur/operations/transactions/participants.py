@@ -1,133 +1,76 @@
-"""The tables and views of a transaction: each is decided alone and prepared to change with the others (T3, T9)."""
+"""The tables and views of a transaction: each is decided alone and prepared to change with the others (T3, T9).
 
-import asyncio
-from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+A participant takes the same steps as a commit or a creation of its own, except that the swap writes a pending, which
+counts once the record of the transaction is committed.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import BoundRecord, Head, NameRecord, Participant, Pending, Pointer
+from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer
 from sandur.catalog.sources import Request
-from sandur.errors import Busy, Conflict, NotFound, SandurError, SwapLost
+from sandur.errors import Busy, Conflict, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.index import update
-from sandur.operations.index.memory import DeferredUpdate
-from sandur.operations.index.update import changes_entry
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import commit_key_of
-from sandur.operations.tables.commit import Change
-from sandur.operations.tables.creation import name_taken
+from sandur.operations.tables.attempts import Change
+from sandur.operations.tables.commit import Base, Draft, ListUpdate, commit_time_ms, draft_next, read_base
+from sandur.operations.tables.create import new_document_record
+from sandur.operations.tables.creation import confirm_created, is_made_by, is_proof, name_taken, sign_record
 from sandur.operations.tables.documents import (
-    HASH_LENGTH,
     Document,
     Family,
     cache_document,
     encode_document,
-    load_document,
-    logged_locations,
-    new_location,
+    is_written_by,
     pointer_document,
-    request_hash_of,
-    version_in_name,
     write_document,
 )
 from sandur.operations.tables.names import (
     ResolvedName,
     active_record,
     bind_pointer,
-    confirm_namespace,
-    is_alive,
+    namespace_not_found,
     resolve_name,
     resolve_namespace,
     settle_name,
 )
-from sandur.operations.transactions import resolution
+from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT, Expected
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
 
 TRIES_MAX: Final = 8
 
 
-async def finish_participant(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
-    """What a committed attempt made of a participant stands by itself when this returns.
+class Attempt(NamedTuple):
+    """T1: the ids of one attempt of a transaction, and the time of its first attempt (T5)."""
 
-    The pending is known by its ids and not by the version of the object: others may swap that and keep the pending, as
-    who binds a pointer or fences a rename does.
-    """
-    if participant.creates:
-        await _activate(lake, transaction, attempt, participant)
-    cell = lake.pointer(participant.uuid)
-    for _ in range(TRIES_MAX):
-        found = await cell.read()
-        pending = found.value.pending if found else None
-        if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
-            return
-        folded = await resolution.effective_pointer(lake, found)
-        if found.value.head:
-            await lake.receipts.ensure(found.value.table_uuid, found.value.head)  # C5 (help)
-        await lake.receipts.ensure(found.value.table_uuid, pending.head)
-        try:
-            await cell.swap(replace(folded.value, state="live"), expected=folded.version)
-        except SwapLost:
-            continue
-        return
-    raise Busy(f"table {participant.uuid}: its pointer keeps changing")
-
-
-async def _activate(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
-    """What the transaction created: its pointer is bound (N7 pending), then its name is active."""
-    cell = lake.name(participant.identifier)
-    for _ in range(TRIES_MAX):
-        name = await cell.read()
-        if name is None or (name.value.state, name.value.transaction, name.value.attempt) != (
-            "pending",
-            transaction,
-            attempt,
-        ):
-            return  # Whoever changed it bound the pointer first.
-        pointer = await bind_pointer(lake.pointer(participant.uuid))
-        if pointer and pointer.value.head:
-            await lake.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
-        try:
-            await cell.swap(active_record(name.value), expected=name.version)
-        except SwapLost:
-            continue
-        return
-    raise Busy(f"{participant.identifier}: the name keeps changing")
-
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
-
-
-class Attempt(Protocol):
-    """What a participant has to know of the transaction: its ids (T1) and when its first attempt began (T5)."""
-
-    @property
-    def transaction(self) -> str: ...
-
-    @property
-    def attempt(self) -> str: ...
-
-    @property
-    def started_ms(self) -> int: ...
+    transaction: str
+    attempt: str
+    started_ms: int
 
 
 class Replayed(Exception):
-    """The transaction was carried out before: what it made of this participant is there."""
+    """The transaction was carried out before: this participant shows its change."""
 
 
 class Overtaken(Exception):
-    """Somebody was faster, and nothing was decided: another attempt may succeed."""
+    """Another request was faster and nothing was decided: another attempt may succeed."""
 
 
 @dataclass
-class Changed(Generic[M]):
-    """Something that exists and is to be changed.
+class ChangedTable(Generic[M]):
+    """A table or view that exists and is to be changed.
 
-    `is_made`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made now.
+    `is_applied`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made.
     """
 
     lake: Lake
@@ -135,159 +78,118 @@ class Changed(Generic[M]):
     identifier: Identifier
     change: Change[M]
     request: Request
-    base: Document[M] | None = None
-    pointer: Versioned[Pointer] | None = None
+    base: Base[M] | None = None
     planned: M | None = None
-    is_made: bool = False
-    relisting: DeferredUpdate | None = None
+    is_applied: bool = False
     refusal: SandurError | None = None
+    listing: ListUpdate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.listing = ListUpdate(self.lake, self.identifier)
 
     async def read(self, attempt: Attempt) -> None:
-        """The base to decide on. An undecided transaction in the way is pushed aside if ours is the older one (T5)."""
+        """Read the base to decide on. A younger transaction that is pending there is aborted (T5)."""
+        age = TransactionAge(attempt.started_ms, attempt.transaction)
         found = await resolve_name(self.lake, self.identifier)
-        if found is None or found.name.value.kind != self.family.kind:
-            return await self._read_elsewhere()
-        current = found.iceberg_pointer
-        if current is None:
-            return await self._read_elsewhere()
-        self.pointer = await resolution.resolve_pending(
-            self.lake, current, older_than=resolution.TransactionAge(attempt.started_ms, attempt.transaction)
-        )
-        head = self.pointer.value.head
-        if head is None or not is_alive(self.pointer):
-            return await self._read_elsewhere()
-        self.base = await load_document(self.lake, self.family, head.metadata_location)
-        self.is_made = self.change.is_in(self.base.metadata)
+        is_found = found is not None and found.name.value.kind == self.family.kind
+        self.base = await read_base(self.lake, self.family, found, older_than=age) if found and is_found else None
+        if self.base is None:
+            self.refusal = self.family.missing(self.identifier)
+            self.is_applied = await self._is_applied_elsewhere()
+            return
+        self.refusal = None
+        self.is_applied = self.change.is_applied(self.base.document.metadata)
         asserted = self.change.asserted_uuid
-        if not self.is_made and asserted and asserted != self.pointer.value.table_uuid.lower():
-            await self._read_elsewhere()
-        return None
+        if not self.is_applied and asserted and asserted != self.base.pointer.value.table_uuid.lower():
+            self.is_applied = await self._is_applied_elsewhere()
 
-    async def _read_elsewhere(self) -> None:
-        """C10: the name stands for nothing, or for another table; the one that is asserted may show the change."""
-        self.refusal = None if self.base else self.family.missing(self.identifier)
+    async def _is_applied_elsewhere(self) -> bool:
+        """C10: the name refers to nothing or to another table; the asserted table may show the change."""
         uuid = self.change.asserted_uuid
         pointer = await self.lake.pointer(uuid).read() if uuid else None
         document = await pointer_document(self.lake, self.family, pointer) if pointer else None
-        self.is_made = document is not None and (self.change.is_in(document.metadata) or self._is_by_us(document))
-
-    def _is_by_us(self, document: Document[M]) -> bool:
-        """C9: whether a file of this very request is the head or in its log; only what was committed gets there."""
-        return self._hash()[:HASH_LENGTH] in map(request_hash_of, logged_locations(self.family, document))
+        if document is None:
+            return False
+        return self.change.is_applied(document.metadata) or is_written_by(self.family, document, self.request)
 
     def decide(self) -> None:
-        """Plan what would become of it; Conflict or Invalid when it may not be, Replayed when it was made before."""
+        """Plan the change. Raises Conflict or Invalid if it is refused, Replayed if it was made before."""
         if self.refusal:
             raise self.refusal
-        base, pointer = self._state()
-        now_ms = max(self.lake.clock.now_ms(), pointer.value.head.last_updated_ms if pointer.value.head else 0)
+        base = self._known_base()
         try:
-            self.planned = self.change.applied_to(base.metadata, now_ms=now_ms)
+            self.planned = self.change.apply(base.document.metadata, now_ms=commit_time_ms(self.lake, base))
         except Conflict:
-            if self._is_by_us(base):
+            if is_written_by(self.family, base.document, self.request):  # C9
                 raise Replayed from None
             raise
 
     async def prepare(self, attempt: Attempt) -> None:
-        """T3: the file, the receipt of the head, and `pending` on the pointer; decided again when the swap is lost."""
+        """T3: write the file and the receipt of the head, and set `pending`; decide again if the swap is lost."""
         for _ in range(TRIES_MAX):
             if self.planned is None:
                 await self.read(attempt)
                 self.decide()
-            elif await self._is_pending(attempt, self.planned):
+            elif await self._set_pending(attempt, self.planned):
                 return
             else:
                 self.planned = None
-        raise Busy(f"{self.identifier}: too many commits at once")
+        raise Busy(f"{self.identifier}: too many concurrent commits")
 
-    async def _is_pending(self, attempt: Attempt, metadata: M) -> bool:
-        """One round: nothing of it shows before the record is committed, so that nothing has to wait for another."""
-        base, pointer = self._state()
-        before = pointer.value.head
-        if before is None:
-            raise self.family.missing(self.identifier)
-        # When nothing changes, the pending says so all the same: the transaction holds for this one too.
-        is_same = metadata is base.metadata
-        document, head = (base, before) if is_same else self._drafted(metadata, before)
-        pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=head)
-        *_, is_pending = await gather_all(
-            [
-                self.lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
-                self._write(document, is_there=is_same),
-                self._relist(base.metadata, metadata),  # I1
-                self._swap_in(pending, pointer),
-            ]
-        )
+    async def _set_pending(self, attempt: Attempt, metadata: M) -> bool:
+        """One round: nothing of it is visible before the record commits, so no write has to wait for another."""
+        base = self._known_base()
+        draft = Draft(base.document, base.head)
+        work: list[Awaitable[object]] = [
+            self.lake.receipts.ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
+        ]
+        # If nothing changes, the pending keeps the head: the transaction then holds for this table too.
+        if metadata is not base.document.metadata:
+            operation, now_ms = self.change.operation(metadata), commit_time_ms(self.lake, base)
+            draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
+            work.append(self._write(draft.document))
+            work.append(self.listing.begin(base.document.metadata, metadata))  # I1
+        pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=draft.head)
+        *_, is_pending = await gather_all([*work, self._swap_in(pending, base.pointer)])
         return bool(is_pending)
 
-    async def _relist(self, before: M, after: M) -> None:
-        if self.relisting is None and changes_entry(before, after):
-            self.relisting = await update.begin_deferred_update(self.lake, self.identifier)
-
-    async def _write(self, document: Document[M], *, is_there: bool) -> None:
-        if not is_there:
-            await write_document(self.lake, self.family, document)
-            cache_document(self.lake, self.family, document)
+    async def _write(self, document: Document[M]) -> None:
+        await write_document(self.lake, document)
+        cache_document(self.lake, self.family, document)
 
     async def _swap_in(self, pending: Pending, pointer: Versioned[Pointer]) -> bool:
         cell = self.lake.pointer(pointer.value.uuid)
         try:
-            self.pointer = await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
+            await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
         except SwapLost as lost:
-            return not lost.is_definite and await self._holds(pending, pointer.value.uuid)
+            found = None if lost.is_definite else await cell.read()
+            return found is not None and found.value.pending == pending
         return True
-
-    async def _holds(self, pending: Pending, uuid: str) -> bool:
-        found = await self.lake.pointer(uuid).read()
-        if found is None or found.value.pending != pending:
-            return False
-        self.pointer = found
-        return True
-
-    def _drafted(self, metadata: M, before: Head) -> tuple[Document[M], Head]:
-        version = before.metadata_version + 1
-        location = new_location(self.lake, self.family, metadata, version=version, request_hash=self._hash())
-        document = encode_document(self.family, metadata, location)
-        head = replace(
-            self.family.head(document.metadata, before.last_updated_ms),
-            metadata_version=version,
-            previous_metadata_location=before.metadata_location,
-            previous_commit_key=commit_key_of(before),
-            operation=self.change.operation_on(metadata),
-            source=self.request.source,
-        )
-        return document, head
 
     async def confirm(self) -> None:
-        """Nothing to confirm: the pointer can lose its pending only after the record has been decided (T4)."""
+        """Nothing to confirm: the pointer can lose its pending only after the record is decided (T4)."""
 
     async def finish(self, attempt: Attempt) -> None:
-        """Behind the answer: the end of the transaction is folded into the pointer, and its receipt is written."""
+        """After the answer: complete the transaction on the pointer, and write its receipt."""
         await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
-        """The attempt has ended, and what it said to lists may be looked at: the mark is not needed for it any more."""
-        if self.relisting:
-            self.relisting.end()
-            self.relisting = None
+    def release(self) -> None:
+        """The attempt has ended: lists no longer need its mark."""
+        self.listing.end()
 
     def participant(self) -> Participant:
-        _, pointer = self._state()
-        return Participant(uuid=pointer.value.uuid, identifier=self.identifier)
+        return Participant(uuid=self._known_base().pointer.value.uuid, identifier=self.identifier)
 
-    def _state(self) -> tuple[Document[M], Versioned[Pointer]]:
-        if self.base is None or self.pointer is None:
+    def _known_base(self) -> Base[M]:
+        if self.base is None:
             raise Busy(f"{self.identifier}: it was not read")
-        return self.base, self.pointer
-
-    def _hash(self) -> str:
-        return self.request.key_hash or self.request.hash
+        return self.base
 
 
 @dataclass
-class Created(Generic[M]):
-    """Something that the transaction creates."""
+class CreatedTable(Generic[M]):
+    """A table or view that the transaction creates. `expected` is what the swap of its settled name expects."""
 
     lake: Lake
     family: Family[M]
@@ -296,39 +198,42 @@ class Created(Generic[M]):
     table_uuid: str
     request: Request
     uuid: str = ""
-    home: str = ""
-    expected: Expected | None = None
-    # The pointer that an earlier attempt of this request left, when there is one that did not happen.
+    namespace_id: str = ""
+    expected: Expected = ABSENT
+    # The pointer that an earlier attempt of this request left, if its creation did not happen.
     left: Versioned[Pointer] | None = None
-    is_made: bool = False
+    is_applied: bool = False
     refusal: SandurError | None = None
 
     async def read(self, attempt: Attempt) -> None:
-        """N1: the namespace and a free name; T5 for a name that another transaction is creating."""
+        """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
         del attempt
-        namespace, spot, in_use = await asyncio.gather(
-            resolve_namespace(self.lake, self.identifier.namespace),
-            settle_name(self.lake, self.identifier),
-            self.lake.pointer(self.table_uuid).read(),
+        namespace, slot, in_use = await gather_all(
+            (
+                resolve_namespace(self.lake, self.identifier.namespace),
+                settle_name(self.lake, self.identifier),
+                self.lake.pointer(self.table_uuid).read(),
+            )
         )
-        is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
-        self.is_made = self._is_proof(in_use) or (spot.live is not None and self._is_proof(spot.live.pointer))
+        live, self.expected = slot.live, slot.expected
+        self.is_applied = self._is_proof(in_use) or (live is not None and self._is_proof(live.pointer))
         if namespace is None:
-            self.refusal = NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
-        elif spot.live:
-            self.refusal = self._taken(spot.live)
+            self.refusal = namespace_not_found(self.identifier.namespace)
+        elif live:
+            self.refusal = self._taken(live)
         else:
-            self.home, self.expected = namespace.value.id, spot.expected
+            self.namespace_id = namespace.value.id
+        is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
     def _is_ours(self, pointer: Versioned[BoundRecord]) -> bool:
-        """S2: whether an attempt of this very request made the pointer; the uuid alone is no proof."""
-        return (pointer.value.table_uuid, pointer.value.made_by) == (self.table_uuid, self._hash())
+        """S2: whether an attempt of this very request made the pointer."""
+        return pointer.value.table_uuid == self.table_uuid and is_made_by(pointer, self.request)
 
     def _is_proof(self, pointer: Versioned[BoundRecord] | None) -> bool:
-        """N7: a pointer of ours that is live or dropped shows that the creation happened."""
-        return pointer is not None and self._is_ours(pointer) and pointer.value.state in {"live", "dropped"}
+        """N7: a pointer of this request that is live or dropped proves the creation."""
+        return pointer is not None and self._is_ours(pointer) and is_proof(pointer, self.request)
 
     def _taken(self, live: ResolvedName) -> SandurError:
         if live.name.value.kind == "table" and self.family.kind == "table":
@@ -336,50 +241,43 @@ class Created(Generic[M]):
         return name_taken(self.identifier, live.name.value, self.family.kind)
 
     def decide(self) -> None:
-        """What it will be was built from nothing; there is only to see whether it may be."""
+        """The metadata is built already; raise what refuses it."""
         if self.refusal:
             raise self.refusal
 
     async def prepare(self, attempt: Attempt) -> None:
-        """T3: file and pointer, then the name `pending`; the name is settled again when its swap is lost."""
-        location = new_location(self.lake, self.family, self.metadata, version=0, request_hash=self._hash())
-        document = encode_document(self.family, self.metadata, location)
-        now_ms = self.lake.clock.now_ms()
-        head = replace(
-            self.family.head(document.metadata, now_ms),
-            metadata_version=version_in_name(location),
-            operation="create",
-            source=self.request.source,
-        )
-        pointer = Pointer(
+        """T3: write the file and the pointer, then the name as `pending`."""
+        document = encode_document(self.lake, self.family, self.metadata, version=0, request=self.request)
+        made = new_document_record(
+            self.lake,
+            self.family,
+            document,
+            self.request,
             uuid=self.uuid,
             table_uuid=self.table_uuid,
-            state="unbound",
-            kind=self.family.kind,
-            made_for=self.identifier,
-            made_by=self._hash(),
-            head=head,
-            updated_ms=now_ms,
+            registers=False,
         )
+        pointer = sign_record(self.lake, made.pointer, self.identifier, self.request)
         aside = [
-            write_document(self.lake, self.family, document),
+            write_document(self.lake, document),
             update.mark(self.lake, self.identifier, self.uuid),  # I1
         ]
         if self.left is None:
             aside.append(self._write_pointer(pointer, ABSENT))
         await gather_all(aside)
-        if self.left:  # Only now that our file is there: that pointer may have a name by now.
+        if self.left:  # Only after the file exists: that pointer may have a name by now.
             await self._write_pointer(pointer, self.left.version)
         cache_document(self.lake, self.family, document)
-        await self._name_pending(attempt, location)
+        await self._write_name(attempt, document.location)
 
-    async def _write_pointer(self, pointer: Pointer, expected: Expected) -> None:
+    async def _write_pointer(self, pointer: BoundRecord, expected: Expected) -> None:
         try:
-            await self.lake.pointer(self.uuid).swap(pointer, expected=expected)
+            await self.lake.bound_record(self.uuid, "iceberg").swap(pointer, expected=expected)
         except SwapLost:
             raise Overtaken from None
 
-    async def _name_pending(self, attempt: Attempt, location: str) -> None:
+    async def _write_name(self, attempt: Attempt, location: str) -> None:
+        """Write the name as `pending`; settle it again if the swap is lost."""
         wanted = NameRecord(
             state="pending",
             uuid=self.uuid,
@@ -390,7 +288,7 @@ class Created(Generic[M]):
             updated_ms=self.lake.clock.now_ms(),
         )
         cell = self.lake.name(self.identifier)
-        expected: Expected = self.expected or ABSENT
+        expected = self.expected
         for _ in range(TRIES_MAX):
             try:
                 await cell.swap(wanted, expected=expected)
@@ -398,35 +296,78 @@ class Created(Generic[M]):
                 found = await cell.read()
                 if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
                     return
-                spot = await settle_name(self.lake, self.identifier)
-                if spot.live:
+                slot = await settle_name(self.lake, self.identifier)
+                if slot.live:
                     raise Overtaken from None
-                expected = spot.expected
+                expected = slot.expected
                 continue
             return
-        raise Busy(f"{self.identifier}: the name keeps changing")
+        raise Busy(f"{self.identifier}: the name changed {TRIES_MAX} times while it was created")
 
     async def confirm(self) -> None:
-        """T3 namespace, T3 pointer: N4 and N5 for what a transaction creates, after its names and before it commits."""
-        is_there, pointer = await asyncio.gather(
-            confirm_namespace(self.lake, self.identifier.namespace, self.home),
-            bind_pointer(self.lake.pointer(self.uuid), binds=False),
-        )
-        if not is_there:
-            raise NotFound(f"Namespace does not exist: {self.identifier.namespace}", subject="namespace")
+        """T3 namespace, T3 pointer: N4 and N5, after the names are written and before the transaction commits."""
+        cell = self.lake.pointer(self.uuid)
+        has_namespace, pointer = await confirm_created(self.lake, self.identifier, self.namespace_id, cell)
+        if not has_namespace:
+            raise namespace_not_found(self.identifier.namespace)
         if pointer is None:
-            raise Busy(f"{self.identifier}: what was to be created was swept away")
+            raise Busy(f"{self.identifier}: a janitor removed the pointer before the name was confirmed")
 
     async def finish(self, attempt: Attempt) -> None:
-        """Behind the answer: the pointer is bound (N7 pending), then the name active, then receipt and index."""
+        """After the answer: bind the pointer (N7 pending), activate the name, write the receipt, update the index."""
         await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
         await update.finish(self.lake, self.identifier, self.uuid)
 
-    def let_go(self) -> None:
-        """The mark of a creation stays until the janitor has seen that nothing came of it."""
+    def release(self) -> None:
+        """The mark of a creation stays until a janitor has seen that the creation did not happen."""
 
     def participant(self) -> Participant:
         return Participant(uuid=self.uuid, identifier=self.identifier, creates=True)
 
-    def _hash(self) -> str:
-        return self.request.key_hash or self.request.hash
+
+async def finish_participant(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
+    """T9: complete a committed attempt on a participant, so that readers no longer need the transaction's record.
+
+    The pending is recognised by its ids, not by the version of the object: binding a pointer or fencing a rename swaps
+    the object and keeps the pending.
+    """
+    if participant.creates:
+        await _activate_created(lake, transaction, attempt, participant)
+    cell = lake.pointer(participant.uuid)
+    for _ in range(TRIES_MAX):
+        found = await cell.read()
+        pending = found.value.pending if found else None
+        if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
+            return
+        effective = await effective_pointer(lake, found)
+        if found.value.head:
+            await lake.receipts.ensure(found.value.table_uuid, found.value.head)  # C5 (help)
+        await lake.receipts.ensure(found.value.table_uuid, pending.head)
+        try:
+            await cell.swap(replace(effective.value, state="live"), expected=effective.version)
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"table {participant.uuid}: the pointer changed {TRIES_MAX} times at the end of a transaction")
+
+
+async def _activate_created(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
+    """Bind the pointer of what the transaction created (N7 pending), then activate its name."""
+    cell = lake.name(participant.identifier)
+    for _ in range(TRIES_MAX):
+        name = await cell.read()
+        if name is None or (name.value.state, name.value.transaction, name.value.attempt) != (
+            "pending",
+            transaction,
+            attempt,
+        ):
+            return  # Every request that changes the name binds the pointer first.
+        pointer = await bind_pointer(lake.pointer(participant.uuid))
+        if pointer and pointer.value.head:
+            await lake.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
+        try:
+            await cell.swap(active_record(name.value), expected=name.version)
+        except SwapLost:
+            continue
+        return
+    raise Busy(f"{participant.identifier}: the name changed {TRIES_MAX} times at the end of a transaction")

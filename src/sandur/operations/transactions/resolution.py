@@ -17,14 +17,14 @@ _WAIT_SECONDS: Final = 0.05
 
 
 class TransactionAge(NamedTuple):
-    """When the first attempt of a transaction began (T5). No two are equal: two that wait for each other would be."""
+    """When the first attempt of a transaction began (T5). The id breaks ties, so that no two transactions are equal."""
 
     started_ms: int
     transaction: str
 
 
 def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
-    """T1: what a record says about one attempt; a pending of another attempt than the record's is aborted."""
+    """T1: the outcome of one attempt by the record. An attempt that the record does not name is aborted."""
     if record is None:
         return "gone"
     if record.attempt != attempt:
@@ -33,10 +33,10 @@ def outcome_of(record: Transaction | None, attempt: str) -> Outcome:
 
 
 async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versioned[Pointer]:
-    """The pointer as a reader takes it (T6): the pending of a committed transaction is its head, any other is nothing.
+    """The pointer as a reader sees it (T6): a pending of a committed transaction is its head, any other is ignored.
 
-    The version is that of the object read, so that a swap from it folds the end of the transaction in. A pending that
-    is still undecided stays in `pending`, beside the head that counts until then.
+    The version is that of the stored object, so a swap from it also completes the transaction on this pointer. An
+    undecided pending stays in `pending`; the head is valid until the decision.
     """
     for _ in range(TRIES_MAX):
         pending = pointer.value.pending
@@ -55,7 +55,7 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
                 if again is None or again.version == pointer.version:
                     return Versioned(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
-    raise Busy(f"table {pointer.value.uuid}: its pointer keeps changing")
+    raise Busy(f"table {pointer.value.uuid}: the pointer changed {TRIES_MAX} times while its transaction was read")
 
 
 async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:
@@ -75,10 +75,10 @@ async def abort_pending(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[
 async def resolve_pending(
     lake: Lake, pointer: Versioned[Pointer], *, drops: bool = False, older_than: TransactionAge | None = None
 ) -> Versioned[Pointer]:
-    """The pointer as `effective` gives it, with no transaction undecided on it (T5).
+    """The pointer as `effective_pointer` returns it, with no undecided transaction on it (T5).
 
-    An undecided one is waited for a little; it is aborted when it is stale, when it is younger than `older_than` (the
-    older transaction wins), or when the table is being dropped. Otherwise Busy: never a conflict.
+    Waits a little for an undecided transaction. It is aborted if it is stale, if it is younger than `older_than` (the
+    older transaction wins), or if the table is being dropped. Otherwise raises Busy, never Conflict.
     """
     for tries in range(WAITS_MAX + 1):
         found = await effective_pointer(lake, pointer)
@@ -86,7 +86,7 @@ async def resolve_pending(
         if pending is None:
             return found
         is_last = tries == WAITS_MAX
-        if await _aborted(lake, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
+        if await _abort(lake, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
             return Versioned(replace(found.value, pending=None), found.version)
         if not is_last:
             await lake.clock.sleep(_WAIT_SECONDS)
@@ -94,17 +94,15 @@ async def resolve_pending(
         if again is None:
             break
         pointer = again
-    raise Busy(f"table {pointer.value.uuid}: a transaction on it is under way")
+    raise Busy(f"table {pointer.value.uuid}: another transaction on it is active")
 
 
-async def _aborted(
-    lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: TransactionAge | None
-) -> bool:
-    """Whether the attempt is certain never to commit, by our swap if need be; False when it is too young for that."""
+async def _abort(lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: TransactionAge | None) -> bool:
+    """Whether the attempt can never commit, because this call aborted it; False if it is too young for that."""
     cell = lake.transaction(transaction)
     record = await cell.read()
     if record is None or outcome_of(record.value, attempt) != "undecided":
-        return False  # Decided meanwhile: look again.
+        return False  # It was decided in the meantime.
     stale_ms = record.value.attempt_ms + lake.settings.transaction_timeout_ms
     is_younger = older_than is not None and older_than < TransactionAge(record.value.started_ms, transaction)
     if not (drops or is_younger or stale_ms < lake.clock.now_ms()):
@@ -117,19 +115,19 @@ async def _aborted(
 
 
 async def pending_name_outcome(lake: Lake, name: Versioned[NameRecord]) -> Outcome:
-    """What became of a `pending` name; `gone` means: read the name again, and if it is the same, it is aborted."""
+    """The outcome of a `pending` name. `gone` means aborted if the name, read again, is unchanged."""
     record = await lake.transaction(name.value.transaction).read()
     return outcome_of(record.value if record else None, name.value.attempt)
 
 
 async def resolve_pending_name(lake: Lake, name: Versioned[NameRecord]) -> None:
-    """T5 for a name: when this returns the transaction is decided, or the name has changed; otherwise Busy."""
+    """T5 for a name: when this returns, the transaction is decided or the name has changed. Raises Busy."""
     for tries in range(WAITS_MAX + 1):
         if await pending_name_outcome(lake, name) != "undecided":
             return
         record = name.value
-        if await _aborted(lake, record.transaction, record.attempt, drops=False, older_than=None):
+        if await _abort(lake, record.transaction, record.attempt, drops=False, older_than=None):
             return
         if tries < WAITS_MAX:
             await lake.clock.sleep(_WAIT_SECONDS)
-    raise Busy("the name is being created by a transaction under way")
+    raise Busy("another transaction is creating the name")

@@ -1,4 +1,4 @@
-"""A server on a folder answers from memory only what the folder still says: another one may have changed anything."""
+"""Two servers on one folder: each answers from its cache only what the folder confirms."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from sandur.catalog.index import Entry
 from sandur.errors import NotFound
-from sandur.operations.grounds import standing_location
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
@@ -16,6 +15,7 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.storage.contract import Listed, Stored, Unchanged, Version
 from sandur.storage.local import LocalStore
 from tests.operations.asking import NAMESPACE, append, called, content, create, furnish, load, request, table
 from tests.operations.making import make_lake
@@ -96,27 +96,55 @@ async def test_a_table_that_replaced_another_is_loaded(two: tuple[Lake, Lake]) -
     assert after.table_uuid == made.table_uuid != before.table_uuid
 
 
-async def test_what_is_standing_is_known_by_looks_alone(two: tuple[Lake, Lake]) -> None:
-    one, _ = two
-    loaded = await load(one, T)
+class ReadCounter(LocalStore):
+    """A folder that notes which objects are read with their bytes, or examined by a call that may wait."""
 
-    assert standing_location(one, T) == loaded.metadata_location
-    assert standing_location(one, called("never loaded")) is None
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, fsync="never")
+        self.reads: list[str] = []
+
+    async def get(self, key: str) -> Stored | None:
+        self.reads.append(key)
+        return await super().get(key)
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        self.reads.append(key)
+        return await super().get_if_changed(key, seen=seen)
+
+    async def head(self, key: str) -> Listed | None:
+        self.reads.append(key)
+        return await super().head(key)
 
 
-async def test_a_new_name_rests_on_its_namespace(two: tuple[Lake, Lake]) -> None:
+async def test_a_table_that_has_not_changed_is_loaded_by_looks_at_versions_alone(tmp_path: Path) -> None:
+    store = ReadCounter(tmp_path)
+    server = make_lake(store)
+    await furnish(server)
+    await create(server, "t")
+    await server.background.drain()
+    before = await load(server, T)
+    store.reads.clear()
+
+    assert await load(server, T) == before
+    assert store.reads == []
+
+
+async def test_a_new_name_is_loaded_only_while_its_namespace_is_the_one_it_was_made_for(
+    two: tuple[Lake, Lake],
+) -> None:
     one, other = two
     name, home = await other.name(T).read(), await other.namespace(NAMESPACE).read()
     assert name
     assert home
     new = replace(name.value, state="new", namespace_id=home.value.id)
     await other.name(T).swap(new, expected=name.version)
-
     await load(one, T)
-    assert standing_location(one, T)
+    await load(one, T)
 
-    await other.namespace(NAMESPACE).swap(home.value, expected=home.version)
-    assert standing_location(one, T) is None
+    await other.namespace(NAMESPACE).swap(replace(home.value, id="another"), expected=home.version)
+
+    with pytest.raises(NotFound):
+        await load(one, T)
 
 
 async def test_a_list_is_the_very_same_object_until_another_server_changes_it(two: tuple[Lake, Lake]) -> None:
