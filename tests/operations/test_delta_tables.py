@@ -73,7 +73,7 @@ async def test_a_place_that_became_a_table_becomes_no_other(lake: Lake) -> None:
     await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
     await lake.background.drain()
 
-    with pytest.raises(Invalid, match="was made a table before"):
+    with pytest.raises(Invalid, match="is already a table"):
         await create_from_staging(lake, wanted(stage.location, stage.uuid, called("e")), request=request("another"))
     assert await resolve_name(lake, called("e")) is None
 

@@ -1,1 +1,1 @@
-"""Delta tables: staged, created, loaded, committed to, renamed and dropped, over one swappable record per table."""
+"""Delta tables: stage, create, load, commit, publish, rename and drop, over one record per table (L1–L4)."""

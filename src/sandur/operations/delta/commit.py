@@ -1,7 +1,7 @@
 """The commit engine of Delta tables (L1–L4): decide on the table's one record, then swap it.
 
-The Delta API and the older commit API both end here. A commit is known again by the name of its staged file, so that
-a client that lost an answer may send it again; once the catalog has forgotten the name, by its bytes (L3).
+The Delta API and the older commit API both use it. A commit that a client sends again is recognised by the name of its
+staged file; once the catalog no longer tracks that name, by its bytes (L3).
 """
 
 import contextlib
@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Uniform
 from sandur.catalog.sources import Request
 from sandur.delta import coordination
@@ -26,12 +25,11 @@ from sandur.delta.coordination import (
     newly_published,
 )
 from sandur.delta.requests import CommitFile, DeltaChange
-from sandur.delta.requests import Uniform as UniformAsked
+from sandur.delta.requests import Uniform as UniformRequest
 from sandur.errors import (
     Busy,
     Conflict,
     Exhausted,
-    Invalid,
     OutcomeUnknown,
     SandurError,
     SwapLost,
@@ -40,45 +38,40 @@ from sandur.errors import (
 )
 from sandur.operations.concurrency import gather_all
 from sandur.operations.delta.publishing import (
+    have_same_bytes,
     known_published,
     published_location,
     staged_location,
-    unpublished_commits,
     verify_published,
 )
-from sandur.operations.delta.tables import DELTA, load_by_id, table_not_found
+from sandur.operations.delta.tables import check_takes_commits, load_by_id, table_not_found
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import delta_commit_key
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.storage.cell import Cell, Versioned
 
-COMPARED_BYTES_MAX: Final = 256 << 20
 _BACKOFF_SECONDS: Final = 0.002
 
 
 async def update_table(lake: Lake, identifier: Identifier, change: DeltaChange, request: Request) -> DeltaTable:
-    """The table after the change.
+    """Apply a change and return the table after it.
 
-    Conflict when a requirement fails, VersionTaken when another commit was faster, Exhausted when too many commits wait
-    to be published, OutcomeUnknown when nobody can tell whether a commit happened.
+    Raises Conflict if a requirement fails, VersionTaken if another commit has the version, Exhausted if too many
+    commits are unpublished, and OutcomeUnknown if it cannot be known whether the commit happened.
     """
-    async with lake.turn(_turn_of(change.asserted_uuid)):
+    async with lake.turn(lake.layout.delta_table(change.asserted_uuid)):
         return await _Update(lake, change, request, identifier).run()
 
 
 async def commit_by_id(lake: Lake, change: DeltaChange, request: Request) -> DeltaTable:
-    """As `update_table`, for the table of the asserted uuid, whatever its name is."""
-    async with lake.turn(_turn_of(change.asserted_uuid)):
+    """As `update_table`, for the table with the asserted uuid under any name."""
+    async with lake.turn(lake.layout.delta_table(change.asserted_uuid)):
         return await _Update(lake, change, request, None).run()
 
 
-def _turn_of(uuid: str) -> Identifier:
-    return Identifier("", ("delta",), uuid)
-
-
 class _Base(NamedTuple):
-    """What a change is decided on. `is_remembered`: from the cache, so that no refusal may rest on it (G4)."""
+    """The state that a change is decided on. `is_remembered`: from the cache, so no refusal may rest on it (G4)."""
 
     table: Versioned[DeltaTable]
     found: ResolvedName | None
@@ -86,10 +79,10 @@ class _Base(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is to be done: `after` is the record to swap in, None when there is nothing to do.
+    """The decision: `after` is the record to swap in, None if the table does not change.
 
-    `reported` is what the client says to be published, as far as it is not known already; `fits` is false when it has
-    to be looked at first, for otherwise there is no room.
+    `reported` is the version that the client newly reports as published. `fits` is false if the report must be verified
+    first, because without it too many commits would be unpublished.
     """
 
     verdict: Verdict
@@ -100,13 +93,13 @@ class _Plan(NamedTuple):
 
 @dataclass
 class _Update:
-    """One request to change a table; `identifier` is None when the client names it by its uuid alone."""
+    """One request to change a table; `identifier` is None if the client names the table by its uuid alone."""
 
     lake: Lake
     change: DeltaChange
     request: Request
     identifier: Identifier | None
-    # The etag of the record that we tried to write last, and whether it may have been written.
+    # The etag of the record that the last attempt wrote, and whether that swap may have happened.
     _etag: str = ""
     _is_uncertain: bool = False
 
@@ -120,57 +113,55 @@ class _Update:
                 if self._was_made(base.table.value):
                     return base.table.value
             try:
-                plan = self._planned(base)
+                plan = self._decide(base)
             except SandurError:
                 if not base.is_remembered:
                     raise
-                base = None  # G4: a refusal rests on what was read in this request.
+                base = None  # G4: a refusal rests only on what this request read.
                 continue
             if base.is_remembered and plan.after is None:
                 base = None
                 continue
-            if outcome := await self._carried_out(base, plan):
+            if outcome := await self._carry_out(base, plan):
                 return outcome
             base = None
-        raise Busy(f"table {self.change.asserted_uuid}: it keeps changing")
+        raise Busy(f"table {self.change.asserted_uuid}: too many concurrent changes")
 
     def _was_made(self, table: DeltaTable) -> bool:
-        """Whether a change whose answer was lost is there. One with a commit is known by its file."""
+        """Whether an uncertain swap of this request happened; a commit is recognised by its file instead."""
         if not self._is_uncertain or self.change.commit or not self.change.changes_metadata:
             return False
         if table.etag == self._etag:
             return True
-        raise OutcomeUnknown(f"table {table.uuid}: the answer to the change was lost, and others changed it since")
+        raise OutcomeUnknown(
+            f"table {table.uuid}: the outcome of the change is unknown, and others changed the table since"
+        )
 
     def _cell(self) -> Cell[DeltaTable]:
         return self.lake.delta_table(self.change.asserted_uuid)
 
     def _remembered(self) -> _Base | None:
-        """What this server saw last, without asking; None when that is not enough to decide on."""
+        """The state in the cache; None if it is not enough to decide on."""
         table = self._cell().last_seen
         if table is None or table.value.state != "live":
             return None
         if self.identifier is None:
             return _Base(table, None, is_remembered=True)
         name = self.lake.name(self.identifier).last_seen
-        if name is None or not _shows(name.value, self.change.asserted_uuid):
+        if name is None or not _refers_to(name.value, self.change.asserted_uuid):
             return None
-        return _Base(
-            table, ResolvedName(self.identifier, name, Versioned(table.value, table.version)), is_remembered=True
-        )
+        return _Base(table, ResolvedName(self.identifier, name, table), is_remembered=True)
 
     async def _read(self, attempt: int) -> _Base:
-        """The table as it is now, in one round when its name is what it seems to be."""
+        """The state in the store, in one round if the name refers directly to the asserted table."""
         if attempt > 1:
             await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
         if self.identifier is None:
             await load_by_id(self.lake, self.change.asserted_uuid)
             return _Base(self._seen(), None, is_remembered=False)
         name, table = await gather_all((self.lake.name(self.identifier).read(), self._cell().read()))
-        if name and table and _shows(name.value, self.change.asserted_uuid) and table.value.state == "live":
-            return _Base(
-                table, ResolvedName(self.identifier, name, Versioned(table.value, table.version)), is_remembered=False
-            )
+        if name and table and _refers_to(name.value, self.change.asserted_uuid) and table.value.state == "live":
+            return _Base(table, ResolvedName(self.identifier, name, table), is_remembered=False)
         found = await resolve_name(self.lake, self.identifier)
         if found is None or found.name.value.kind != "table":
             raise table_not_found(self.identifier)
@@ -181,11 +172,11 @@ class _Update:
     def _seen(self) -> Versioned[DeltaTable]:
         seen = self._cell().last_seen
         if seen is None:
-            raise Busy(f"table {self.change.asserted_uuid}: it keeps changing")
+            raise Busy(f"table {self.change.asserted_uuid}: too many concurrent changes")
         return seen
 
-    def _planned(self, base: _Base) -> _Plan:
-        """What the rules make of the change; a refusal is raised."""
+    def _decide(self, base: _Base) -> _Plan:
+        """Decide about the change; a refusal is raised."""
         table, change = base.table.value, self.change
         if table.uuid.lower() != change.asserted_uuid:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
@@ -208,7 +199,7 @@ class _Update:
 
     def _fits(self, log: LogTail, reported: int | None) -> bool:
         if self.change.commit is None:
-            return reported is None  # Then looking is all there is to do.
+            return reported is None  # Verifying the report is then the whole change.
         unpublished_max = self.lake.settings.delta_unpublished_max
         try:
             check_room(log, self.change.commit.version, log.published, unpublished_max)
@@ -220,7 +211,7 @@ class _Update:
         return True
 
     def _after(self, table: DeltaTable, metadata: DeltaMetadata, published: int) -> DeltaTable:
-        """The record to swap in. What only adds data leaves alone what clients cache, and what lists show."""
+        """The record to swap in. A commit that only adds data keeps what clients cache and what lists contain."""
         change, now_ms = self.change, self.lake.clock.now_ms()
         after = replace(table, state="live", properties=dict(metadata.properties))
         if change.changes_metadata:
@@ -246,7 +237,7 @@ class _Update:
         return _with_published(after, self._trimmable(table, published))
 
     def _trimmable(self, table: DeltaTable, published: int) -> int:
-        """G6: only what has a receipt for certain is forgotten."""
+        """The version up to which commits may be forgotten: only those whose receipts are known to exist (G6)."""
         gone = [row for row in table.commits if row.version <= published]
         return published if self.lake.delta_receipts.are_known(table, gone) else table.published
 
@@ -262,8 +253,8 @@ class _Update:
             source=self.request.source,
         )
 
-    async def _carried_out(self, base: _Base, plan: _Plan) -> DeltaTable | None:
-        """The answer; None when somebody was faster, and all is to be decided again."""
+    async def _carry_out(self, base: _Base, plan: _Plan) -> DeltaTable | None:
+        """Carry the decision out and return the table; None if the swap was lost."""
         if plan.after is None:
             if plan.verdict is Verdict.COMPARE:
                 await self._compare(base.table.value)
@@ -276,17 +267,17 @@ class _Update:
             self._check_room(base.table.value, published)
             after = _with_published(after, published)
             plan = plan._replace(reported=None)
-        return await self._swapped(base, after, plan.reported)
+        return await self._swap(base, after, plan.reported)
 
     def _check_room(self, table: DeltaTable, published: int) -> None:
         if self.change.commit:
             log = LogTail(table.last_version, published, table.commits)
             check_room(log, self.change.commit.version, published, self.lake.settings.delta_unpublished_max)
 
-    async def _swapped(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
-        """L1: one round, whether the client reports something or not; None when somebody was faster."""
+    async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
+        """L1: swap the record, in one round with everything else; None if the swap was lost."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
-        relisted = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
+        deferred = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
             held, _ = await gather_all((swap, self._beside(base, reported)))  # The commit happens here.
@@ -294,23 +285,23 @@ class _Update:
             self._is_uncertain = not lost.is_definite
             return None
         finally:
-            if relisted:
-                relisted.end()
+            if deferred:
+                deferred.end()
         await self.lake.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
 
     async def _beside(self, base: _Base, reported: int | None) -> None:
-        """What is asked in the same round, for the next request: this one acts on the uuid it asserts."""
-        asked: list[Awaitable[object]] = []
+        """Reads in the same round, for the next request: this one acts on the uuid that it asserts."""
+        reads: list[Awaitable[object]] = []
         if base.is_remembered and self.identifier:
-            asked.append(self.lake.name(self.identifier).read())
+            reads.append(self.lake.name(self.identifier).read())
         if reported is not None:
-            asked.append(verify_published(self.lake, base.table.value, reported))
+            reads.append(verify_published(self.lake, base.table.value, reported))
         with contextlib.suppress(SandurError):
-            await gather_all(asked)
+            await gather_all(reads)
 
     async def _finish(self, base: _Base, table: DeltaTable) -> None:
-        """Behind the answer: the receipt, and the name of a table that is committed to for the first time."""
+        """After the answer: write the receipt, and activate the name of a table that has its first commit."""
         work: list[Awaitable[object]] = []
         if self.change.commit:
             work.append(self.lake.delta_receipts.ensure(table, table.commits[-1]))
@@ -319,9 +310,9 @@ class _Update:
         await gather_all(work)
 
     async def _compare(self, table: DeltaTable) -> None:
-        """L3: whether the commit is the one that was published under its version; VersionTaken when it is not.
+        """L3: raise VersionTaken unless the commit is the one that was published under its version.
 
-        A file that cannot be read proves nothing: OutcomeUnknown, and the client asks again.
+        Raises OutcomeUnknown if a file cannot be read, so that the client tries again.
         """
         commit = self.change.commit
         if commit is None:
@@ -329,37 +320,20 @@ class _Update:
         staged = staged_location(table, commit.file_name)
         published = published_location(table, commit.version)
         try:
-            is_same = await _have_same_bytes(self.lake, staged, published)
+            is_same = await have_same_bytes(self.lake, staged, published)
         except SandurError as error:
             raise OutcomeUnknown(f"commit version {commit.version}: its files cannot be read: {error}") from error
         if is_same is None:
             raise OutcomeUnknown(
-                f"commit version {commit.version} was accepted before, and whether it is this one cannot be told: "
-                "its staged or its published file is missing"
+                f"commit version {commit.version} was accepted before; whether it is this one is unknown, "
+                "because its staged or published file is missing"
             )
         if not is_same:
-            raise VersionTaken(f"commit version {commit.version} was accepted before, with other content")
+            raise VersionTaken(f"commit version {commit.version} was accepted before with other content")
 
 
-async def _have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
-    """Whether two files are equal; None when one is not there, or they are too large to be compared."""
-    stores = [lake.locations.holder(location) for location in (one, other)]
-    heads = await gather_all(store.head(key) for store, key in stores)
-    sizes = [head.size_bytes for head in heads if head]
-    if len(sizes) < len(heads):
-        return None
-    if sizes[0] != sizes[1]:
-        return False
-    if sizes[0] > COMPARED_BYTES_MAX:
-        return None
-    found = await gather_all(store.get(key) for store, key in stores)
-    if any(stored is None for stored in found):
-        return None
-    return len({stored.data for stored in found if stored}) == 1
-
-
-def _shows(name: NameRecord, uuid: str) -> bool:
-    """Whether a name stands for the table without anything else to be asked."""
+def _refers_to(name: NameRecord, uuid: str) -> bool:
+    """Whether a name certainly refers to the table."""
     return (name.state, name.kind, name.format, name.uuid) == ("active", "table", "delta", uuid)
 
 
@@ -378,8 +352,8 @@ def _uniform_of(change: DeltaChange) -> Uniform | None:
     return uniform_record(change.uniform) if change.uniform else None
 
 
-def uniform_record(uniform: UniformAsked) -> Uniform:
-    """What is kept of the Iceberg metadata that a client wrote."""
+def uniform_record(uniform: UniformRequest) -> Uniform:
+    """The record of the Iceberg metadata that a client wrote."""
     iceberg = uniform.iceberg
     return Uniform(
         metadata_location=iceberg.metadata_location,
@@ -390,52 +364,11 @@ def uniform_record(uniform: UniformAsked) -> Uniform:
 
 
 def _with_published(table: DeltaTable, published: int) -> DeltaTable:
-    """The record with everything up to there known to be published, and forgotten but for the newest commit."""
+    """The record with all commits up to a version published; of these only the newest stays tracked."""
     return replace(table, published=published, commits=coordination.without_published(table.commits, published))
 
 
-class CommitsQuery(NamedTuple):
-    """Which commits of a table are wanted; without `end_version` up to the newest."""
-
-    table_id: str
-    start_version: int
-    end_version: int | None
-    table_uri: str | None = None
-
-
-class Commits(NamedTuple):
-    """Some commits that are not published, newest first, and the newest version there is."""
-
-    commits: tuple[DeltaCommit, ...]
-    latest_table_version: int
-
-
-async def list_commits(lake: Lake, asked: CommitsQuery) -> Commits:
-    """At most as many versions as may be unpublished, counted from the first one wanted."""
-    if asked.start_version < 0:
-        raise Invalid(f"start_version must be at least 0, found {asked.start_version}")
-    if asked.end_version is not None and asked.end_version < asked.start_version:
-        raise Invalid(f"end_version {asked.end_version} is before start_version {asked.start_version}")
-    table = _checked(await load_by_id(lake, asked.table_id.lower()), asked.table_uri)
-    oldest = table.commits[0].version if table.commits else 0
-    last = max(asked.start_version, oldest) + lake.settings.delta_unpublished_max - 1
-    if asked.end_version is not None:
-        last = min(last, asked.end_version)
-    rows = tuple(row for row in unpublished_commits(lake, table) if asked.start_version <= row.version <= last)
-    return Commits(rows, table.last_version)
-
-
 async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:
-    """As the engine has it; the address of the table must be that under which the catalog knows it."""
-    _checked(await load_by_id(lake, change.asserted_uuid), table_uri)
+    """Commit through the older API; `table_uri` must be the location of the table in the catalog."""
+    check_takes_commits(await load_by_id(lake, change.asserted_uuid), table_uri)
     await commit_by_id(lake, change, request)
-
-
-def _checked(table: DeltaTable, table_uri: str | None) -> DeltaTable:
-    if table.data_source_format != DELTA or table.kind != "table":
-        raise WrongFormat(f"table {table.uuid} is not a Delta table")
-    if table.table_type != "MANAGED":
-        raise Invalid(f"table {table.uuid}: only a managed table takes commits, this is {table.table_type}")
-    if table_uri is not None and normalize_location(table_uri) != normalize_location(table.location):
-        raise Invalid(f"table {table.uuid}: table_uri {table_uri} is not where it lies: {table.location}")
-    return table

@@ -1,7 +1,7 @@
 """Create Delta tables: from a first commit that a client wrote, or from a plan that is carried out here.
 
-Managed: a place is staged, version 0 written there, then the table is made (it happens by its name, as every creation).
-By path: version 0 is written if there is none, and that is all; with a name it is registered after that.
+Managed: stage a location, write version 0 there, then create the table; it exists once its name is written.
+By path: write version 0 if the location has none; with a name, register the table after that.
 """
 
 from typing import Final, NamedTuple
@@ -41,14 +41,14 @@ async def create_table(
     request: Request,
     external_roots: tuple[str, ...] = (),
 ) -> DeltaTable:
-    """The table; a managed one has to keep the contract that its staged place was given out with.
+    """Create a table whose first commit a client wrote; a managed one must fulfil the contract of its stage.
 
-    NotFound with the part of the name that is not there, or when nothing was staged at the location.
+    Raises NotFound with the missing part of the name, or if nothing is staged at the location.
     """
     try:
         return await _created(lake, identifier, create, request=request, external_roots=external_roots)
     except NotFound:
-        await check_parents_exist(lake, identifier)  # Asked only now: a creation that succeeds has seen both.
+        await check_parents_exist(lake, identifier)  # Only after a failure: a successful creation has read both.
         raise
 
 
@@ -90,7 +90,7 @@ ENGINE: Final = "Sandur"
 
 
 class Created(NamedTuple):
-    """What a creation made. `table` is None for a table that only has a path; `is_new` false when it was there."""
+    """The result of a creation. `table` is None for a table without a name; `is_new` is false if it existed before."""
 
     location: str
     table: DeltaTable | None
@@ -98,12 +98,12 @@ class Created(NamedTuple):
 
 
 async def create_managed(
-    lake: Lake, identifier: Identifier, asked: TableDefinition, *, request: Request, engine: str = ENGINE
+    lake: Lake, identifier: Identifier, definition: TableDefinition, *, request: Request, engine: str = ENGINE
 ) -> Created:
-    """A managed table; AlreadyExists before anything is written when the name is taken."""
+    """Create a managed table; raises AlreadyExists before it writes anything if the name is taken."""
     await check_parents_exist(lake, identifier)
     stage = await stage_table(lake, identifier, principal=request.source.principal)
-    plan = plan_table(asked, location=stage.location, table_id=stage.uuid, committer="catalog")
+    plan = plan_table(definition, location=stage.location, table_id=stage.uuid, committer="catalog")
     now_ms = lake.clock.now_ms()
     await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     table = await create_from_staging(lake, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
@@ -114,16 +114,16 @@ async def create_external_at(
     lake: Lake,
     identifier: Identifier,
     location: str,
-    asked: TableDefinition,
+    definition: TableDefinition,
     *,
     request: Request,
     engine: str = ENGINE,
 ) -> Created:
-    """A table at a place of the client's choice, registered once its first commit is there."""
+    """Create a table at a given location: write its first commit, then register it."""
     await check_parents_exist(lake, identifier)
     if found := await find_table(lake, identifier):
         raise name_taken(identifier, found.name.value, "table")
-    plan, now_ms = await _planned_at(lake, location, asked, identifier.catalog)
+    plan, now_ms = await _planned_at(lake, location, definition, identifier.catalog)
     await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     wanted = _registration(identifier, plan, now_ms, "EXTERNAL")
     table = await create_external(lake, wanted, request=request)
@@ -131,16 +131,16 @@ async def create_external_at(
 
 
 async def create_at_path(
-    lake: Lake, location: str, asked: TableDefinition, *, catalog: str, engine: str = ENGINE
+    lake: Lake, location: str, definition: TableDefinition, *, catalog: str, engine: str = ENGINE
 ) -> Created:
-    """A table that no catalog knows. `catalog` says below which roots it may lie."""
-    plan, now_ms = await _planned_at(lake, location, asked, catalog)
+    """Create a table without a name. The location must be below the roots of `catalog`."""
+    plan, now_ms = await _planned_at(lake, location, definition, catalog)
     await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
     return Created(plan.location, None, is_new=True)
 
 
 async def find_existing(lake: Lake, identifier: Identifier) -> Created | None:
-    """The table of that name, for a creation that does not mind (IF NOT EXISTS); None when there is none."""
+    """The table with that name, for IF NOT EXISTS; None if there is none."""
     if await find_table(lake, identifier) is None:
         return None
     table = await load_delta_table(lake, identifier)
@@ -152,7 +152,7 @@ async def has_first_commit(lake: Lake, location: str) -> bool:
 
 
 async def write_first_commit(lake: Lake, plan: CreatePlan, *, engine: str, now_ms: int) -> None:
-    """Version 0, put where nothing was; AlreadyExists when there is a table at the location."""
+    """Write version 0 of the log; raises AlreadyExists if the location has one."""
     body = first_commit_body(plan, engine=engine, now_ms=now_ms, transaction_id=lake.clock.new_uuid())
     try:
         await lake.locations.create(_first_file(plan.location), body)
@@ -160,10 +160,10 @@ async def write_first_commit(lake: Lake, plan: CreatePlan, *, engine: str, now_m
         raise AlreadyExists(f"Delta table already exists at {plan.location}", subject="table") from lost
 
 
-async def _planned_at(lake: Lake, location: str, asked: TableDefinition, catalog: str) -> tuple[CreatePlan, int]:
+async def _planned_at(lake: Lake, location: str, definition: TableDefinition, catalog: str) -> tuple[CreatePlan, int]:
     plain = normalize_location(location)
     checked_location(plain, await allowed_roots(lake, catalog))
-    plan = plan_table(asked, location=plain, table_id=lake.clock.new_uuid(), committer="path")
+    plan = plan_table(definition, location=plain, table_id=lake.clock.new_uuid(), committer="path")
     return plan, lake.clock.now_ms()
 
 

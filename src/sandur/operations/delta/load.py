@@ -9,17 +9,24 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
-from sandur.errors import NotFound, WrongFormat
+from sandur.errors import Invalid, NotFound, WrongFormat
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta.publishing import unpublished_commits
-from sandur.operations.delta.tables import DELTA, find_table, load_delta_table, table_not_found
+from sandur.operations.delta.tables import (
+    DELTA,
+    check_takes_commits,
+    find_table,
+    load_by_id,
+    load_delta_table,
+    table_not_found,
+)
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_namespace
 
 
 class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """What a load tells about a table beside its commits."""
+    """The metadata in the answer to a load."""
 
     etag: str
     table_type: str
@@ -36,13 +43,13 @@ class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", 
 
 
 def columns_and_partitions(columns: msgspec.Raw) -> tuple[dict[str, object], list[str]]:
-    """The struct of the columns, and the names of the partition columns."""
+    """The columns as a struct, and the names of the partition columns."""
     kept = decode_columns(columns)
     return struct_for_api(kept), partition_names(kept)
 
 
 def last_metadata_commit(properties: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Version and time of the commit that changed the metadata last, as far as the properties say."""
+    """Version and time of the commit that changed the metadata last; None where the properties do not say."""
     return number_property(properties, LAST_UPDATE_VERSION), number_property(properties, LAST_COMMIT_TIMESTAMP)
 
 
@@ -50,7 +57,7 @@ _OVERHEAD_BYTES: Final = 500
 
 
 class LoadedDelta(NamedTuple):
-    """A table as a client gets it; `metadata` is JSON, and `commits` are those not published, newest first."""
+    """A table in the answer to a client: `metadata` is JSON, `commits` are the unpublished ones, newest first."""
 
     metadata: bytes
     commits: tuple[DeltaCommit, ...]
@@ -60,7 +67,7 @@ class LoadedDelta(NamedTuple):
 
 
 async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
-    """The table as it is now; WrongFormat when it is none of Delta, NotFound with the part of its name that is not."""
+    """Load a table; raises WrongFormat for another format, NotFound with the part of the name that is missing."""
     try:
         table = await load_delta_table(lake, identifier)
     except NotFound:
@@ -70,21 +77,21 @@ async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
 
 
 async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
-    """NotFound unless there is a table or view of that name, of whatever format."""
+    """Raise NotFound unless a table or view of any format has that name."""
     if await find_table(lake, identifier) is None:
         await check_parents_exist(lake, identifier)
         raise table_not_found(identifier)
 
 
 async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
-    """NotFound when the catalog or the schema of a name is not there: clients want to know which part it is."""
+    """Raise NotFound if the catalog or the schema of a name is missing, which tells clients the missing part."""
     await load_catalog(lake, identifier.catalog)
     if await resolve_namespace(lake, identifier.namespace) is None:
         raise namespace_not_found(identifier.namespace)
 
 
 def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
-    """The answer made of a record."""
+    """The answer for a record; raises WrongFormat if it is not a Delta table."""
     if table.kind != "table" or table.data_source_format != DELTA:
         raise WrongFormat(f"table {table.uuid} is not a Delta table: it is {table.data_source_format or table.kind}")
     return LoadedDelta(
@@ -97,7 +104,7 @@ def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
 
 
 def _metadata(lake: Lake, table: DeltaTable) -> bytes:
-    """Kept by what may change of it: the etag moves with everything but row tracking."""
+    """The encoded metadata, cached by the etag and by the row id mark, which changes without the etag."""
     key = ("delta", f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}")
     cached: bytes | None = lake.documents.get(key)
     if cached is not None:
@@ -122,3 +129,35 @@ def _metadata(lake: Lake, table: DeltaTable) -> bytes:
     )
     lake.documents.put(key, body, len(body) + _OVERHEAD_BYTES)
     return body
+
+
+class CommitsQuery(NamedTuple):
+    """A range of commits of a table; without `end_version` up to the newest."""
+
+    table_id: str
+    start_version: int
+    end_version: int | None
+    table_uri: str | None = None
+
+
+class Commits(NamedTuple):
+    """Unpublished commits, newest first, and the newest version."""
+
+    commits: tuple[DeltaCommit, ...]
+    latest_table_version: int
+
+
+async def list_commits(lake: Lake, query: CommitsQuery) -> Commits:
+    """The unpublished commits in the range; at most as many versions as may be unpublished."""
+    if query.start_version < 0:
+        raise Invalid(f"start_version must be at least 0, found {query.start_version}")
+    if query.end_version is not None and query.end_version < query.start_version:
+        raise Invalid(f"end_version {query.end_version} is before start_version {query.start_version}")
+    table = await load_by_id(lake, query.table_id.lower())
+    check_takes_commits(table, query.table_uri)
+    oldest = table.commits[0].version if table.commits else 0
+    last = max(query.start_version, oldest) + lake.settings.delta_unpublished_max - 1
+    if query.end_version is not None:
+        last = min(last, query.end_version)
+    rows = tuple(row for row in unpublished_commits(lake, table) if query.start_version <= row.version <= last)
+    return Commits(rows, table.last_version)

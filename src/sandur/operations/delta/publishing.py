@@ -1,10 +1,14 @@
-"""Which commits of a Delta table are published, as far as somebody looked (L4): clients say so, and may be wrong."""
+"""The files of a Delta log, and which commits are published: clients report it, and the files prove it (L4)."""
+
+from typing import Final
 
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
+
+COMPARED_BYTES_MAX: Final = 256 << 20
 
 LOG_FOLDER = "_delta_log"
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
@@ -19,21 +23,21 @@ def staged_location(table: DeltaTable, file_name: str) -> str:
 
 
 def known_published(lake: Lake, table: DeltaTable) -> int:
-    """Up to which version all commits are known to be published: as the record says, or as this server has seen."""
+    """The version up to which all commits are known to be published, from the record or from this server's cache."""
     seen = lake.delta_published.get(table.uuid, 0)
     return max(table.published, min(seen, table.last_version))
 
 
 def unpublished_commits(lake: Lake, table: DeltaTable) -> tuple[DeltaCommit, ...]:
-    """What readers are told of, newest first: the commits not known to be published."""
+    """The commits that are not known to be published, newest first."""
     return unpublished(table.commits, known_published(lake, table))
 
 
 async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
-    """L4: up to which version everything really is published, of what a client reports; this server remembers it.
+    """L4: the version up to which all files exist, at most the one that a client reports; this server caches it.
 
-    The files that are still tracked are looked for, all at once, and nothing behind the first missing one counts.
-    Receipts of what will be trimmed are made certain (G6).
+    All tracked files are checked at once; nothing after the first missing one counts. The receipts of these commits
+    are written, because the commits may be forgotten afterwards (G6).
     """
     known = known_published(lake, table)
     rows = [row for row in table.commits if known < row.version <= reported]
@@ -56,7 +60,7 @@ async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool
                 _receipted(lake, table, row),
             ]
         )
-    except Invalid:  # The location is no longer one that this server may look at.
+    except Invalid:  # The settings no longer allow the location.
         return False
     return is_there
 
@@ -64,3 +68,20 @@ async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool
 async def _receipted(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool:
     await lake.delta_receipts.ensure(table, row)
     return True
+
+
+async def have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
+    """Whether two files are equal; None if one is missing or both are too large to compare."""
+    stores = [lake.locations.holder(location) for location in (one, other)]
+    heads = await gather_all(store.head(key) for store, key in stores)
+    sizes = [head.size_bytes for head in heads if head]
+    if len(sizes) < len(heads):
+        return None
+    if sizes[0] != sizes[1]:
+        return False
+    if sizes[0] > COMPARED_BYTES_MAX:
+        return None
+    found = await gather_all(store.get(key) for store, key in stores)
+    if any(stored is None for stored in found):
+        return None
+    return len({stored.data for stored in found if stored}) == 1

@@ -26,13 +26,13 @@ from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 
 MANAGED_FOLDER: Final = "__unitystorage"
-"""What lies below belongs to the catalog: no external table may lie there."""
+"""Everything below this folder belongs to the catalog: no external table may be there."""
 
 
 async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = "") -> DeltaStage:
-    """A place where the files of a managed table may be written; the table itself is made by `create_from_staging`.
+    """Reserve a location for the files of a managed table, which `create_from_staging` then creates.
 
-    AlreadyExists when the name is taken; any number of places may be asked for under one that is not.
+    Raises AlreadyExists if the name is taken. The same free name can be staged any number of times.
     """
     checked_identifier(identifier)
     roots, namespace, found = await gather_all(
@@ -43,7 +43,7 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
         )
     )
     if namespace is None:
-        await load_catalog(lake, identifier.catalog)  # Which part of the name it is.
+        await load_catalog(lake, identifier.catalog)  # Raises NotFound if it is the catalog that is missing.
         raise namespace_not_found(identifier.namespace)
     if found:
         raise name_taken(identifier, found.name.value, "table")
@@ -63,7 +63,7 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
 
 
 async def load_stage(lake: Lake, uuid: str) -> DeltaStage:
-    """The place of that id; NotFound when there is none, or it was given up."""
+    """The stage with that id; raises NotFound if there is none or it has expired."""
     found = await lake.delta_stage(uuid).read()
     if found is None:
         raise NotFound(f"Staging table does not exist: {uuid}", subject="table")
@@ -71,18 +71,18 @@ async def load_stage(lake: Lake, uuid: str) -> DeltaStage:
 
 
 def check_owner(stage: DeltaStage, principal: str) -> None:
-    """Forbidden for anybody but the one who staged the place: it is theirs until it is a table."""
+    """Raise Forbidden unless the principal created the stage."""
     if stage.created_by and stage.created_by != principal:
-        raise Forbidden(f"the staging table {stage.uuid} was made by somebody else")
+        raise Forbidden(f"the staging table {stage.uuid} belongs to another principal")
 
 
 async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
-    """The place at a location, which ends in its id; NotFound when nothing was staged there."""
+    """The stage at a location, which ends in the stage's id; raises NotFound if there is none."""
     plain = normalize_location(location)
     missing_there = NotFound(f"Staging table does not exist at location {location}", subject="table")
     try:
         found = await lake.delta_stage(plain.rpartition("/")[2]).read()
-    except BadRequest:  # What stands at the end is no id at all.
+    except BadRequest:  # The last part of the location is not an id.
         raise missing_there from None
     if found is None or normalize_location(found.value.location) != plain:
         raise missing_there
@@ -95,9 +95,9 @@ _VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
 
 
 class NewTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table to be created. `columns` is a JSON list in the form of the classic API, complete and checked.
+    """A table to create. `columns` is a JSON list in the form of the classic API, complete and checked.
 
-    `last_commit_ms` is the time of version 0, where the client says it.
+    `last_commit_ms` is the time of version 0 if the client sent it.
     """
 
     identifier: Identifier
@@ -116,10 +116,10 @@ class NewTable(msgspec.Struct, frozen=True, kw_only=True):
 async def create_external(
     lake: Lake, wanted: NewTable, *, request: Request, external_roots: tuple[str, ...] = ()
 ) -> DeltaTable:
-    """A table whose files are not the catalog's, or a view; AlreadyExists when the name is taken.
+    """Create a view, or a table whose files the catalog does not own; raises AlreadyExists if the name is taken.
 
-    Its location must lie below the catalog's root, an allowed location, or one of `external_roots` (normalized), and
-    not where the catalog keeps managed tables.
+    The location must be below the catalog's root, an allowed location, or one of `external_roots` (normalized), and
+    outside the folder of managed tables.
     """
     checked_identifier(wanted.identifier)
     location = ""
@@ -131,9 +131,9 @@ async def create_external(
 
 
 async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request) -> DeltaTable:
-    """The managed table for which a place was staged, at whose location its first commit lies.
+    """Create the managed table of a stage; its first commit is already at the stage's location.
 
-    The same request again is answered alike; another one for a place that has become a table is Invalid.
+    The same request again gets the same answer. Raises Invalid if the stage has become a table by another request.
     """
     checked_identifier(wanted.identifier)
     if wanted.data_source_format != DELTA:
@@ -146,13 +146,13 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
 
 
 async def find_table(lake: Lake, identifier: Identifier) -> ResolvedName | None:
-    """Whatever table or view has the name, of either format; None when there is none."""
+    """The table or view of any format with that name; None if there is none."""
     found = await resolve_name(lake, identifier)
     return found if found and found.name.value.kind in {"table", "view"} else None
 
 
 async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
-    """The record of a table that the Unity Catalog API made; WrongFormat for an Iceberg table, NotFound for none."""
+    """The record of a table of the Unity Catalog API; raises WrongFormat for an Iceberg table, else NotFound."""
     found = await find_table(lake, identifier)
     if found is None:
         raise table_not_found(identifier)
@@ -162,7 +162,7 @@ async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
 
 
 async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
-    """The table of that id, whatever its name is by now; NotFound when it does not live."""
+    """The table with that id under any name; raises NotFound if it does not exist or was dropped."""
     held = await lake.delta_table(uuid).read()
     if held is None or held.value.state in {"dropped", "killed"}:
         raise NotFound(f"Table does not exist: {uuid}", subject="table")
@@ -170,7 +170,7 @@ async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
 
 
 async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) -> None:
-    """Drop a table of either format, or a view. The files of a managed Delta table are purged; all others stay."""
+    """Drop a table or view of any format. The files of a managed Delta table are purged; all other files stay."""
     found = await find_table(lake, identifier)
     kind = found.name.value.kind if found else await _dropped_kind(lake, request)
     if kind is None:
@@ -181,7 +181,7 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
 
 
 async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
-    """What an earlier attempt of this request set out to drop, by its claim; None when there was none."""
+    """The kind in the claim of an earlier attempt of this request; None if there is no claim."""
     key_hash = request.key_hash
     kinds: tuple[Kind, ...] = ("table", "view")
     for kind in kinds:
@@ -191,9 +191,19 @@ async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
 
 
 async def rename_table(lake: Lake, source: Identifier, new_name: str, *, request: Request) -> None:
-    """Another name in the same schema, for a table of either format."""
+    """Rename a table of any format within its schema."""
     target = source._replace(name=new_name)
     await rename(lake, source, target, kind="table", request=request, formats=EVERY_FORMAT)
+
+
+def check_takes_commits(table: DeltaTable, table_uri: str | None) -> None:
+    """Raise WrongFormat or Invalid unless the table is a managed Delta table, and at `table_uri` if that is given."""
+    if table.data_source_format != DELTA or table.kind != "table":
+        raise WrongFormat(f"table {table.uuid} is not a Delta table")
+    if table.table_type != "MANAGED":
+        raise Invalid(f"table {table.uuid}: only a managed table takes commits, this one is {table.table_type}")
+    if table_uri is not None and normalize_location(table_uri) != normalize_location(table.location):
+        raise Invalid(f"table {table.uuid}: table_uri is {table_uri}, the location is {table.location}")
 
 
 def table_not_found(identifier: Identifier) -> NotFound:
@@ -205,14 +215,14 @@ def _external_location(location: str, roots: tuple[str, ...]) -> str:
         raise Invalid("an external table needs a storage location")
     plain = normalize_location(location)
     if MANAGED_FOLDER in plain.split("/"):
-        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is where managed tables lie")
+        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is reserved for managed tables")
     checked_location(plain, roots)
     return plain
 
 
 @dataclass(frozen=True)
 class _Draft:
-    """A table as the protocol of creation sees it: no file is written, the record is all there is."""
+    """A new table for the creation engine: it writes no files, only the record."""
 
     lake: Lake
     wanted: NewTable
@@ -256,7 +266,7 @@ class _Draft:
         return NewRecord(table, table)
 
     async def write(self, made: NewRecord[DeltaTable]) -> None:
-        """There are no files of ours."""
+        """Nothing: the client writes the files."""
 
     async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
@@ -272,13 +282,13 @@ class _Draft:
         return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: BoundRecord) -> SandurError | None:
-        """A place becomes one table, and a uuid that was given out stands for that one."""
+        """A stage becomes at most one table."""
         if self.uuid is None:
             return None
         match pointer.state:
             case "killed":
-                return NotFound(f"Staging table does not exist any more: {pointer.uuid}", subject="table")
+                return NotFound(f"Staging table no longer exists: {pointer.uuid}", subject="table")
             case "live" | "dropped":
-                return Invalid(f"the staging table {pointer.uuid} was made a table before")
+                return Invalid(f"the staging table {pointer.uuid} is already a table")
             case _:
-                return Busy(f"the staging table {pointer.uuid} is being made a table by another request")
+                return Busy(f"the staging table {pointer.uuid} is being created as a table by another request")

@@ -8,7 +8,8 @@ import msgspec
 from sandur.delta.columns import ColumnInfo, complete_columns, partition_names, struct_for_api
 from sandur.delta.requests import Comment, CommitFile, DeltaChange, Uniform, UniformIceberg
 from sandur.errors import BadRequest, Invalid
-from sandur.operations.delta.commit import CommitsQuery, list_commits, post_commit
+from sandur.operations.delta.commit import post_commit
+from sandur.operations.delta.load import CommitsQuery, list_commits
 from sandur.server.context import Call
 from sandur.server.http import Answer
 from sandur.server.unity_rest.bodies import DONE, answer_with
