@@ -90,7 +90,8 @@ class Client:
         self.clock = SystemClock()
         self._urls = urls
         self._http = http
-        self._answer_seconds_max = PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS
+        # Only the wait for an answer is cut short: giving up while a connection is being made can leave a socket open.
+        self._timeout = httpx.Timeout(PATIENT_SECONDS, read=PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS)
 
     async def ask(
         self,
@@ -116,9 +117,7 @@ class Client:
         for _ in range(TRIES_MAX):
             url = self.chance.choice(self._urls) + path
             try:
-                answer = await self._http.request(
-                    method, url, content=content, headers=headers, timeout=self._answer_seconds_max
-                )
+                answer = await self._http.request(method, url, content=content, headers=headers, timeout=self._timeout)
             except httpx.TransportError:
                 asked.answers_lost += 1
             else:
