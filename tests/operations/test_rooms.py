@@ -14,6 +14,7 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.views import create_view
 from sandur.server.measured_store import MeasuredStore
+from sandur.server.metrics import Metrics
 from sandur.storage.local import LocalStore
 from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
@@ -31,7 +32,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = FixedClock()
-        store = MeasuredStore(RetryingStore(LocalStore(path, fsync="never"), self.clock))
+        store = MeasuredStore(RetryingStore(LocalStore(path, fsync="never"), self.clock), Metrics())
         self.lake: Lake = make_lake(store, self.clock)
 
     def at(self, location: str) -> Path:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.counters import Count
 from sandur.server.app import LOGGED_BYTES_MAX
-from sandur.server.metrics import Grown, exposition
+from sandur.server.metrics import Metrics
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs
@@ -186,10 +186,10 @@ async def test_requests_storage_and_caches_are_counted(client: httpx.AsyncClient
     assert "counted" not in told, "names of things are not labels"
 
 
-def test_counts_that_somebody_else_keeps_are_passed_on_as_they_grow() -> None:
-    grown = Grown()
+def test_counters_kept_elsewhere_are_taken_over_as_they_grow() -> None:
+    metrics = Metrics()
 
-    for times in (2, 5, 5, 3, 4):  # A workspace is forgotten between the last two.
-        grown.show([Count("test_grown_total", "result", "ok", times)])
+    for times in (2, 5, 5, 3, 4):  # A lake leaves the cache between the last two.
+        metrics.follow([Count("test_grown_total", "result", "ok", times)])
 
-    assert b'test_grown_total{result="ok"} 6.0' in exposition({})[0]
+    assert b'test_grown_total{result="ok"} 6.0' in metrics.exposition()[0]

@@ -1,25 +1,29 @@
-"""The store that counts: what Prometheus is told of calls, lost swaps and rounds."""
+"""The measured store: metrics of calls, lost swaps and rounds."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
+from prometheus_client import CollectorRegistry, Histogram
 
 from sandur.errors import SwapLost
 from sandur.server.measured_store import MeasuredStore, Rounds, area_of, current_rounds
-from sandur.server.metrics import BUCKETS_SECONDS, ManyAtOnce, Seconds
+from sandur.server.metrics import STORAGE_SECONDS, SWAP_CONFLICTS, Metrics
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 
+PID_MAX = 4_194_304
+"""One more than Linux gives to any process."""
 KEY = "tenant=t/workspace=w/_catalog/names/main/ns/t.json"
 
 
-def told(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
+def sample(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 async def test_calls_are_counted_by_operation_area_and_end() -> None:
-    store = MeasuredStore(MemoryStore())
+    metrics = Metrics()
+    store = MeasuredStore(MemoryStore(), metrics)
     labels = {"operation": "opOne", "area": "names"}
     current_rounds.set(Rounds("opOne"))
 
@@ -27,49 +31,65 @@ async def test_calls_are_counted_by_operation_area_and_end() -> None:
     await store.put(KEY, b"1", expected=ABSENT)
     with pytest.raises(SwapLost):
         await store.put(KEY, b"2", expected=ABSENT)
-    store.show()
 
-    assert told("sandur_storage_calls_total", **labels, call="get", result="absent") == 1
-    assert told("sandur_storage_calls_total", **labels, call="put", result="ok") == 1
-    assert told("sandur_storage_calls_total", **labels, call="put", result="lost") == 1
-    assert told("sandur_swap_conflicts_total", **labels) == 1
+    assert sample(metrics, "sandur_storage_calls_total", **labels, call="get", result="absent") == 1
+    assert sample(metrics, "sandur_storage_calls_total", **labels, call="put", result="ok") == 1
+    assert sample(metrics, "sandur_storage_calls_total", **labels, call="put", result="lost") == 1
+    assert sample(metrics, "sandur_swap_conflicts_total", **labels) == 1
 
 
-async def test_a_call_is_told_of_once_however_often_the_numbers_are_shown() -> None:
-    store = MeasuredStore(MemoryStore())
+async def test_a_call_is_counted_once_however_often_the_metrics_are_collected() -> None:
+    metrics = Metrics()
+    store = MeasuredStore(MemoryStore(), metrics)
     current_rounds.set(Rounds("opThree"))
-    seconds_before = told("sandur_storage_seconds_count", call="head")
 
     for _ in range(3):
         await store.head(KEY)
-        store.show()
-        store.show()
+        metrics.exposition()
+        metrics.exposition()
 
     labels = {"operation": "opThree", "area": "names", "call": "head", "result": "absent"}
-    assert told("sandur_storage_calls_total", **labels) == 3
-    assert told("sandur_storage_seconds_count", call="head") == seconds_before + 3
-    assert told("sandur_storage_seconds_bucket", call="head", le="+Inf") == seconds_before + 3
+    assert sample(metrics, "sandur_storage_calls_total", **labels) == 3
+    assert sample(metrics, "sandur_storage_seconds_count", call="head") == 3
+    assert sample(metrics, "sandur_storage_seconds_bucket", call="head", le="+Inf") == 3
 
 
-def test_times_fall_into_the_same_buckets_however_they_are_told() -> None:
+def test_times_fall_into_the_buckets_of_a_prometheus_histogram() -> None:
     times = (0.0, 0.0005, 0.00051, 0.3, 10.0, 11.0)
-    one_by_one = ManyAtOnce("test_one_by_one", "One by one.", buckets=BUCKETS_SECONDS)
-    at_once = ManyAtOnce("test_at_once", "At once.", buckets=BUCKETS_SECONDS)
-    seconds = Seconds()
+    registry = CollectorRegistry()
+    theirs = Histogram("theirs", "Theirs.", buckets=STORAGE_SECONDS.buckets, registry=registry)
+    ours = Metrics()
 
-    for taken in times:
-        one_by_one.observe(taken)
-        seconds.observe(taken)
-    at_once.add(seconds)
+    for seconds in times:
+        theirs.observe(seconds)
+        ours.observe(STORAGE_SECONDS, seconds, "get")
 
-    for bound in (*BUCKETS_SECONDS, "+Inf"):
-        told_one_by_one = told("test_one_by_one_bucket", le=str(bound))
-        assert told("test_at_once_bucket", le=str(bound)) == told_one_by_one, bound
-    assert told("test_at_once_sum") == told("test_one_by_one_sum")
+    for bound in (*STORAGE_SECONDS.buckets, "+Inf"):
+        expected = registry.get_sample_value("theirs_bucket", {"le": str(bound)})
+        assert sample(ours, "sandur_storage_seconds_bucket", call="get", le=str(bound)) == expected, bound
+    assert sample(ours, "sandur_storage_seconds_sum", call="get") == registry.get_sample_value("theirs_sum")
+
+
+def test_the_numbers_of_workers_add_up_and_those_of_a_dead_one_stay_counted(tmp_path: Path) -> None:
+    alive, dead = Metrics(tmp_path), Metrics(tmp_path)
+    for metrics in (alive, dead):
+        metrics.under_way = 1
+        metrics.count(SWAP_CONFLICTS, "op", "names", times=2)
+        metrics.observe(STORAGE_SECONDS, 0.3, "get")
+    dead.share()
+    (file,) = tmp_path.iterdir()
+    file.rename(file.with_name(f"{PID_MAX}{file.suffix}"))
+    alive.share()
+
+    assert sample(alive, "sandur_swap_conflicts_total", operation="op", area="names") == 4
+    assert sample(alive, "sandur_storage_seconds_count", call="get") == 2
+    assert sample(alive, "sandur_storage_seconds_sum", call="get") == 0.6
+    assert sample(alive, "sandur_requests_under_way") == 1
 
 
 async def test_calls_at_the_same_time_are_one_round() -> None:
-    store = MeasuredStore(MemoryStore())
+    metrics = Metrics()
+    store = MeasuredStore(MemoryStore(), metrics)
     rounds = Rounds("opTwo")
     current_rounds.set(rounds)
 

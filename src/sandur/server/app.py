@@ -25,7 +25,7 @@ from sandur.server.http import (
 )
 from sandur.server.identity import identify
 from sandur.server.measured_store import Rounds, current_rounds
-from sandur.server.metrics import REQUESTS_REFUSED, RequestMeasures
+from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics
 from sandur.server.routing import Dialect, Route
 from sandur.settings import Settings
 
@@ -64,7 +64,7 @@ class App:
         lakes: Lakes,
         settings: Settings,
         clock: Clock,
-        metrics: RequestMeasures,
+        metrics: Metrics,
     ) -> None:
         mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self._mounts = sorted(mounted, key=lambda one: -len(one[0]))  # A mount may lie below another one.
@@ -129,8 +129,9 @@ class App:
                 await send_answer(answer, send, (REQUEST_ID, request_id.encode()), method=method)
         finally:
             seconds = time.perf_counter() - began
-            metrics.observe((dialect.name, route.operation, method, route.path, str(answer.status)), seconds)
-            metrics.observe_rounds(route.operation, rounds.count)
+            status = str(answer.status)
+            metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
+            metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
             tenant, workspace, principal = identity or ("", "", "")
             self._log.info(
                 "request",
@@ -147,14 +148,14 @@ class App:
 
     def _check_load(self) -> None:
         if self._metrics.under_way > self._settings.requests_at_once_max:
-            REQUESTS_REFUSED.labels("busy").inc()
+            self._metrics.count(REQUESTS_REFUSED, "busy")
             raise Busy("Too many requests are in progress; try again")
 
     def _failed(self, error: Exception, dialect: Dialect, operation: str, request_id: str) -> Answer:
         """The answer to a request that failed. Server errors are logged, unexpected ones with their trace."""
         answer = dialect.errors.answer(error, operation, request_id)
         if isinstance(error, Refused):
-            REQUESTS_REFUSED.labels(str(error.status)).inc()
+            self._metrics.count(REQUESTS_REFUSED, str(error.status))
         elif not isinstance(error, SandurError):
             self._log.error("unexpected error", request_id=request_id, operation=operation, exc_info=error)
         elif answer.status >= _SERVER_ERROR:

@@ -8,7 +8,7 @@ import msgspec
 from sandur.errors import SandurError
 from sandur.server.errors import Problem, encode_problem
 from sandur.server.http import ALLOW, CONTENT_TYPE, Answer, json_answer
-from sandur.server.metrics import exposition
+from sandur.server.metrics import Metrics
 
 _STORE_SECONDS_MAX: Final = 5.0
 _METHODS: Final = ("GET", "HEAD")
@@ -27,7 +27,7 @@ class Watched(Protocol):
         """Make one small store call; raises when the store does not answer."""
         ...
 
-    def show_counts(self) -> None:
+    def update_metrics(self) -> None:
         """Bring the metrics of this process up to date."""
         ...
 
@@ -35,8 +35,9 @@ class Watched(Protocol):
 class Pages:
     """`/healthz`, `/readyz` and `/metrics`; everything else is not found."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched, metrics: Metrics) -> None:
         self._watched = watched
+        self._exposition = metrics.exposition
         self._pages = {b"/healthz": self._healthz, b"/readyz": self._readyz, b"/metrics": self._metrics}
 
     async def answer(self, method: str, path: bytes) -> Answer:
@@ -65,8 +66,8 @@ class Pages:
         return _status("ready")
 
     async def _metrics(self) -> Answer:
-        self._watched.show_counts()
-        body, content_type = await asyncio.to_thread(exposition)
+        self._watched.update_metrics()
+        body, content_type = await asyncio.to_thread(self._exposition)
         return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
 
 

@@ -1,71 +1,50 @@
-"""Logs as lines: for people by default, as JSON for machines."""
+"""Log lines on standard error: text for people by default, JSON for machines."""
 
 import logging
-import re
 import sys
-from collections.abc import Mapping, MutableMapping
-from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import structlog
+from structlog.typing import EventDict, WrappedLogger
 
 LogFormat = Literal["text", "json"]
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_PLAIN: Final = re.compile(r"[!#-<>-~]+\Z")  # Nearly every value: printable ASCII but space, quotation mark and `=`.
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
+_pairs: Final = structlog.processors.KeyValueRenderer()
 
 
 def configure_logging(log_format: LogFormat, level: str) -> None:
-    """Send everything, also what libraries log, as lines to the standard error."""
+    """Write all log events, also those of libraries, as lines to standard error."""
     structlog.configure(
-        # One of ours instead of a chain: a line is written for every request.
-        processors=[_as_json if log_format == "json" else _as_text],
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            _render_json if log_format == "json" else _render_text,
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
-    handler = _ToStructlog()
-    logging.basicConfig(handlers=[handler], level=max(_LEVELS[level], logging.WARNING), force=True)
+    logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
 
 
-def _as_json(logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
-    told = _with_trace(logger, method, event)
-    return _encoder.encode({**told, "level": method, "timestamp": _now()})
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+    return _encoder.encode(event)
 
 
-def _as_text(logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
-    """`time level event key=value …`, and a trace on lines of its own."""
-    told = _with_trace(logger, method, event)
-    name, trace = told.pop("event"), told.pop("exception", None)
-    line = f"{_now()} {method} {name}{_pairs(told)}"
+def _render_text(logger: WrappedLogger, method: str, event: EventDict) -> bytes:
+    """`time level event key='value' …`. Values are quoted, so that none can forge a field or a line."""
+    trace = event.pop("exception", None)
+    head = f"{event.pop('timestamp')} {event.pop('level')} {event.pop('event')}"
+    line = f"{head} {_pairs(logger, method, event)}" if event else head
     return (f"{line}\n{trace}" if trace else line).encode("utf-8", "backslashreplace")
 
 
-def _with_trace(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return structlog.processors.format_exc_info(logger, method, event) if "exc_info" in event else event
-
-
-def _now() -> str:
-    now = datetime.now(UTC)  # noqa: TID251 - the time of a line: nobody acts on it
-    return now.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-
-
-def _pairs(event: Mapping[str, object]) -> str:
-    return "".join([f" {key}={_shown(value)}" for key, value in event.items()])
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    if _PLAIN.match(text):
-        return text
-    # A quoted value can neither forge another pair nor another line.
-    return text if text.isprintable() and text and not set(text) & {" ", '"', "="} else repr(text)
-
-
 class _ToStructlog(logging.Handler):
-    """Passes what libraries log on to the same lines."""
+    """Passes the log records of libraries on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger()

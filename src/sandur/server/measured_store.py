@@ -1,13 +1,12 @@
-"""A store that counts what it is asked, by operation, and how many rounds each request waits for it."""
+"""A store that counts its calls by operation, and the rounds of calls that each request waits for."""
 
 import time
-from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
-from sandur.server.metrics import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Seconds
+from sandur.server.metrics import STORAGE_CALLS, STORAGE_SECONDS, SWAP_CONFLICTS, Metrics
 from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,
@@ -50,7 +49,7 @@ _AREAS: Final = frozenset(
 
 
 class Rounds:
-    """Counts the storage rounds of one request: calls that overlap are one, a call behind another is the next."""
+    """Counts the storage rounds of one request: calls that overlap share a round, a later call begins the next."""
 
     __slots__ = ("_ended", "count", "operation")
 
@@ -69,20 +68,19 @@ class Rounds:
 
 
 current_rounds: Final[ContextVar[Rounds | None]] = ContextVar("current_rounds", default=None)
-"""The request that the running task works for, also behind its answer; None at the start and for janitors."""
+"""The request that the current task belongs to, also after its answer; None during startup and for janitors."""
 
 
 class MeasuredStore:
-    """Passes every call on and counts it; Prometheus is told by `show`, for telling it costs more than many a call."""
+    """Passes every call on, and counts and times it."""
 
-    def __init__(self, inner: ObjectStore) -> None:
+    def __init__(self, inner: ObjectStore, metrics: Metrics) -> None:
         self._inner = inner
+        self._metrics = metrics
         self.folders = folders_of(inner)
         self.has_instant_reads = inner.has_instant_reads
         looks = looks_of(inner)
         self.looks = _MeasuredLooks(looks, self._note_look) if looks else None
-        self._calls: Counter[tuple[str, str, str, str]] = Counter()
-        self._seconds: defaultdict[str, Seconds] = defaultdict(Seconds)
 
     async def get(self, key: str) -> Stored | None:
         return await self._measured("get", key, self._inner.get(key))
@@ -109,21 +107,12 @@ class MeasuredStore:
     async def close(self) -> None:
         await self._inner.close()
 
-    def show(self) -> None:
-        """Tell Prometheus what was counted since the last time."""
-        calls, self._calls = self._calls, Counter()
-        seconds, self._seconds = self._seconds, defaultdict(Seconds)
-        for labels, times in calls.items():
-            STORAGE_CALLS.labels(*labels).inc(times)
-        for call, taken in seconds.items():
-            STORAGE_SECONDS.labels(call).add(taken)
-
     def _note_look(self, key: str, result: str) -> None:
         rounds = current_rounds.get()
         operation = rounds.operation if rounds else NO_REQUEST
         if rounds:
             rounds.count = max(rounds.count, 1)
-        self._calls[operation, area_of(key), "look", result] += 1
+        self._metrics.count(STORAGE_CALLS, operation, area_of(key), "look", result)
 
     async def _measured(self, call: str, key: str, answer: Awaitable[T]) -> T:
         rounds = current_rounds.get()
@@ -136,7 +125,7 @@ class MeasuredStore:
             result = "absent" if found is None and call != "delete" else "ok"
         except SwapLost:
             result = "lost"
-            SWAP_CONFLICTS.labels(operation, area_of(key)).inc()
+            self._metrics.count(SWAP_CONFLICTS, operation, area_of(key))
             raise
         except Unavailable:
             result = "unavailable"
@@ -145,15 +134,15 @@ class MeasuredStore:
             result = "unknown"
             raise
         finally:
-            self._calls[operation, area_of(key), call, result] += 1
-            self._seconds[call].observe(time.perf_counter() - began)
+            self._metrics.count(STORAGE_CALLS, operation, area_of(key), call, result)
+            self._metrics.observe(STORAGE_SECONDS, time.perf_counter() - began, call)
             if rounds:
                 rounds.end(depth)
         return found
 
 
 class _MeasuredLooks:
-    """Looks that are counted, and not timed: that would take longer than they do."""
+    """Looks are counted and not timed: timing one costs more than the look itself."""
 
     def __init__(self, inner: Looks, note: Callable[[str, str], None]) -> None:
         self._inner = inner
@@ -166,6 +155,6 @@ class _MeasuredLooks:
 
 
 def area_of(key: str) -> str:
-    """Which part of the layout a key belongs to; a bounded set, whatever the key."""
+    """The part of the layout that a key belongs to: one of a bounded set, so that it can be a label."""
     area = key.partition("/_catalog/")[2].partition("/")[0]
     return area if area in _AREAS else "files"

@@ -1,141 +1,184 @@
-"""Prometheus metrics; the values of several workers add up when they share a folder."""
+"""Metrics of the server: plain numbers in each process, summed over the workers when Prometheus collects them.
 
-import bisect
+A Prometheus object costs more per observation than many a store call, so requests only touch dictionaries here.
+Workers exchange their numbers through one file each in a shared folder.
+"""
+
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    REGISTRY,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-    multiprocess,
-)
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from sandur.operations.counters import Count
 
-SHARED_FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
-
-BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROUNDS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 
 
-class ManyAtOnce(Histogram):
-    """A histogram that is told of many observations in one go."""
+class Family(NamedTuple):
+    """A metric: a histogram if it has buckets, otherwise a counter."""
 
-    def add(self, tally: "Tally") -> None:
-        self._sum.inc(tally.total)
-        for bucket, times in zip(self._buckets, tally.counts, strict=True):
-            bucket.inc(times)
-
-
-class Tally:
-    """Observations kept in plain numbers until Prometheus is told, for telling it costs more than many a call."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect.bisect_left(self._bounds, value)] += 1
-        self.total += value
+    name: str
+    help: str
+    labels: Sequence[str]
+    buckets: Sequence[float] = ()
 
 
-class Seconds(Tally):
-    """How long calls took."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(BUCKETS_SECONDS)
-
-
-REQUEST_SECONDS: Final = ManyAtOnce(
+REQUEST_SECONDS: Final = Family(
     "sandur_request_seconds",
-    "How long requests took, from the head of the request to the end of the answer.",
+    "Duration of requests, from the head of the request to the end of the answer.",
     ("dialect", "operation", "method", "route", "status"),
-    buckets=BUCKETS_SECONDS,
+    _SECONDS,
 )
-REQUESTS_UNDER_WAY: Final = Gauge(
-    "sandur_requests_under_way", "Requests that are being worked on.", multiprocess_mode="livesum"
+REQUESTS_REFUSED: Final = Family(
+    "sandur_requests_refused", "Requests refused before they had any effect, by reason.", ("reason",)
 )
-REQUESTS_REFUSED: Final = Counter(
-    "sandur_requests_refused", "Requests turned away before any effect, by reason.", ("reason",)
-)
-STORAGE_CALLS: Final = Counter(
+STORAGE_CALLS: Final = Family(
     "sandur_storage_calls",
-    "Calls to the store, by the operation that made them, what they touched, and how they ended.",
+    "Store calls, by the operation that made them, the part of the layout, and the result.",
     ("operation", "area", "call", "result"),
 )
-STORAGE_SECONDS: Final = ManyAtOnce(
-    "sandur_storage_seconds", "How long calls to the store took.", ("call",), buckets=BUCKETS_SECONDS
+STORAGE_SECONDS: Final = Family("sandur_storage_seconds", "Duration of store calls.", ("call",), _SECONDS)
+STORAGE_ROUNDS: Final = Family(
+    "sandur_storage_rounds", "Sequential rounds of store calls per request.", ("operation",), _ROUNDS
 )
-STORAGE_ROUNDS: Final = ManyAtOnce(
-    "sandur_storage_rounds", "Storage rounds one behind the other before an answer.", ("operation",), buckets=_ROUNDS
-)
-SWAP_CONFLICTS: Final = Counter("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
-_counters: Final[dict[str, Counter]] = {}
+SWAP_CONFLICTS: Final = Family("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
+_UNDER_WAY: Final = ("sandur_requests_under_way", "Requests in progress.")
+
+_SUFFIX: Final = ".numbers"
+
+_Key = tuple[str, ...]
+"""The name of a family, followed by the values of its labels."""
 
 
-class Grown:
-    """Passes counts that somebody else keeps on to Prometheus, by what they have grown since the last time."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], int] = {}
-
-    def show(self, counts: Iterable[Count]) -> None:
-        for count in counts:
-            known = (count.name, count.value)
-            # A workspace that is forgotten takes its counts along; Prometheus's must not shrink.
-            _counter(count).labels(count.value).inc(max(0, count.times - self._seen.get(known, 0)))
-            self._seen[known] = count.times
+class _Histogram(msgspec.Struct):
+    counts: list[int]
+    sum: float = 0.0
 
 
-def _counter(count: Count) -> Counter:
-    found = _counters.get(count.name)
-    if found is None:
-        name = count.name.removesuffix("_total")
-        found = _counters[count.name] = Counter(name, name.replace("_", " ").capitalize() + ".", (count.label,))
-    return found
+class _Numbers(msgspec.Struct):
+    """The numbers of one process."""
+
+    families: dict[str, Family] = {}
+    counters: dict[_Key, int] = {}
+    histograms: dict[_Key, _Histogram] = {}
+    under_way: int = 0
 
 
-class RequestMeasures:
-    """What the requests of one process took; Prometheus is told by `show`."""
+class Metrics(Collector):
+    """The metrics of one process, and the sum over all workers that share `folder`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.under_way = 0
-        self._seconds: defaultdict[tuple[str, ...], Seconds] = defaultdict(Seconds)
-        self._rounds: defaultdict[str, Tally] = defaultdict(lambda: Tally(_ROUNDS))
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        self._numbers = _Numbers()
+        self._folder = folder
+        self._seen: dict[_Key, int] = {}
 
-    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
-        self._seconds[labels].observe(seconds)
+    def count(self, family: Family, *labels: str, times: int = 1) -> None:
+        key = (family.name, *labels)
+        counters = self._numbers.counters
+        if key not in counters:
+            self._numbers.families[family.name] = family
+            counters[key] = 0
+        counters[key] += times
 
-    def observe_rounds(self, operation: str, rounds: int) -> None:
-        self._rounds[operation].observe(rounds)
+    def observe(self, family: Family, value: float, *labels: str) -> None:
+        key = (family.name, *labels)
+        histogram = self._numbers.histograms.get(key)
+        if histogram is None:
+            self._numbers.families[family.name] = family
+            histogram = self._numbers.histograms[key] = _Histogram([0] * (len(family.buckets) + 1))
+        histogram.counts[bisect_left(family.buckets, value)] += 1
+        histogram.sum += value
 
-    def show(self) -> None:
-        """Tell Prometheus what was observed since the last time."""
-        REQUESTS_UNDER_WAY.set(self.under_way)
-        for labels, seconds in self._seconds.items():
-            REQUEST_SECONDS.labels(*labels).add(seconds)
-        for operation, rounds in self._rounds.items():
-            STORAGE_ROUNDS.labels(operation).add(rounds)
-        self._seconds.clear()
-        self._rounds.clear()
+    def follow(self, counts: Iterable[Count]) -> None:
+        """Take over counters that are kept elsewhere, by their growth since the last call."""
+        for count in counts:
+            name = count.name.removesuffix("_total")
+            family = Family(name, name.replace("_", " ").capitalize() + ".", (count.label,))
+            # A lake that leaves the cache takes its counts along; a Prometheus counter must not shrink.
+            growth = max(0, count.times - self._seen.get((name, count.value), 0))
+            self._seen[name, count.value] = count.times
+            self.count(family, count.value, times=growth)
+
+    def share(self) -> None:
+        """Give the numbers of this process to the other workers."""
+        if self._folder is not None:
+            self._numbers.under_way = self.under_way
+            file = self._folder / f"{os.getpid()}{_SUFFIX}"
+            unfinished = file.with_suffix(".unfinished")
+            unfinished.write_bytes(msgspec.msgpack.encode(self._numbers))
+            unfinished.replace(file)
+
+    def collect(self) -> Iterator[Metric]:
+        """The numbers of all workers, for Prometheus."""
+        all_numbers = list(self._of_all_workers())
+        families = {name: family for numbers in all_numbers for name, family in numbers.families.items()}
+        for family in families.values():
+            if family.buckets:
+                yield _histogram_metric(family, all_numbers)
+            else:
+                yield _counter_metric(family, all_numbers)
+        yield GaugeMetricFamily(*_UNDER_WAY, value=sum(numbers.under_way for numbers in all_numbers))
+
+    def exposition(self) -> tuple[bytes, str]:
+        """All metrics in the text format of Prometheus, and its content type."""
+        # A process alone also reports itself; of several, one would be reported at random.
+        own = generate_latest(REGISTRY) if self._folder is None else b""
+        return own + generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _of_all_workers(self) -> Iterator[_Numbers]:
+        self._numbers.under_way = self.under_way
+        yield self._numbers
+        for file in self._folder.glob(f"*{_SUFFIX}") if self._folder else ():
+            pid = int(file.name.removesuffix(_SUFFIX))
+            if pid != os.getpid():
+                numbers = msgspec.msgpack.decode(file.read_bytes(), type=_Numbers)
+                if not _is_alive(pid):
+                    numbers.under_way = 0  # What a dead worker counted stays counted.
+                yield numbers
 
 
-def exposition(environment: Mapping[str, str] = os.environ) -> tuple[bytes, str]:
-    """Every number in Prometheus's text form, of all workers where there are several, and its content type."""
-    if SHARED_FOLDER_VARIABLE not in environment:
-        return generate_latest(REGISTRY), CONTENT_TYPE_LATEST
-    together = CollectorRegistry()
-    multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call] # The library has no types here.
-    return generate_latest(together), CONTENT_TYPE_LATEST
+def _counter_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric:
+    totals: Counter[_Key] = Counter()
+    for numbers in all_numbers:
+        for key, times in numbers.counters.items():
+            if key[0] == family.name:
+                totals[key[1:]] += times
+    metric = CounterMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, total in totals.items():
+        metric.add_metric(labels, total)
+    return metric
+
+
+def _histogram_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric:
+    parts: defaultdict[_Key, list[_Histogram]] = defaultdict(list)
+    for numbers in all_numbers:
+        for key, histogram in numbers.histograms.items():
+            if key[0] == family.name:
+                parts[key[1:]].append(histogram)
+    bounds = (*(str(float(bound)) for bound in family.buckets), "+Inf")
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, histograms in parts.items():
+        counts = accumulate(map(sum, zip(*(histogram.counts for histogram in histograms), strict=True)))
+        total = sum(histogram.sum for histogram in histograms)
+        metric.add_metric(labels, list(zip(bounds, counts, strict=True)), total)
+    return metric
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

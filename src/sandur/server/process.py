@@ -3,7 +3,8 @@
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -12,14 +13,13 @@ from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError
 from sandur.operations.counters import Count
 from sandur.operations.janitors.schedule import Janitors
-from sandur.operations.lake import Lake
 from sandur.operations.lakes import Lakes
 from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.health import Pages
 from sandur.server.iceberg_rest.routes import iceberg_dialect
 from sandur.server.measured_store import MeasuredStore
-from sandur.server.metrics import Grown, RequestMeasures
+from sandur.server.metrics import Metrics
 from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
@@ -27,8 +27,8 @@ from sandur.storage.layout import Layout
 from sandur.storage.open import connect
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
-_LOOKED_FOR: Final = "_probe/readiness"
-_SHOW_SECONDS: Final = 5.0
+_READINESS_KEY: Final = "_probe/readiness"
+_METRICS_SECONDS: Final = 5.0
 _GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 
 log = structlog.get_logger()
@@ -37,47 +37,46 @@ log = structlog.get_logger()
 class RunningCatalog:
     """The catalog of one process, from its start to its end."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: MeasuredStore) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, metrics: Metrics) -> None:
         self.is_started = False
         self.lakes = Lakes(settings, clock, store)
-        self.measures = RequestMeasures()
         self._store = store
         self._clock = clock
-        self._grown = Grown()
-        self._showing: asyncio.Task[None] | None = None
+        self._metrics = metrics
+        self._updates: asyncio.Task[None] | None = None
         self._janitors = Janitors(
             settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=_log_janitor_failure
         )
 
     async def start(self) -> None:
-        """Prove the store and open the catalog; raises what makes it unusable."""
+        """Probe the store and open the catalog; raises when the store cannot be used."""
         await self.lakes.start()
-        self._showing = asyncio.create_task(self._show_counts_often())
+        self._updates = asyncio.create_task(self._update_metrics_periodically())
         self._janitors.start()
         self.is_started = True
 
     async def close(self) -> None:
-        """Finish what was begun, then let go of the store."""
+        """Finish pending work, then close the store."""
         self.is_started = False
-        if self._showing:
-            self._showing.cancel()
+        if self._updates:
+            self._updates.cancel()
         await self._janitors.stop()
         await self.lakes.close()
-        self.show_counts()
+        self.update_metrics()
 
     async def reach_store(self) -> None:
-        await self._store.head(_LOOKED_FOR)
+        await self._store.head(_READINESS_KEY)
 
-    def show_counts(self) -> None:
-        self._store.show()
-        self.measures.show()
-        self._grown.show([*_counts(self.lakes.lakes), *self._janitors.counters])
+    def update_metrics(self) -> None:
+        """Take over the counters of the operations, and share all numbers with the other workers."""
+        self._metrics.follow([*_counts(self.lakes), *self._janitors.counters])
+        self._metrics.share()
 
-    async def _show_counts_often(self) -> None:
-        """Workers are asked for their numbers by turns: what the others counted must lie ready."""
+    async def _update_metrics_periodically(self) -> None:
+        """Prometheus asks one worker at a time: the numbers of the others must be in their files."""
         while True:
-            await self._clock.sleep(_SHOW_SECONDS)
-            self.show_counts()
+            await self._clock.sleep(_METRICS_SECONDS)
+            self.update_metrics()
 
 
 def _log_janitors(layout: Layout, counts: Mapping[str, int]) -> None:
@@ -93,45 +92,48 @@ def _log_janitor_failure(layout: Layout, what: str, error: Exception) -> None:
     )
 
 
-def _counts(lakes: Iterable[Lake]) -> Iterator[Count]:
-    """What all workspaces counted, by name and value: tenants are not told apart."""
+def _counts(lakes: Lakes) -> Iterator[Count]:
+    """The counters of all lakes, summed: tenants are no label."""
     times: Counter[tuple[str, str, str]] = Counter()
-    for lake in lakes:
+    for lake in lakes.lakes:
         for count in lake.counters:
             times[count.name, count.label, count.value] += count.times
-        times[_CACHE_READS, "result", "hit"] += lake.documents.hits
-        times[_CACHE_READS, "result", "miss"] += lake.documents.misses
     for (name, label, value), total in times.items():
         yield Count(name, label, value, total)
+    hits, misses = lakes.document_cache_counts()
+    yield Count(_CACHE_READS, "result", "hit", hits)
+    yield Count(_CACHE_READS, "result", "miss", misses)
 
 
 def build(
-    settings: Settings, *, clock: Clock | None = None, store: ObjectStore | None = None
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    store: ObjectStore | None = None,
+    metrics_folder: Path | None = None,
 ) -> tuple[App, RunningCatalog]:
-    """The application of one process, and the catalog it serves, not yet started."""
-    acting = clock or SystemClock()
-    catalog = RunningCatalog(settings, acting, MeasuredStore(store or connect(settings, acting)))
+    """The application of one process, and the catalog that it serves, which is not started yet."""
+    clock = clock or SystemClock()
+    metrics = Metrics(metrics_folder)
+    catalog = RunningCatalog(settings, clock, MeasuredStore(store or connect(settings, clock), metrics), metrics)
     app = App(
         dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA],
-        pages=Pages(catalog),
+        pages=Pages(catalog, metrics),
         lifetime=catalog,
         lakes=catalog.lakes,
         settings=settings,
-        clock=acting,
-        metrics=catalog.measures,
+        clock=clock,
+        metrics=metrics,
     )
     return app, catalog
 
 
-def build_app(settings: Settings) -> App:
-    """What uvicorn calls in each process."""
-    app = build(settings)[0]
-    _collect_garbage_seldom()
-    return app
-
-
-def _collect_garbage_seldom() -> None:
-    """A server keeps much and makes little that counting references does not free: looking for it took a seventh."""
+def build_app(settings: Settings, metrics_folder: Path | None) -> App:
+    """The application as uvicorn creates it in each process."""
+    app = build(settings, metrics_folder=metrics_folder)[0]
+    # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
+    # CPU time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    return app

@@ -7,7 +7,9 @@ import multiprocessing
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -23,57 +25,43 @@ from sandur.settings import Settings, seconds_of
 
 KEEP_ALIVE_SECONDS: Final = 75
 
-Announce = Callable[[int], None]
 
-
-def serve(settings: Settings, announce: Announce) -> int:
-    """Serve until a signal ends it, and return the exit code. `announce` is told the port once requests are served."""
+def serve(settings: Settings, announce: Callable[[int], None]) -> int:
+    """Serve until a signal arrives, and return the exit code. `announce` gets the port when the server is ready."""
     check_exposure(settings)
-    if settings.workers > 1:
-        if settings.store == "memory:":
-            raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
-        return _serve_with_workers(settings, announce)
-    bound = bind_socket(settings.host, settings.port, is_shared=False)
-    return _serve_here(settings, bound, lambda: announce(port_of(bound)))
-
-
-def _serve_with_workers(settings: Settings, announce: Announce) -> int:
-    # First alone: a shared address could be joined to that of another server without anybody noticing.
+    if settings.workers == 1:
+        bound = bind_socket(settings.host, settings.port, is_shared=False)
+        return _serve_here(settings, bound, None, lambda: announce(port_of(bound)))
+    if settings.store == "memory:":
+        raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
+    # Not shared at first: a shared address could be that of another server, and nothing would fail.
     with bind_socket(settings.host, settings.port, is_shared=False) as alone:
         port = port_of(alone)
-    # Bound, never listened on: it keeps the port for the workers, also while one is replaced.
-    with bind_socket(settings.host, port, is_shared=True):
-        work = functools.partial(_work, settings, port)
+    # This socket never listens. It reserves the port for the workers, also while one is replaced.
+    with (
+        bind_socket(settings.host, port, is_shared=True),
+        tempfile.TemporaryDirectory(prefix="sandur-metrics-", ignore_cleanup_errors=True) as folder,
+    ):
+        work = functools.partial(_work, settings, port, Path(folder))
         return Workers(work, count=settings.workers, announce=lambda: announce(port)).run()
 
 
-def _work(settings: Settings, port: int, tell_ready: Callable[[], None]) -> None:
+def _work(settings: Settings, port: int, metrics_folder: Path, report_ready: Callable[[], None]) -> None:
     try:
         bound = bind_socket(settings.host, port, is_shared=True)
-        code = _serve_here(settings, bound, tell_ready)
+        code = _serve_here(settings, bound, metrics_folder, report_ready)
     except SandurError as error:
         sys.stderr.write(f"sandur: {error}\n")
         code = 1
     raise SystemExit(code)
 
 
-def _serve_here(settings: Settings, bound: socket.socket, tell_ready: Callable[[], None]) -> int:
+def _serve_here(
+    settings: Settings, bound: socket.socket, metrics_folder: Path | None, report_ready: Callable[[], None]
+) -> int:
     configure_logging(settings.log_format, settings.log_level)
-    server = _Server(_uvicorn_config(settings), tell_ready)
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        # Before uvicorn listens to signals, one that comes is remembered. It raises them again when it is done; having
-        # ended well is no reason to die of them.
-        signal.signal(ending, server.end)
-    try:
-        server.run(sockets=[bound])
-    except SystemExit:
-        return 1
-    return 0
-
-
-def _uvicorn_config(settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
-        functools.partial(build_app, settings),
+    config = uvicorn.Config(
+        functools.partial(build_app, settings, metrics_folder),
         factory=True,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=PlainHttpProtocol,
@@ -87,26 +75,31 @@ def _uvicorn_config(settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds_of(settings.shutdown_timeout),
     )
+    server = _Server(config, report_ready)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # This handler catches signals that arrive before uvicorn installs its own. uvicorn raises them again after its
+        # shutdown; the process must not die of them then.
+        signal.signal(number, server.stop)
+    try:
+        server.run(sockets=[bound])
+    except SystemExit:
+        return 1
+    return 0
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, and ends with the process that started it, however that ends."""
+    """Reports when it is ready, and stops when the process that started it ends, even if that was killed."""
 
-    def __init__(self, config: uvicorn.Config, tell_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, report_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._tell_ready = tell_ready
+        self._report_ready = report_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._watch_parent()
-        self._tell_ready()
+        if parent := multiprocessing.parent_process():
+            asyncio.get_running_loop().add_reader(parent.sentinel, self.stop)
+        self._report_ready()
 
-    def _watch_parent(self) -> None:
-        parent = multiprocessing.parent_process()
-        if parent is None:
-            return
-        asyncio.get_running_loop().add_reader(parent.sentinel, self.end)
-
-    def end(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """Finish what was begun, and stop."""
+    def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """Finish the requests in progress, and stop."""
         self.should_exit = True
