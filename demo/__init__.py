@@ -1,1 +1,1 @@
-"""The demonstration: a fresh folder, a server, and real clients that share tables through it."""
+"""The demo: an empty folder, a server, and real clients that share tables through it."""

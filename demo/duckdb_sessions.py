@@ -1,4 +1,4 @@
-"""DuckDB sessions that know a Sandur server; the extensions come as packages, so that nothing is downloaded."""
+"""DuckDB sessions on a Sandur server, with extensions from packages instead of downloads."""
 
 import importlib.util
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Final
 
 import duckdb
 
-# Iceberg's files name their manifests in Avro, and the server is reached over HTTP.
+# Iceberg's manifests are Avro, and the server speaks HTTP.
 EXTENSIONS: Final = ("avro", "httpfs", "iceberg")
 
 
 def extension_file(name: str) -> Path:
-    """The file of an extension, as its package `duckdb-extension-…` brings it."""
+    """The file of an extension in its package `duckdb-extension-…`."""
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     if package is None or not package.submodule_search_locations:
         raise RuntimeError(f"duckdb-extension-{name} is not installed; `make setup` installs it")
@@ -20,7 +20,7 @@ def extension_file(name: str) -> Path:
 
 
 def session(url: str) -> duckdb.DuckDBPyConnection:
-    """A session in which the server's default catalog is called `sandur`."""
+    """A session with the server's default catalog as `sandur`."""
     opened = duckdb.connect()
     for name in EXTENSIONS:
         opened.load_extension(str(extension_file(name)))

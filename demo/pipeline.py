@@ -1,4 +1,4 @@
-"""The last part of the demonstration: the pipeline runs over what the engines did, and they select what it found."""
+"""The last step of the demo: run the pipeline, then query its system tables."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import duckdb
 
-from demo.showing import said_by, say, show_rows, show_statement, step
+from demo.output import print_output, say, show_rows, show_statement, step
 
 SECONDS_MAX: Final = 900
 COMMITS: Final = """SELECT committed_at, namespace, name, operation, snapshot_id, source, client
@@ -19,17 +19,17 @@ TIMELINE: Final = """SELECT version, is_current, operation, client, committed_at
 
 
 def run_pipeline(number: int, store: Path, duck: duckdb.DuckDBPyConnection) -> None:
-    """Run the jobs on the folder itself, beside the server, then ask the server for what they published."""
-    with step(number, "The pipeline: Spark reads the folder and publishes what happened.", waiting="starting Spark …"):
+    """Run all jobs on the folder while the server runs, then query the published tables through the server."""
+    with step(number, "The pipeline: Spark reads the folder and publishes its history.", waiting="starting Spark …"):
         if shutil.which("java") is None:
             say("[yellow]skipped: Java is not installed[/]")
             return
-        for told in _run_all(store):
-            counts = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in told["counts"].items() if times)
-            say(f"[bold]{told['job']}[/]{' (dry run)' if told['dry_run'] else ''}: {counts or 'nothing to do'}")
+        for report in _run_all(store):
+            counts = ", ".join(f"{times} {name.replace('_', ' ')}" for name, times in report["counts"].items() if times)
+            say(f"[bold]{report['job']}[/]{' (dry run)' if report['dry_run'] else ''}: {counts or 'nothing to do'}")
         for query in (COMMITS, TIMELINE):
             show_statement("duckdb", query)
-            show_rows("", duck.execute(query).to_arrow_table(), as_they_come=True)
+            show_rows("", duck.execute(query).to_arrow_table(), keep_order=True)
 
 
 def _run_all(store: Path) -> list[dict[str, Any]]:
@@ -48,6 +48,6 @@ def _run_all(store: Path) -> list[dict[str, Any]]:
         [str(part) for part in command], capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
     if done.returncode:
-        said_by(done.stderr[-3_000:])
+        print_output(done.stderr[-3_000:])
         raise SystemExit("demo: the pipeline failed")
     return [json.loads(line) for line in done.stdout.splitlines()]

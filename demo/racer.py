@@ -1,4 +1,4 @@
-"""One of several writers that append to the same table at the same time; it retries when another was faster."""
+"""One of several writers that append to the same table; it retries after a conflict."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A server for the demonstration, as a process of its own."""
+"""The server of the demo, in a process of its own."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _READY = re.compile(r"Sandur is ready at (\S+)")
 
 @contextlib.contextmanager
 def running_server(store: Path) -> Iterator[str]:
-    """Its address, once it answers; it ends with the block."""
+    """Start the server and yield its address; it stops when the block ends."""
     command = [
         sys.executable,
         "-c",
@@ -39,4 +39,4 @@ def _address(process: "subprocess.Popen[str]") -> str:
     for line in process.stdout or ():
         if found := _READY.search(line):
             return found[1]
-    raise RuntimeError("the server ended before it was ready")
+    raise RuntimeError("the server exited before it was ready")

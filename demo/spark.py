@@ -1,4 +1,4 @@
-"""The Spark part of the demonstration, in a process of its own: Spark writes to whatever terminal it finds."""
+"""The Spark step of the demo, in a process of its own because Spark writes to the terminal."""
 
 import sys
 

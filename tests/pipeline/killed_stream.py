@@ -24,12 +24,12 @@ def _unchanged(rows: DataFrame) -> DataFrame:
 
 def follow(
     spark: SparkSession,
-    told: Mapping[str, str],
+    options: Mapping[str, str],
     folder: Path,
     through: Callable[[DataFrame], DataFrame] = _unchanged,
 ) -> None:
     """Put all that is new in the feed into a table, from where the checkpoint says on."""
-    feed = spark.readStream.format("sandur_events").options(**told).load()
+    feed = spark.readStream.format("sandur_events").options(**options).load()
     rows = through(feed.select("commit_key", "position", "metadata_location", "problem"))
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "table")).awaitTermination()
@@ -51,10 +51,10 @@ def main() -> None:
     spark = create_session("local[2]", name="killed", options=OPTIONS)
     register_sources(spark)
     process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # There is one.
-    told = lake_options(Settings(store=store, fsync="never"), Layout())
+    options = lake_options(Settings(store=store, fsync="never"), Layout())
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
     with contextlib.suppress(Exception):  # Whatever it is that tells Python that its JVM is gone.
-        follow(spark, told, Path(folder), _killing(process))
+        follow(spark, options, Path(folder), _killing(process))
         print("it ended", flush=True)  # noqa: T201 - what the test reads
     os._exit(1)
 

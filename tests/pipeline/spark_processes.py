@@ -21,7 +21,7 @@ _HOST: Final = "127.0.0.1"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What every process is told: the same Python, small memory, and no address but the loopback."""
+    """The environment of every process: the same Python, little memory, and only the loopback address."""
     conf = folder / "conf"
     conf.mkdir(exist_ok=True)
     options = {
@@ -35,14 +35,14 @@ def environment(folder: Path) -> dict[str, str]:
     }
     (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    told = {
+    options = {
         "SPARK_HOME": str(HOME),
         "SPARK_CONF_DIR": str(conf),
         "SPARK_LOCAL_IP": _HOST,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": "640m",  # A server of Connect counts as a daemon, and computes.
     }
-    return kept | told
+    return kept | options
 
 
 class Process:
@@ -105,8 +105,8 @@ def cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, list[Path]]]:
         master.wait_for("I have been elected leader|New state: ALIVE")
         folders = [folder / f"worker-{number}" for number in range(workers)]
         for one in folders:
-            told: list[str | Path] = ["--cores", "1", "--memory", "1g", "--host", _HOST, "--webui-port", "0"]
-            begun: list[str | Path] = [spark_class, "org.apache.spark.deploy.worker.Worker", *told]
+            options: list[str | Path] = ["--cores", "1", "--memory", "1g", "--host", _HOST, "--webui-port", "0"]
+            begun: list[str | Path] = [spark_class, "org.apache.spark.deploy.worker.Worker", *options]
             worker = Process([*begun, "--work-dir", one, f"spark://{_HOST}:{port}"], env)
             ends.callback(worker.end)
             worker.wait_for("Successfully registered with master")

@@ -1,4 +1,4 @@
-"""Garbage on a real store: found by executors, shown by a dry run, and taken away when that is asked for."""
+"""Garbage on a real store: executors find it, a dry run reports it, a real run deletes it."""
 
 import os
 import time
@@ -45,7 +45,7 @@ def old(tmp_path: Path) -> Iterator[World]:
 
 
 def age(world: World, *, days: int) -> None:
-    """Everything was written so many days ago, as far as the folder can tell."""
+    """Set the modification time of every file to a number of days ago."""
     then = time.time() - days * DAY_SECONDS  # noqa: TID251 - the file system has no other clock
     for path in Path(world.settings.store).rglob("*"):
         if path.is_file():
@@ -73,7 +73,7 @@ def exists(world: World, location: str) -> bool:
 
 
 def full_of_garbage(world: World) -> dict[str, str]:
-    """One of everything that can go, and what it is; beside tables that live."""
+    """One object of every kind of garbage, beside live tables."""
     world.make("kept")
     world.commits("kept", 3)
     world.make("dropped")
@@ -97,7 +97,7 @@ def full_of_garbage(world: World) -> dict[str, str]:
     return {"lost": _orphan(world, "kept", 9), "died": died, "killed": killed}
 
 
-def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World, spark: SparkSession) -> None:
+def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(old: World, spark: SparkSession) -> None:
     files = full_of_garbage(old)
     head = head_of(old, "kept")
     age(old, days=31)
@@ -110,10 +110,10 @@ def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World,
     assert after == before
     assert (dry.dry_run, done.dry_run) == (True, False)
     assert dry.warnings == done.warnings == ()
-    told, did = (
+    reported, deleted = (
         {name: times for name, times in report.counts.items() if name.endswith("_removed")} for report in (dry, done)
     )
-    assert told == {
+    assert reported == {
         "names_removed": 1,
         "reports_removed": 1,
         "pending_receipts_removed": 1,
@@ -123,7 +123,7 @@ def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World,
         "died_creates_removed": 1,
         "pointers_removed": 1,
     }
-    assert did == told
+    assert deleted == reported
     assert not any(exists(old, location) for location in files.values())
     assert head_of(old, "kept") == head
     document = old.wait(current_document(old.lake, called("kept")))
@@ -131,7 +131,7 @@ def test_a_dry_run_tells_what_would_go_and_another_run_takes_it_away(old: World,
 
 
 @pytest.mark.slow
-def test_what_is_left_after_a_run_goes_with_the_next_and_then_there_is_nothing(old: World, spark: SparkSession) -> None:
+def test_the_next_run_deletes_the_rest_until_nothing_is_left(old: World, spark: SparkSession) -> None:
     full_of_garbage(old)
     reports = []
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_what_is_left_after_a_run_goes_with_the_next_and_then_there_is_nothing(o
 
 
 @pytest.mark.slow
-def test_what_is_young_is_not_even_looked_at(old: World, spark: SparkSession) -> None:
+def test_young_objects_are_not_candidates(old: World, spark: SparkSession) -> None:
     full_of_garbage(old)
     before = _bytes(old)
 
@@ -154,7 +154,7 @@ def test_what_is_young_is_not_even_looked_at(old: World, spark: SparkSession) ->
     assert _bytes(old) == before
 
 
-def test_no_more_goes_than_a_run_may_delete(old: World, spark: SparkSession) -> None:
+def test_a_run_deletes_no_more_than_its_limit(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphans = [_orphan(old, "t", number, f"{number:012x}") for number in range(1, 8)]
     age(old, days=2)
@@ -170,7 +170,7 @@ def test_no_more_goes_than_a_run_may_delete(old: World, spark: SparkSession) -> 
 
 
 @pytest.mark.slow
-def test_a_receipt_goes_only_when_it_is_old_and_in_the_history(old: World, spark: SparkSession) -> None:
+def test_a_receipt_is_deleted_only_when_it_is_old_and_in_the_history(old: World, spark: SparkSession) -> None:
     old.make("t")
     old.commits("t", 2)
     age(old, days=91)
@@ -187,7 +187,7 @@ def test_a_receipt_goes_only_when_it_is_old_and_in_the_history(old: World, spark
 
 
 @pytest.mark.slow
-def test_receipts_of_the_pipelines_own_tables_go_as_well_and_do_not_come_back(old: World, spark: SparkSession) -> None:
+def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(old: World, spark: SparkSession) -> None:
     old.make("t")
     old.run(spark, COMPACT)
     old.commits("t", 1)
@@ -215,7 +215,7 @@ def test_receipts_of_the_pipelines_own_tables_go_as_well_and_do_not_come_back(ol
 
 
 @pytest.mark.slow
-def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> None:
+def test_a_purge_is_a_dry_run_first_and_then_real(old: World, spark: SparkSession) -> None:
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
     purged = old.wait(filled(old.lake, "purged"))
     old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
@@ -232,9 +232,7 @@ def test_a_purge_is_rehearsed_and_then_done(old: World, spark: SparkSession) -> 
 
 
 @pytest.mark.slow
-def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_are_blocked(
-    old: World, spark: SparkSession
-) -> None:
+def test_a_purge_keeps_the_limit_and_passes_blocked_orders(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
@@ -259,7 +257,7 @@ def test_a_purge_deletes_no_more_than_is_left_and_is_not_held_up_by_orders_that_
 
 
 @pytest.mark.slow
-def test_nothing_of_any_table_goes_while_a_pointer_cannot_be_read(old: World, spark: SparkSession) -> None:
+def test_no_file_of_a_table_is_deleted_while_a_pointer_is_unreadable(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphan = _orphan(old, "t", 1)
     old.wait(old.store.put(old.layout.pointer(UUID), b"damaged", expected=ABSENT))
@@ -286,9 +284,7 @@ def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSessi
 
 
 @pytest.mark.slow
-def test_garbage_is_collected_in_a_bucket_alike(
-    seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession
-) -> None:
+def test_garbage_is_collected_in_a_bucket(seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession) -> None:
     """Nothing in a bucket can be made older than it is: here everything is old at once."""
     store = f"s3://sandur/{tmp_path.name}"
     settings = replace(seaweedfs_settings, store=store, orphan_retention="PT0S", report_retention="PT0S")
@@ -311,25 +307,25 @@ def test_garbage_is_collected_in_a_bucket_alike(
 
 
 @pytest.mark.slow
-def test_a_run_that_publishes_late_stops_rather_than_name_what_was_collected(old: World, spark: SparkSession) -> None:
+def test_a_late_publication_fails_instead_of_naming_collected_files(old: World, spark: SparkSession) -> None:
     old.make("t")
     old.run(spark, COMPACT)
     old.commits("t", 1)
     removed: list[int] = []
 
     def late() -> None:
-        """Its files were checked, and nobody published them for two days."""
+        """The files were verified, but were not published for two days."""
         if not removed:
             age(old, days=2)
             removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
 
     with pytest.raises(Unavailable, match="written files are damaged"):
         old.run(spark, COMPACT, check_fence=late)
-    still_told = len(old.dataset(spark, "commits"))
+    still_published = len(old.dataset(spark, "commits"))
     old.run(spark, COMPACT)
 
     assert removed[0] > 0
-    assert still_told == 1
+    assert still_published == 1
     assert len(old.dataset(spark, "commits")) == 2
 
 
@@ -345,7 +341,7 @@ def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str
 
 
 @pytest.mark.slow
-def test_what_was_published_stays_for_a_day_after_it_was_followed(old: World, spark: SparkSession) -> None:
+def test_published_files_stay_for_a_day_after_they_were_replaced(old: World, spark: SparkSession) -> None:
     now_ms = SystemClock().now_ms()
     day_ms = DAY_SECONDS * 1_000
     keys = [
@@ -366,7 +362,7 @@ def test_what_was_published_stays_for_a_day_after_it_was_followed(old: World, sp
 
 
 @pytest.mark.slow
-def test_what_is_published_while_garbage_is_looked_for_stays(old: World, spark: SparkSession) -> None:
+def test_files_published_during_a_collection_stay(old: World, spark: SparkSession) -> None:
     published: list[CoreManifest] = []
     row = {"name": "main", "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
     with old.context(spark) as context:

@@ -1,4 +1,4 @@
-"""`compact` on real stores: every receipt once, whenever it comes, and the same told by the system tables."""
+"""`compact` on real stores: every receipt once, and the same rows in the system tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def locations_by_duckdb(world: World) -> set[str]:
     return {location for (location,) in found}
 
 
-def told(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+def summary(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     return {(row["name"], row["metadata_version"], row["metadata_location"], row["source"]) for row in rows}
 
 
@@ -76,10 +76,10 @@ def check_history(world: World, spark: SparkSession) -> None:
     published = world.dataset(spark, "commits")
     assert len(published) == len(expected)
     assert {row["metadata_location"] for row in published} == expected
-    assert told(system_table(world, "commits")) == told(published)
+    assert summary(system_table(world, "commits")) == summary(published)
 
 
-def test_every_commit_is_told_once_under_the_name_its_table_has(spark: SparkSession, world: World) -> None:
+def test_every_commit_is_published_once_with_the_current_name_of_its_table(spark: SparkSession, world: World) -> None:
     world.make("orders")
     world.commits("orders", 3)
     world.make("customers")
@@ -118,7 +118,7 @@ def test_every_commit_is_told_once_under_the_name_its_table_has(spark: SparkSess
     assert sum(row["commits"] for row in system_table(world, "activity")) == 6
 
 
-def test_a_run_on_a_bucket_tells_the_same(spark: SparkSession, bucket_world: World) -> None:
+def test_a_run_on_a_bucket_publishes_the_same(spark: SparkSession, bucket_world: World) -> None:
     bucket_world.make("orders")
     bucket_world.commits("orders", 2)
 
@@ -156,7 +156,7 @@ STEPS = ("/feed/0", "/feed/state", "core/snapshots", "-m0.avro", "/snap-", "iceb
         *(pytest.param(step, after, marks=pytest.mark.crash) for step in STEPS for after in (False, True)),
     ],
 )
-def test_a_driver_that_dies_at_a_step_leaves_what_the_next_run_ends(
+def test_the_next_run_finishes_the_work_of_a_driver_that_died(
     spark: SparkSession, world: World, step: str, *, after: bool
 ) -> None:
     world.make("orders")
@@ -169,7 +169,7 @@ def test_a_driver_that_dies_at_a_step_leaves_what_the_next_run_ends(
     check_history(world, spark)
 
 
-def test_of_two_runs_that_publish_the_same_the_slower_stops(spark: SparkSession, world: World) -> None:
+def test_of_two_runs_that_publish_one_dataset_the_slower_stops(spark: SparkSession, world: World) -> None:
     world.make("orders")
     rivals: list[str | None] = []
 
@@ -187,7 +187,7 @@ def test_of_two_runs_that_publish_the_same_the_slower_stops(spark: SparkSession,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [(1, 1, 1, 1), (2, 2), (4,)])
-def test_in_whatever_parts_the_input_comes_the_output_is_the_same(
+def test_the_output_does_not_depend_on_the_parts_of_the_input(
     spark: SparkSession, world: World, parts: tuple[int, ...]
 ) -> None:
     world.make("orders")
@@ -209,7 +209,7 @@ def test_in_whatever_parts_the_input_comes_the_output_is_the_same(
 
 
 @pytest.mark.slow
-def test_all_of_the_input_again_makes_the_same_output(spark: SparkSession, world: World) -> None:
+def test_processing_the_input_again_gives_the_same_output(spark: SparkSession, world: World) -> None:
     world.make("orders")
     world.commits("orders", 2)
     world.run(spark, COMPACT)

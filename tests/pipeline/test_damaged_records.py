@@ -1,4 +1,4 @@
-"""One record that nobody can read: every job goes on, names its key, and deletes nothing whose owner it cannot tell."""
+"""One unreadable record: every job continues, names its key, and deletes nothing without a known owner."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,7 +89,7 @@ WHERE: dict[str, Callable[[World], str]] = {
 
 @contextmanager
 def damaged(world: World, key: str) -> Iterator[None]:
-    """For a while nobody can read what lies there; then it is as it was, unless a job made it anew or took it away."""
+    """Damage an object for a while; restore it at the end unless a job replaced or deleted it."""
     stored = world.wait(world.store.get(key))
     assert stored
     world.damage(key)
@@ -103,7 +103,7 @@ def damaged(world: World, key: str) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", NAMED_BY)
-def test_no_job_fails_for_one_damaged_record_and_those_that_meet_it_name_it(
+def test_no_job_fails_for_one_damaged_record_and_jobs_that_read_it_name_it(
     spark: SparkSession, world: World, kind: str
 ) -> None:
     furnish(world)
@@ -152,7 +152,7 @@ def test_a_catalog_or_namespace_that_cannot_be_read_has_its_name_and_a_problem(w
     assert [world.layout.namespace(NAMESPACE) in (row["problem"] or "") for row in namespaces] == [True, False]
 
 
-def test_what_was_published_of_homes_that_cannot_be_read_is_kept_and_no_change(spark: SparkSession) -> None:
+def test_unreadable_containers_keep_their_rows_and_show_no_change(spark: SparkSession) -> None:
     def home(name: str, **more: Any) -> dict[str, Any]:
         at = {"created_at": 1, "updated_at": 1, "depth": 1, "properties_json": "{}"}
         return {"catalog": "main", "namespace": name, "id": f"id of {name}", **at, **more}
@@ -173,7 +173,7 @@ def test_what_was_published_of_homes_that_cannot_be_read_is_kept_and_no_change(s
 
 
 @pytest.mark.slow
-def test_damaged_homes_are_counted_and_told_and_their_rows_stay(spark: SparkSession, world: World) -> None:
+def test_damaged_containers_are_counted_and_named_and_their_rows_stay(spark: SparkSession, world: World) -> None:
     furnish(world)
     world.run(spark, PROJECT)
     published = {name: world.dataset(spark, name) for name in ("catalogs", "namespaces", "changes")}
@@ -201,7 +201,7 @@ def test_damaged_homes_are_counted_and_told_and_their_rows_stay(spark: SparkSess
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["catalog", "default catalog"])
-def test_no_metadata_file_goes_while_a_catalog_cannot_be_read(spark: SparkSession, world: World, kind: str) -> None:
+def test_no_metadata_file_is_deleted_with_an_unreadable_catalog(spark: SparkSession, world: World, kind: str) -> None:
     furnish(world)
     orphan = _orphan(world, "t", 9)
     age(world, days=2)
@@ -219,7 +219,7 @@ def test_no_metadata_file_goes_while_a_catalog_cannot_be_read(spark: SparkSessio
 
 
 @pytest.mark.slow
-def test_lists_that_do_not_need_a_damaged_record_are_made_anew(spark: SparkSession, world: World) -> None:
+def test_indexes_that_do_not_need_a_damaged_record_are_rebuilt(spark: SparkSession, world: World) -> None:
     furnish(world)
     _lie(world, names_scope(NAMESPACE))
     _lie(world, LIST_OF_CATALOGS)

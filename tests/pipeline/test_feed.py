@@ -1,4 +1,4 @@
-"""The feed: one position for every receipt, whenever it comes and whoever finds it."""
+"""The feed: every receipt gets exactly one position, whenever it is written and found."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ async def test_without_new_receipts_nothing_is_appended() -> None:
     assert again.sequence == before.sequence == 1
 
 
-async def test_a_receipt_that_comes_late_lies_in_the_midst_of_others_and_is_found() -> None:
+async def test_a_late_receipt_between_older_ones_is_found() -> None:
     lake = make_lake()
     await put_receipts(lake, "2026-01-01", *(f"early {number}" for number in range(20)))
     await put_receipts(lake, "2026-03-01", "later")
@@ -123,7 +123,7 @@ async def test_the_state_is_only_a_shortcut() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_of_those_who_advance_at_the_same_time_each_receipt_gets_one_position(seed: int) -> None:
+async def test_concurrent_writers_give_each_receipt_one_position(seed: int) -> None:
     store = MemoryStore()
     lakes = [make_lake(YieldingStore(store, seed=seed * 3 + number)) for number in range(3)]
     await put_receipts(lakes[0], "2026-01-01", *(f"{number}" for number in range(7)))
@@ -141,7 +141,7 @@ async def _more(lake: Lake) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("dies_at", range(1, 8))
-async def test_whoever_dies_leaves_a_feed_that_the_next_one_ends(dies_at: int, *, after: bool) -> None:
+async def test_the_next_writer_finishes_the_feed_of_one_that_died(dies_at: int, *, after: bool) -> None:
     store: ObjectStore = MemoryStore()
     lake = make_lake(store)
     await put_receipts(lake, "2026-01-01", "a", "b")
@@ -158,7 +158,7 @@ async def test_whoever_dies_leaves_a_feed_that_the_next_one_ends(dies_at: int, *
     assert len(await positions(lake)) == 4
 
 
-async def test_what_was_read_in_vain_is_told_again_and_counts_once() -> None:
+async def test_a_skipped_receipt_is_appended_again_and_counts_once() -> None:
     lake = make_lake()
     await put_receipts(lake, "2026-01-01", "a", "b")
     await put_receipts(lake, "2026-01-02", "c")
@@ -175,8 +175,8 @@ async def test_what_was_read_in_vain_is_told_again_and_counts_once() -> None:
     state = await Feed(lake).advance()
 
     assert (passed, again) == ([lost], [])
-    told = (await entries(lake))[2:]
-    assert [(entry.first_position, entry.receipts, entry.is_again) for entry in told] == [(5, (lost,), True)]
+    added = (await entries(lake))[2:]
+    assert [(entry.first_position, entry.receipts, entry.is_again) for entry in added] == [(5, (lost,), True)]
     assert (state.sequence, state.next_position) == (3, 6)
     assert {date: day.count for date, day in state.days.items()} == {"2026-01-01": 2, "2026-01-02": 3}
 
@@ -189,7 +189,7 @@ async def entries(lake: Lake) -> list[Entry]:
 
 
 @pytest.mark.parametrize("rubbish", [b"rubbish", b"\xff", b'{"sequence": "many"}'])
-async def test_a_state_that_is_damaged_is_told_and_made_anew_from_the_log(rubbish: bytes) -> None:
+async def test_a_damaged_state_is_reported_and_rebuilt_from_the_log(rubbish: bytes) -> None:
     lake = make_lake()
     await put_receipts(lake, "2026-01-01", "a", "b")
     before = await Feed(lake).advance()
@@ -210,7 +210,7 @@ async def test_a_state_that_is_damaged_is_told_and_made_anew_from_the_log(rubbis
     assert len(await positions(lake)) == 3
 
 
-async def test_an_entry_that_is_damaged_is_named() -> None:
+async def test_a_damaged_entry_is_named() -> None:
     lake = make_lake()
     await put_receipts(lake, "2026-01-01", "a")
     await Feed(lake).advance()

@@ -79,7 +79,7 @@ def _broken(folder: Path) -> list[str]:
     return [file for file, _ in files]
 
 
-def test_iceberg_and_delta_tables_are_found_and_registered_where_they_lie(
+def test_iceberg_and_delta_tables_are_found_and_registered_in_place(
     ours: World, others: World, lake: Path, spark: SparkSession
 ) -> None:
     made = others.make("orders")
@@ -136,7 +136,7 @@ def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
 
 
 @pytest.mark.slow
-def test_what_the_catalog_has_and_cannot_read_is_not_imported_again(
+def test_tables_with_unreadable_records_are_not_imported_again(
     ours: World, others: World, lake: Path, spark: SparkSession
 ) -> None:
     made = others.make("orders")
@@ -161,9 +161,7 @@ def test_what_the_catalog_has_and_cannot_read_is_not_imported_again(
 
 
 @pytest.mark.slow
-def test_what_is_too_much_for_one_run_is_told_and_taken_up_by_the_next(
-    ours: World, lake: Path, spark: SparkSession
-) -> None:
+def test_the_next_run_imports_the_tables_beyond_the_limit(ours: World, lake: Path, spark: SparkSession) -> None:
     for name in ("a", "b", "c"):
         _delta(lake / name)
     limits = Limits(tables_imported_max=2)
@@ -191,7 +189,7 @@ def test_a_table_whose_first_commits_are_in_a_checkpoint_is_read_from_it(
 
 
 @pytest.mark.slow
-def test_tables_in_a_bucket_are_found_and_registered_where_they_lie(
+def test_tables_in_a_bucket_are_found_and_registered_in_place(
     seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession
 ) -> None:
     lake = f"s3://sandur/{tmp_path.name}-lake"

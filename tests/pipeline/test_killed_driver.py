@@ -44,7 +44,7 @@ COLLECTING: tuple[tuple[Who, str], ...] = (
     ("worker", "/pending/"),  # A receipt goes.
     ("worker", "iceberg_pointers/"),  # A pointer is bumped, before a file goes that could become its head (GC1).
     ("worker", ".metadata.json"),  # The file goes.
-    ("driver", "core/manifest.json"),  # What is published is bumped, before files go that it does not name.
+    ("driver", "core/manifest.json"),  # The manifest is bumped before unreferenced files are deleted.
     ("worker", "core/snapshots/"),  # They go.
 )
 # Of a worker that dies Spark tells the driver, which fails.
@@ -53,8 +53,8 @@ ENDS = {"driver": -signal.SIGKILL, "worker": 1}
 
 def _killed(world: World, job: str, who: Who, step: str, *, after: bool) -> int:
     """How a driver ended that was to be killed, or whose worker was."""
-    told = [world.settings.store, job, who, "after" if after else "before", step]
-    command = [sys.executable, "-m", "tests.pipeline.killed_driver", *told]
+    arguments = [world.settings.store, job, who, "after" if after else "before", step]
+    command = [sys.executable, "-m", "tests.pipeline.killed_driver", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert who == "driver" or "Python worker exited unexpectedly" in done.stderr, done.stderr[-3_000:]
     return done.returncode
@@ -116,7 +116,7 @@ def test_receipts_that_a_killed_worker_did_not_write_again_are_written_by_the_ne
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("who", "step"), COLLECTING)
-def test_garbage_that_a_killed_run_left_goes_with_the_next_and_nothing_that_lives(
+def test_the_next_run_deletes_the_garbage_of_a_killed_run_and_nothing_live(
     spark: SparkSession, world: World, who: Who, step: str, *, after: bool
 ) -> None:
     files = full_of_garbage(world)

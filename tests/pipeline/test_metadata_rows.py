@@ -51,7 +51,7 @@ NESTED = {
 }
 
 
-async def test_columns_are_told_at_every_depth_with_their_field_ids() -> None:
+async def test_columns_of_every_depth_have_rows_with_their_field_ids() -> None:
     lake = make_lake()
     await furnish(lake)
     made = await create(lake, "t", schema=NESTED)
@@ -59,17 +59,17 @@ async def test_columns_are_told_at_every_depth_with_their_field_ids() -> None:
 
     rows = table_rows("uuid", metadata)["columns"]
 
-    told = {row["path"]: (row["field_id"], row["parent_field_id"], row["type"], row["is_required"]) for row in rows}
-    assert told["id"] == (1, None, "long", True)
-    assert told["places"][2] == "list<struct<x: double>>"
-    assert told["places.element.x"][2:] == ("double", True)
-    assert told["places.element.x"][1] == told["places.element"][0]
-    assert told["tags.value"][2:] == ("int", False)
+    columns = {row["path"]: (row["field_id"], row["parent_field_id"], row["type"], row["is_required"]) for row in rows}
+    assert columns["id"] == (1, None, "long", True)
+    assert columns["places"][2] == "list<struct<x: double>>"
+    assert columns["places.element.x"][2:] == ("double", True)
+    assert columns["places.element.x"][1] == columns["places.element"][0]
+    assert columns["tags.value"][2:] == ("int", False)
     assert {row["path"] for row in rows if row["is_identifier"]} == {"id"}
     assert {row["id"] for row in rows} == {column_id("uuid", field_id) for field_id in range(1, 8)}
 
 
-async def test_snapshots_refs_schemas_and_specs_are_told() -> None:
+async def test_snapshots_refs_schemas_and_specs_have_rows() -> None:
     lake = make_lake()
     await furnish(lake)
     await create(lake, "t")
@@ -101,7 +101,7 @@ async def test_views_have_columns_and_schemas_too() -> None:
     assert len(rows["schema_history"]) == 1
 
 
-def test_the_columns_of_a_delta_table_are_told_by_their_positions() -> None:
+def test_columns_of_a_delta_table_are_identified_by_their_positions() -> None:
     columns = (
         b'[{"name":"a","type_text":"bigint","position":0,"nullable":false},{"name":"b","position":1,"comment":"c"}]'
     )

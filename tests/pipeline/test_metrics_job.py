@@ -71,7 +71,7 @@ def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_rep
     assert {row["name"]: row for row in world.dataset(spark, "table_metrics")} == rows
 
 
-def test_a_day_of_which_reports_are_gone_stays_as_it_was(world: World, spark: SparkSession) -> None:
+def test_a_day_without_its_reports_keeps_its_statistics(world: World, spark: SparkSession) -> None:
     """Whatever the settings say now, or said on a server, about how long they are kept."""
     world.make("t")
     _scan(world, "t", 3)

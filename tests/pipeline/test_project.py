@@ -44,7 +44,7 @@ def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["namespace"] != "system"]
 
 
-def test_what_exists_is_told_and_only_new_files_are_read(spark: SparkSession, world: World) -> None:
+def test_current_tables_are_published_and_only_new_files_are_read(spark: SparkSession, world: World) -> None:
     made = world.make("orders", schema=NESTED)
     world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
     world.make("customers")
@@ -124,7 +124,7 @@ def changes(world: World) -> set[tuple[str, str, str | None, str | None]]:
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_read_is_told_once_and_read_when_it_can_be(spark: SparkSession, world: World) -> None:
+def test_an_unreadable_file_is_reported_once_and_read_when_possible(spark: SparkSession, world: World) -> None:
     made = [world.make(name).metadata_location for name in ("orders", "returns")]
     world.make("customers")
     paths = [Path(str(location).removeprefix("file://")) for location in made]

@@ -1,4 +1,4 @@
-"""Lists that lie, or are gone, are made anew by replacement."""
+"""`rebuild-index` replaces wrong or missing indexes."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def _listed(world: World) -> list[str]:
     return [entry.name for entry in found.value.entries]
 
 
-def test_a_list_that_lies_is_corrected_and_the_others_are_found_right(world: World, spark: SparkSession) -> None:
+def test_a_wrong_index_is_corrected_and_the_others_are_confirmed(world: World, spark: SparkSession) -> None:
     for name in ("t", "u"):
         world.make(name)
     _lie(world, TABLES)
@@ -44,7 +44,7 @@ def test_a_list_that_lies_is_corrected_and_the_others_are_found_right(world: Wor
 
 
 @pytest.mark.slow
-def test_only_the_lists_of_a_scope_are_touched(world: World, spark: SparkSession) -> None:
+def test_only_the_indexes_of_a_scope_are_rebuilt(world: World, spark: SparkSession) -> None:
     world.make("t")
     _lie(world, TABLES)
     _lie(world, CATALOGS)

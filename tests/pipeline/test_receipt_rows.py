@@ -73,7 +73,7 @@ def test_a_receipt_is_a_row_and_the_row_is_the_receipt_again_to_the_last_bit(hea
         (key_of_head(HEAD), encoded(HEAD).replace(b"00001-a", b"00002-a"), "misplaced"),
     ],
 )
-def test_what_is_not_a_receipt_in_its_place_is_said_to_be_so(key: str, data: bytes, problem: str) -> None:
+def test_an_invalid_or_misplaced_receipt_has_a_problem(key: str, data: bytes, problem: str) -> None:
     row = row_of(LAYOUT, key, data)
 
     assert row["problem"] == problem

@@ -11,25 +11,25 @@ from sandur.pipeline.jobs.reconcile import RECONCILE
 from tests.pipeline.world import World
 
 
-def test_receipts_that_were_taken_away_come_back_to_the_last_bit(spark: SparkSession, world: World) -> None:
+def test_deleted_receipts_are_restored_exactly(spark: SparkSession, world: World) -> None:
     world.make("orders", properties={"write.metadata.previous-versions-max": "1"})
     world.commits("orders", 4)
-    told = world.receipts()
+    before = world.receipts()
     world.make("customers")
-    (passed,) = world.receipts().keys() - told.keys()
+    (passed,) = world.receipts().keys() - before.keys()
     lost = world.receipts()[passed]
     world.wait(Feed(world.lake).advance())
     world.remove(passed)
     world.run(spark, COMPACT)
     whole = {**world.receipts(), passed: lost}
-    for key in sorted(told)[:-1]:
+    for key in sorted(before)[:-1]:
         world.remove(key)
 
     looked = world.run(spark, RECONCILE, dry_run=True)
     untouched = world.receipts()
     report = world.run(spark, RECONCILE)
 
-    assert len(told) == 5
+    assert len(before) == 5
     assert looked.counts["receipts_missing"]
     assert (looked.counts["restored_exactly"], looked.counts["told_again"]) == (5, 1)
     assert len(untouched) == len(whole) - 5
@@ -47,9 +47,7 @@ def told_again(world: World) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_chain_with_a_receipt_taken_out_is_noticed_and_whole_again_afterwards(
-    spark: SparkSession, world: World
-) -> None:
+def test_a_chain_with_a_missing_receipt_is_reported_and_restored(spark: SparkSession, world: World) -> None:
     world.make("orders")
     world.commits("orders", 3)
     whole = world.receipts()
@@ -70,7 +68,7 @@ def test_a_chain_with_a_receipt_taken_out_is_noticed_and_whole_again_afterwards(
 
 
 @pytest.mark.slow
-def test_a_receipt_that_was_damaged_and_is_whole_again_is_told_again(spark: SparkSession, world: World) -> None:
+def test_a_repaired_receipt_gets_another_position(spark: SparkSession, world: World) -> None:
     world.make("orders")
     world.commits("orders", 1)
     key, data = max(world.receipts().items(), key=lambda item: msgspec.json.decode(item[1])["metadata_version"])
@@ -88,7 +86,7 @@ def test_a_receipt_that_was_damaged_and_is_whole_again_is_told_again(spark: Spar
     assert world.receipts()[key] == data
 
 
-def test_without_receipts_nothing_but_the_source_is_lost(spark: SparkSession, world: World) -> None:
+def test_without_receipts_only_the_source_is_lost(spark: SparkSession, world: World) -> None:
     world.make("orders")
     world.commits("orders", 2)
     whole = world.receipts()

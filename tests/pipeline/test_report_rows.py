@@ -73,7 +73,7 @@ def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
     [timer(-1), timer(1, "fortnights"), counter(1), timer(1 << 90), {}],
     ids=["negative", "unit", "counter", "huge", "empty"],
 )
-def test_a_duration_that_is_none_is_left_out(measure: dict[str, Any]) -> None:
+def test_an_invalid_duration_is_left_out(measure: dict[str, Any]) -> None:
     row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": {"total-duration": measure}}))
 
     assert row.get("commit_ms") is None
@@ -81,14 +81,14 @@ def test_a_duration_that_is_none_is_left_out(measure: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[]", kept({"report-type": "scan-report", "metrics": 5})])
-def test_what_is_no_report_is_named_and_nothing_more(data: bytes) -> None:
+def test_an_invalid_report_is_only_named(data: bytes) -> None:
     row = report_row(LAYOUT, KEY, data)
 
     assert row["kind"] == "unread"
     assert str(row["problem"]).startswith(f"{KEY}: ")
 
 
-def test_a_copy_of_a_report_counts_for_nothing() -> None:
+def test_a_copy_of_a_report_is_not_counted() -> None:
     copy = LAYOUT.operational("metrics", "copy")
 
     row = report_row(LAYOUT, copy, kept({"report-type": "scan-report", "metrics": {}}))

@@ -13,8 +13,8 @@ JOB = "rebuild-index"
 
 
 def _run(world: World, spark: SparkSession, *, dry_run: bool | None = None, as_json: bool = False) -> bool:
-    asked = RunOptions(store=world.settings.store, dry_run=dry_run, as_json=as_json)
-    return run_jobs(JOB, asked, opened=lambda _: contextlib.nullcontext(spark))
+    options = RunOptions(store=world.settings.store, dry_run=dry_run, as_json=as_json)
+    return run_jobs(JOB, options, opened=lambda _: contextlib.nullcontext(spark))
 
 
 def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
@@ -31,10 +31,10 @@ def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
     assert (report["job"], report["dry_run"], report["warnings"]) == (JOB, False, [])
     assert report["counts"]["lists_right"] == report["counts"]["lists"] > 0
     assert (report["run_id"] != "", report["took_ms"] > 0) == (True, True)
-    assert "make lists anew" not in err
+    assert "rebuild indexes" not in err
 
 
-def test_people_see_what_was_done_and_beside_it_how_far_a_run_has_come(
+def test_people_see_the_report_on_stdout_and_the_progress_on_stderr(
     world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal, which is where progress is shown.
@@ -46,5 +46,5 @@ def test_people_see_what_was_done_and_beside_it_how_far_a_run_has_come(
     assert f"{JOB} (dry run:" in out
     assert "lists right" in out
     assert "--no-dry-run" in out
-    assert "make lists anew" in err
-    assert "make lists anew" not in out
+    assert "rebuild indexes" in err
+    assert "rebuild indexes" not in out

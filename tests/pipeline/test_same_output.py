@@ -78,9 +78,9 @@ PROJECTED = (
 def projected(world: World, spark: SparkSession) -> dict[str, Rows]:
     """What is published of others than the pipeline, and what there is by all that happened."""
     found = {name: of_users(world.dataset(spark, name)) for name in PROJECTED}
-    told = sorted(of_users(world.dataset(spark, "changes")), key=lambda row: (row["feed_entry"], row["seen_at"]))
-    left = {row["id"]: {name: row[name] for name in ("object", "id", "namespace", "name")} for row in told}
-    gone = {row["id"] for row in told if row["change"] == "dropped"}
+    changes = sorted(of_users(world.dataset(spark, "changes")), key=lambda row: (row["feed_entry"], row["seen_at"]))
+    left = {row["id"]: {name: row[name] for name in ("object", "id", "namespace", "name")} for row in changes}
+    gone = {row["id"] for row in changes if row["change"] == "dropped"}
     return {**found, "changes": sorted((row for key, row in left.items() if key not in gone), key=str)}
 
 
@@ -89,7 +89,7 @@ def of_users(rows: Rows) -> Rows:
 
 
 @pytest.mark.slow
-def test_what_exists_is_told_the_same(spark: SparkSession, world: World) -> None:
+def test_current_tables_are_the_same(spark: SparkSession, world: World) -> None:
     def change() -> None:
         world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
         request = world.request()
@@ -218,7 +218,7 @@ def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_only_files_tell_of_receipts_is_the_same(spark: SparkSession, world: World) -> None:
+def test_derived_receipts_are_the_same(spark: SparkSession, world: World) -> None:
     for name in ("orders", "customers"):
         world.make(name)
         world.commits(name, 3)
@@ -254,7 +254,7 @@ def lists(world: World) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_lists_are_made_the_same(spark: SparkSession, world: World) -> None:
+def test_indexes_are_the_same(spark: SparkSession, world: World) -> None:
     for name in ("t", "u"):
         world.make(name)
         world.run(spark, REBUILD_INDEX, arguments={"namespace": "sales"})
@@ -296,8 +296,8 @@ def test_imported_tables_are_the_same(spark: SparkSession, tmp_path: Path) -> No
     def opened(name: str) -> World:
         return World(Settings(store=str(tmp_path / name), fsync="never", allowed_locations=allowed))
 
-    def run(world: World, **told: Any) -> JobReport:
-        return world.run(spark, IMPORT, arguments={"location": str(lake)}, **told)
+    def run(world: World, **changes: Any) -> JobReport:
+        return world.run(spark, IMPORT, arguments={"location": str(lake)}, **changes)
 
     with opened("one") as one, opened("two") as two, opened("three") as three:
         for names in ("c", "ab"):

@@ -19,16 +19,16 @@ from tests.pipeline.world import World, called
 ROOT = Path(__file__).parents[2]
 
 
-def test_sources_say_what_there_is(spark: SparkSession, world: World) -> None:
+def test_sources_read_the_current_records(spark: SparkSession, world: World) -> None:
     made = world.make("orders")
     world.commits("orders", 2)
     dropped = world.make("forgotten")
     world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     world.settle()
-    told = lake_options(world.settings, world.layout)
+    lake_opts = lake_options(world.settings, world.layout)
 
     def read(source: str, **options: str) -> list[dict[str, object]]:
-        frame = spark.read.format(source).options(**told).options(**options).load()
+        frame = spark.read.format(source).options(**lake_opts).options(**options).load()
         return [row.asDict() for row in frame.collect()]
 
     events = read("sandur_events")
@@ -57,16 +57,16 @@ def test_the_stream_ends_up_in_a_table_exactly_once_through_restarts(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    told = lake_options(world.settings, world.layout)
+    lake_opts = lake_options(world.settings, world.layout)
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
 
-    follow(spark, told, tmp_path)
+    follow(spark, lake_opts, tmp_path)
     world.put(late_key, late)
     world.commits("orders", 1)
-    follow(spark, told, tmp_path)
-    follow(spark, told, tmp_path)
+    follow(spark, lake_opts, tmp_path)
+    follow(spark, lake_opts, tmp_path)
 
     check_exactly_once(spark, world, tmp_path)
 
@@ -80,17 +80,17 @@ def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
 
 
 def each_once(rows: DataFrame) -> DataFrame:
-    """As the documentation tells it to those who want every commit once, whatever is told again."""
+    """The recipe of the docs for every commit exactly once."""
     return rows.where("problem IS NULL").dropDuplicates(["commit_key"])
 
 
 @pytest.mark.slow
-def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
+def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    told = lake_options(world.settings, world.layout)
+    lake_opts = lake_options(world.settings, world.layout)
     receipts = world.receipts()
     known, gone, bad, *_ = sorted(receipts)
     feed = Feed(world.lake)
@@ -100,14 +100,14 @@ def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
     streams = {"once": each_once, "plain": lambda rows: rows}
 
     for name, through in streams.items():
-        follow(spark, told, tmp_path / name, through)
+        follow(spark, lake_opts, tmp_path / name, through)
     world.put(gone, receipts[gone])
     world.remove(bad)
     world.put(bad, receipts[bad])
     for _ in range(2):
         world.wait(feed.append_again([receipt_of_key(world.layout, key) for key in (known, gone, bad)]))
         for name, through in streams.items():
-            follow(spark, told, tmp_path / name, through)
+            follow(spark, lake_opts, tmp_path / name, through)
 
     once, plain = (
         sorted(row.commit_key or "" for row in spark.read.parquet(str(tmp_path / name / "table")).collect())
@@ -120,7 +120,7 @@ def test_what_is_told_again_is_in_the_table_once_if_the_stream_drops_duplicates(
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-def test_a_stream_that_is_killed_in_the_midst_of_a_batch_goes_on_where_it_was(
+def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make("orders")
@@ -128,16 +128,16 @@ def test_a_stream_that_is_killed_in_the_midst_of_a_batch_goes_on_where_it_was(
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
-    told = lake_options(world.settings, world.layout)
+    lake_opts = lake_options(world.settings, world.layout)
     command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
 
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     offsets, commits = (list((tmp_path / "checkpoint" / name).glob("[0-9]*")) for name in ("offsets", "commits"))
     world.put(late_key, late)
     world.commits("orders", 1)
-    follow(spark, told, tmp_path)  # The batch that was begun, as it was planned; what came meanwhile is the next one.
+    follow(spark, lake_opts, tmp_path)  # Finishes the planned batch; new receipts are in the next one.
     replayed = spark.read.parquet(str(tmp_path / "table")).count()
-    follow(spark, told, tmp_path)
+    follow(spark, lake_opts, tmp_path)
 
     assert "it is killed now" in ended.stdout, ended.stderr
     assert "it ended" not in ended.stdout
@@ -166,7 +166,7 @@ def test_a_batch_of_the_stream_that_is_planned_again_is_the_same_batch(world: Wo
 
 
 @pytest.mark.parametrize(("part", "names"), [("tables", {"orders", "hidden"}), ("columns", {"orders"})])
-def test_a_table_whose_pointer_cannot_be_read_is_told_with_its_problem(
+def test_a_table_with_an_unreadable_pointer_has_a_row_with_its_problem(
     world: World, part: str, names: set[str]
 ) -> None:
     world.make("orders")
@@ -190,13 +190,13 @@ def test_a_table_whose_pointer_cannot_be_read_is_told_with_its_problem(
         ("sandur_dataset", {"dataset": "x"}, "option dataset"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_named(
+def test_an_invalid_option_is_named(
     spark: SparkSession, world: World, source: str, options: dict[str, str], said: str
 ) -> None:
-    told = lake_options(world.settings, world.layout)
+    lake_opts = lake_options(world.settings, world.layout)
 
     with pytest.raises(Exception, match=said):
-        spark.read.format(source).options(**told).options(**options).load().collect()
+        spark.read.format(source).options(**lake_opts).options(**options).load().collect()
 
 
 def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:

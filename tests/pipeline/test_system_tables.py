@@ -55,7 +55,7 @@ async def names_of_files(lake: Lake) -> set[str]:
     return {one.key.rpartition("/")[2] for one in listed if not one.key.endswith(".metadata.json")}
 
 
-async def test_old_snapshots_go_with_the_files_that_only_they_name(lake: Lake) -> None:
+async def test_old_snapshots_are_removed_with_the_files_that_only_they_name(lake: Lake) -> None:
     for number in range(1, 7):
         await add_snapshot(lake, number, keeps=(2,) if number == 6 else ())
 
@@ -68,7 +68,7 @@ async def test_old_snapshots_go_with_the_files_that_only_they_name(lake: Lake) -
     assert removed == 8
 
 
-async def test_while_there_are_few_nothing_goes(lake: Lake) -> None:
+async def test_few_snapshots_are_all_kept(lake: Lake) -> None:
     for number in range(1, 4):
         await add_snapshot(lake, number)
     before = await names_of_files(lake)

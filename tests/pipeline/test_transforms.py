@@ -33,7 +33,7 @@ def frame(spark: SparkSession, shape: Shape, rows: Sequence[dict[str, Any]]) -> 
 
 
 def chain(table: str, count: int, *, source: Source | None = None, from_ms: int = DAY_MS) -> list[dict[str, Any]]:
-    """The events of a table with so many commits, one every six hours."""
+    """The events of a table with a number of commits, one every six hours."""
     rows: list[dict[str, Any]] = []
     previous: Head | None = None
     for number in range(count):
@@ -94,7 +94,7 @@ def test_commits_and_activity_do_not_depend_on_order_copies_or_parts(spark: Spar
     of_jumbled = rows_of(published(history(spark, jumbled, owners=owners)).toArrow())
     at_once = rows_of(of_commits.activity(whole.where("is_new"), frame(spark, ACTIVITY, [])).toArrow())
     first = history(spark, events[:cut], owners=owners)
-    # What was told before comes again.
+    # A published receipt comes again.
     rest = history(spark, events[max(0, cut - 2) :], before=published(first), owners=owners)
     busy = of_commits.activity(first.where("is_new"), frame(spark, ACTIVITY, []))
     in_parts = rows_of(of_commits.activity(rest.where("is_new"), busy).toArrow())
@@ -106,7 +106,7 @@ def test_commits_and_activity_do_not_depend_on_order_copies_or_parts(spark: Spar
     assert sum(row["commits"] for row in at_once) == 12
 
 
-def test_what_is_not_understood_is_kept_aside_and_our_own_commits_are_left_out(spark: SparkSession) -> None:
+def test_invalid_receipts_go_to_quarantine_and_own_commits_are_left_out(spark: SparkSession) -> None:
     own = Source(kind="pipeline", client="sandur", run_id="r", task_id=SYSTEM_TABLES)
     events = [*chain("t", 2), *chain("system", 5, source=own), RUBBISH, RUBBISH]
 
@@ -117,33 +117,33 @@ def test_what_is_not_understood_is_kept_aside_and_our_own_commits_are_left_out(s
     assert [(row["key"], row["problem"], row["body"]) for row in aside] == [("rubbish", "corrupt", "rubbish")]
 
 
-def test_a_timeline_tells_which_version_is_current_and_where_a_link_is_missing(spark: SparkSession) -> None:
+def test_a_timeline_marks_the_current_version_and_missing_links(spark: SparkSession) -> None:
     events = chain("t", 5)
     gone = events.pop(2)
     rows = history(spark, events, owners=[owner("t", "orders")])
 
-    told = {row["version"]: row for row in timeline(rows)}
+    found = {row["version"]: row for row in timeline(rows)}
     ends = rows_of(of_commits.loose_ends(rows).toArrow())
 
-    assert [version for version, row in told.items() if row["is_current"]] == [4]
-    assert [version for version, row in told.items() if not row["is_linked"]] == [3]
+    assert [version for version, row in found.items() if row["is_current"]] == [4]
+    assert [version for version, row in found.items() if not row["is_linked"]] == [3]
     assert [(row["commit_key"], row["is_known"]) for row in ends] == [(gone["commit_key"], None)]
 
 
-def test_a_chain_goes_on_in_another_table_and_through_versions_that_count_anew(spark: SparkSession) -> None:
+def test_a_chain_continues_in_another_table_and_across_restarted_versions(spark: SparkSession) -> None:
     """A file registered over a table may be of another one, and its version lower than that before."""
     old, new = chain("old", 3), chain("new", 4, from_ms=9 * DAY_MS)
     new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
     new[2]["metadata_version"], new[3]["metadata_version"] = 0, 1
 
-    told = timeline(history(spark, [*old, *new]))
+    found = timeline(history(spark, [*old, *new]))
 
-    assert all(row["is_linked"] for row in told)
-    assert [row["commit_key"] for row in told if row["is_current"]] == [new[-1]["commit_key"]]
-    assert len(told) == 7
+    assert all(row["is_linked"] for row in found)
+    assert [row["commit_key"] for row in found if row["is_current"]] == [new[-1]["commit_key"]]
+    assert len(found) == 7
 
 
-def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
+def test_every_table_has_its_change(spark: SparkSession) -> None:
     def named(uuid: str, name: str, file: str | None, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": file, **more}
 
@@ -161,10 +161,10 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
     current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NOBODY)
 
     compared = projection.compare_tables(current, frame(spark, TABLES, before))
-    told = {row["uuid"]: row for row in rows_of(compared.toArrow())}
+    found = {row["uuid"]: row for row in rows_of(compared.toArrow())}
     changes = of_changes.name_changes(compared, seen_at_ms=5, feed_entry=7)
 
-    assert {uuid: row["change"] for uuid, row in told.items()} == {
+    assert {uuid: row["change"] for uuid, row in found.items()} == {
         "a": "same",
         "b": "renamed",
         "c": "dropped",
@@ -174,8 +174,8 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
         "g": "changed",
         "h": "changed",
     }
-    assert {uuid for uuid, row in told.items() if row["is_unread"]} == {"e", "g", "h"}
-    assert {uuid for uuid, row in told.items() if row["is_retried"]} == {"d"}
+    assert {uuid for uuid, row in found.items() if row["is_unread"]} == {"e", "g", "h"}
+    assert {uuid for uuid, row in found.items() if row["is_retried"]} == {"d"}
     assert {(row["id"], row["change"], row["name"], row["previous_name"]) for row in rows_of(changes.toArrow())} == {
         ("b", "renamed", "bb", "b"),
         ("c", "dropped", "c", None),
@@ -185,7 +185,7 @@ def test_what_became_of_each_table_is_told(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_a_table_under_two_names_is_told_under_the_first_of_them(spark: SparkSession, names: tuple[str, str]) -> None:
+def test_a_table_with_two_names_has_the_first_one(spark: SparkSession, names: tuple[str, str]) -> None:
     rows = [{**owner("t", name), "uuid": "t", "format": "iceberg", "is_shown": True} for name in names]
 
     current = projection.current_tables(frame(spark, NAMES, rows).coalesce(1), NOBODY)
@@ -193,7 +193,7 @@ def test_a_table_under_two_names_is_told_under_the_first_of_them(spark: SparkSes
     assert [row["name"] for row in rows_of(current.toArrow())] == ["a"]
 
 
-def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> None:
+def test_every_unreadable_file_is_in_some_sample(spark: SparkSession) -> None:
     rows = [{**owner(uuid, uuid), "uuid": uuid, "format": "iceberg", "metadata_location": "1"} for uuid in "abcde"]
     current = frame(spark, NAMES, [{**row, "is_shown": True} for row in rows])
     before = frame(spark, TABLES, [{**row, "problem": "bad"} for row in rows[:4]])
@@ -209,7 +209,7 @@ def test_of_more_files_than_are_tried_each_has_its_turn(spark: SparkSession) -> 
     assert {row.uuid for row in projection.sample_of_retried(compared, seed="", tables_max=9).collect()} == set("abcd")
 
 
-def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark: SparkSession) -> None:
+def test_a_missing_table_is_dropped_only_if_the_recheck_does_not_find_it(spark: SparkSession) -> None:
     def named(uuid: str, name: str, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": "1", **more}
 
@@ -220,10 +220,10 @@ def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark:
 
     first = projection.compare_tables(projection.current_tables(names, NOBODY), before)
     seem_gone = projection.as_published(first.where("change = 'dropped'"))
-    told = projection.found_again(first, projection.current_tables(again, NOBODY), before)
+    found = projection.found_again(first, projection.current_tables(again, NOBODY), before)
 
     assert {(row["uuid"], row["name"]) for row in rows_of(seem_gone.toArrow())} == {("b", "b"), ("c", "c"), ("d", "d")}
-    assert {row["uuid"]: row["change"] for row in rows_of(told.toArrow())} == {
+    assert {row["uuid"]: row["change"] for row in rows_of(found.toArrow())} == {
         "a": "same",
         "b": "same",
         "c": "renamed",
@@ -232,7 +232,7 @@ def test_what_is_not_found_is_gone_only_if_a_second_look_does_not_find_it(spark:
     }
 
 
-def test_a_table_whose_name_cannot_be_read_is_told_under_the_one_that_was_published(spark: SparkSession) -> None:
+def test_a_table_with_an_unreadable_name_keeps_its_published_name(spark: SparkSession) -> None:
     hidden = {"is_shown": False, "problem": "bad", "state": "active", "format": "iceberg"}
     names = [
         {**owner("", name), **hidden, "uuid": uuid, "table_uuid": None} for uuid, name in (("n", "new"), ("", "x"))
@@ -255,7 +255,7 @@ def test_a_table_whose_name_cannot_be_read_is_told_under_the_one_that_was_publis
     }
 
 
-def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) -> None:
+def test_tables_have_their_current_or_last_name(spark: SparkSession) -> None:
     shown = {"is_shown": True, "uuid": "x", "state": "active", "format": "iceberg"}
     names = frame(
         spark,
@@ -286,7 +286,7 @@ def test_tables_are_told_under_the_name_they_have_or_had(spark: SparkSession) ->
     assert [row["table_uuid"] for row in rows_of(of_commits.renamed_owners(owners, before).toArrow())] == ["gone", "t"]
 
 
-def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: SparkSession) -> None:
+def test_a_replaced_table_gets_the_name_of_its_replacement(spark: SparkSession) -> None:
     old, new = chain("old", 2), chain("new", 2)
     new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
     owners = frame(spark, OWNERS, [owner("new", "orders")])
@@ -298,9 +298,7 @@ def test_a_table_that_another_was_registered_over_is_told_under_its_name(spark: 
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_table_that_two_others_were_registered_over_is_told_under_the_first_name(
-    spark: SparkSession, order: int
-) -> None:
+def test_a_table_with_two_replacements_gets_the_first_name(spark: SparkSession, order: int) -> None:
     old, one, two = chain("old", 2), chain("one", 1), chain("two", 1)
     for number, new in enumerate((one, two)):
         new[0] |= {"operation": "register", "previous_commit_key": old[number]["commit_key"]}
@@ -316,7 +314,7 @@ def committed(key: str, day: int, kind: str) -> dict[str, Any]:
     return {**chain("t", 1)[0], "commit_key": key, "committed_at_ms": day * DAY_MS, "format": kind}
 
 
-def test_what_was_collected_is_neither_counted_nor_restored_whatever_its_format(spark: SparkSession) -> None:
+def test_collected_receipts_are_neither_counted_nor_restored(spark: SparkSession) -> None:
     old = [committed("a", 1, "iceberg"), committed("b", 1, "delta"), committed("g", 1, "iceberg")]
     recent = [committed("c", 9, "iceberg"), committed("d", 9, "delta"), committed("e", 9, "iceberg")]
     commits = frame(spark, COMMITS, [*old, *recent])
@@ -349,7 +347,7 @@ def test_what_was_collected_is_neither_counted_nor_restored_whatever_its_format(
 
 
 @pytest.mark.parametrize("listed", [(), ("a", "b", "c")])
-def test_what_a_walk_misses_is_restored_whatever_a_listing_says(spark: SparkSession, listed: Sequence[str]) -> None:
+def test_receipts_missed_by_a_walk_are_restored_despite_the_listing(spark: SparkSession, listed: Sequence[str]) -> None:
     commits = frame(spark, COMMITS, [committed("a", 9, "iceberg"), committed("b", 9, "iceberg")])
     missing = spark.createDataFrame(
         [(key, f"events/{key}", "{}", False) for key in ("b", "c")],
@@ -367,11 +365,13 @@ def test_what_a_walk_misses_is_restored_whatever_a_listing_says(spark: SparkSess
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_of_what_two_walks_say_of_one_receipt_the_surer_counts_in_whatever_order(
-    spark: SparkSession, tasks: int
-) -> None:
-    told = [("a", "events/a", "of files", False), ("a", "events/a", "of a head", True), ("a", "events/a", "{}", False)]
-    missing = spark.createDataFrame(told, "commit_key string, key string, receipt string, is_exact boolean")
+def test_of_two_findings_the_exact_one_counts_in_any_order(spark: SparkSession, tasks: int) -> None:
+    rows_found = [
+        ("a", "events/a", "of files", False),
+        ("a", "events/a", "of a head", True),
+        ("a", "events/a", "{}", False),
+    ]
+    missing = spark.createDataFrame(rows_found, "commit_key string, key string, receipt string, is_exact boolean")
     keys = spark.createDataFrame([], "commit_key string, date string")
     commits = frame(spark, COMMITS, [])
 
@@ -380,10 +380,10 @@ def test_of_what_two_walks_say_of_one_receipt_the_surer_counts_in_whatever_order
         assert [(row["receipt"], row["is_exact"]) for row in rows_of(found.toArrow())] == [("of a head", True)]
 
 
-def test_receipts_that_are_not_told_are_those_of_others_that_the_history_lacks(spark: SparkSession) -> None:
+def test_unpublished_receipts_are_those_of_others_that_the_history_lacks(spark: SparkSession) -> None:
     found = spark.createDataFrame(
         [
-            ("present", "told", True, False),
+            ("present", "found", True, False),
             ("present", "new", False, False),
             ("missing", "lost", False, False),
             ("present", "own", False, True),

@@ -19,7 +19,7 @@ def archives_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_pydict({"archives": [archives], "read": [read.call_count]})
 
 
-def test_the_archives_that_spark_comes_in_are_not_read_again_for_every_task(spark: SparkSession) -> None:
+def test_spark_archives_are_not_read_again_for_every_task(spark: SparkSession) -> None:
     found = spark.range(1).mapInArrow(archives_read, "archives long, read long").collect()
 
     assert found[0].archives > 0

@@ -1,4 +1,4 @@
-"""What the server says when it is ready."""
+"""The banner of `sandur serve`."""
 
 import io
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_lines_to_paste_are_whole_however_narrow_the_terminal() -> None:
             assert f"  {line}\n" in text
 
 
-def test_who_has_an_environment_that_is_not_active_is_told_how_to_enter_it() -> None:
+def test_the_banner_prints_how_to_activate_an_inactive_environment() -> None:
     printed = io.StringIO()
     console = Console(file=printed, width=20)
 
@@ -41,14 +41,14 @@ def test_who_has_an_environment_that_is_not_active_is_told_how_to_enter_it() -> 
     assert "source " not in shown(Settings())
 
 
-def test_the_facts_are_told() -> None:
+def test_the_banner_prints_the_settings() -> None:
     text = shown(load_settings(flags={"store": "s3://bucket/p", "workers": 3, "default_catalog": "lake"}))
 
-    for told in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "open to everyone"):
-        assert told in text
+    for text_part in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "open to everyone"):
+        assert text_part in text
 
 
-def test_a_token_is_told_by_its_place_never_by_its_value() -> None:
+def test_a_token_is_named_by_its_variable_never_by_its_value() -> None:
     text = shown(load_settings(flags={"authentication": "token", "token": "hush"}))
 
     assert "hush" not in text
@@ -59,7 +59,7 @@ ON_S3 = load_settings(flags={"store": "s3://b/p", "default_catalog": "lake"}, en
 
 
 @pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino", "curl"])
-def test_every_engine_is_told_the_address_and_the_catalog(engine: str) -> None:
+def test_every_recipe_has_the_address_and_the_catalog(engine: str) -> None:
     (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
 
     assert "http://h:1" in "\n".join(lines)
@@ -67,12 +67,12 @@ def test_every_engine_is_told_the_address_and_the_catalog(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino"])
-def test_engines_are_told_where_the_bucket_is_and_not_its_keys(engine: str) -> None:
+def test_recipes_have_the_endpoint_of_the_bucket_but_not_its_keys(engine: str) -> None:
     (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
 
     assert "s3.example:9000" in "\n".join(lines)
     assert "hush" not in shown(ON_S3)
 
 
-def test_trino_is_told_nothing_of_a_folder_as_it_reads_none() -> None:
+def test_there_is_no_trino_recipe_for_a_folder() -> None:
     assert not [name for name in recipes("http://h:1", Settings()) if "Trino" in name]

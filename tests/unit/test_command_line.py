@@ -1,4 +1,4 @@
-"""The command line: it starts fast and says what is wrong in one line."""
+"""The command line starts fast and reports an error in one line."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def test_a_bad_setting_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     ]
 
 
-def test_the_probe_proves_a_folder(tmp_path: Path) -> None:
+def test_the_probe_checks_a_folder(tmp_path: Path) -> None:
     done = sandur("probe", "--store", str(tmp_path / "store"), "--json")
 
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,7 @@ def test_settings_hide_secrets(tmp_path: Path) -> None:
     assert "hush" not in done.stdout
 
 
-def test_a_catalog_is_made_and_listed(tmp_path: Path) -> None:
+def test_a_catalog_is_created_and_listed(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
 
     made = sandur("catalog", "create", "lake", "--store", store, "--json")
@@ -70,14 +70,14 @@ def test_a_catalog_is_made_and_listed(tmp_path: Path) -> None:
     assert [catalog["name"] for catalog in json.loads(listed.stdout)] == ["lake", "main"]
 
 
-def test_a_catalog_outside_of_what_is_allowed_is_refused(tmp_path: Path) -> None:
+def test_a_catalog_outside_the_allowed_locations_is_refused(tmp_path: Path) -> None:
     done = sandur("catalog", "create", "lake", "--root", "s3://elsewhere/lake", "--store", str(tmp_path / "store"))
 
     assert done.returncode == 1
     assert "s3://elsewhere/lake" in done.stderr
 
 
-def test_a_token_is_made_of_a_long_secret_only(tmp_path: Path) -> None:
+def test_a_token_needs_a_long_secret(tmp_path: Path) -> None:
     file = tmp_path / "sandur.toml"
     file.write_text(f'token = "{"s" * 32}"')
     short = tmp_path / "short.toml"

@@ -1,4 +1,4 @@
-"""What `sandur run` and `sandur pipeline` are told, before anything runs."""
+"""The arguments of `sandur run` and `sandur pipeline`."""
 
 import pytest
 from typer.testing import CliRunner
@@ -13,38 +13,38 @@ from sandur.pipeline.runs import select_jobs
 @pytest.mark.parametrize(
     ("every", "seconds"), [("30s", 30), ("15m", 900), ("2h", 7_200), ("1d", 86_400), ("PT15M", 900), ("P1D", 86_400)]
 )
-def test_an_interval_is_read_in_either_spelling(every: str, seconds: int) -> None:
+def test_an_interval_has_either_format(every: str, seconds: int) -> None:
     assert interval_seconds(every) == seconds
 
 
 @pytest.mark.parametrize("every", ["", "15", "m", "1.5h", "-1m", "0s", "PT0S", "15 m", "1w"])
-def test_what_is_no_interval_is_refused(every: str) -> None:
+def test_an_invalid_interval_is_refused(every: str) -> None:
     with pytest.raises(BadRequest):
         interval_seconds(every)
 
 
-def test_every_job_can_be_asked_for_by_name() -> None:
+def test_every_job_can_be_selected_by_name() -> None:
     assert [select_jobs(name) for name in JOBS] == [[job] for job in JOBS.values()]
 
 
-def test_all_jobs_are_those_that_need_no_telling() -> None:
+def test_all_selects_the_jobs_without_arguments() -> None:
     assert "import" not in [job.name for job in select_jobs("all")]
 
 
-def test_jobs_that_delete_are_dry_by_themselves() -> None:
+def test_jobs_that_delete_do_a_dry_run_by_default() -> None:
     assert [job.name for job in JOBS.values() if job.deletes] == ["collect-garbage"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "tidy", "--store", "/tmp"], "does not exist; choose one of reconcile, compact"),  # noqa: S108 - never opened
         (["run", "compact", "--store", "memory:"], "needs a folder or a bucket"),
         (["pipeline", "--every", "soon", "--store", "/tmp"], "duration 'soon'"),  # noqa: S108 - never opened
     ],
 )
-def test_a_wrong_request_is_told_before_spark_starts(arguments: list[str], said: str) -> None:
+def test_an_invalid_request_fails_before_spark_starts(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, arguments)
 
     assert isinstance(result.exception, BadRequest)
-    assert said in str(result.exception)
+    assert message in str(result.exception)

@@ -17,7 +17,7 @@ def of_catalog(options: dict[str, str], name: str = "sandur") -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
 
 
-def test_on_a_folder_on_this_machine_nothing_has_to_be_said() -> None:
+def test_a_local_folder_needs_no_options() -> None:
     options = session_options(versions=Versions(spark="4.1"))
 
     assert options == {
@@ -29,7 +29,7 @@ def test_on_a_folder_on_this_machine_nothing_has_to_be_said() -> None:
     }
 
 
-def test_a_text_is_the_address_of_a_server() -> None:
+def test_a_string_is_the_address_of_a_server() -> None:
     assert of_catalog(session_options("https://lake.example"))["uri"] == "https://lake.example"
 
 
@@ -78,14 +78,14 @@ def test_s3_without_keys_leaves_them_to_the_environment_of_spark() -> None:
         ("com.example.OurFileIO", "com.example.OurFileIO"),
     ],
 )
-def test_how_files_are_read_can_be_chosen(io_impl: str, told: str) -> None:
+def test_the_file_access_can_be_chosen(io_impl: str, told: str) -> None:
     options = session_options(Connection(io_impl=io_impl), versions=Versions(spark="4.1"))
 
     assert of_catalog(options)["io-impl"] == told
     assert (BUNDLE in options["spark.jars.packages"]) == (io_impl == "s3")
 
 
-def test_a_credential_is_changed_for_a_token_at_the_server_itself() -> None:
+def test_a_credential_is_exchanged_for_a_token_at_the_server() -> None:
     told = of_catalog(session_options(Connection(uri="http://h:1/", credential="me:hush")))
 
     assert told["credential"] == "me:hush"
@@ -136,18 +136,18 @@ def test_the_version_of_spark_is_the_one_that_is_installed() -> None:
         (Connection(io_impl="s4"), "io_impl 's4': expected hadoop, resolving, s3 or"),
     ],
 )
-def test_what_spark_would_misunderstand_is_refused(connection: Connection, reason: str) -> None:
+def test_values_that_spark_would_misread_are_refused(connection: Connection, reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         session_options(connection)
 
 
 @pytest.mark.parametrize("versions", [Versions(spark="four"), Versions(iceberg="1.11"), Versions(spark="4")])
-def test_a_version_that_is_none_is_refused(versions: Versions) -> None:
+def test_an_invalid_version_is_refused(versions: Versions) -> None:
     with pytest.raises(BadRequest, match="expected something like"):
         session_options(versions=versions)
 
 
-def test_secrets_are_not_in_what_is_printed() -> None:
+def test_secrets_are_not_printed() -> None:
     connection = Connection(token=HUSH, s3=S3Store(secret_access_key=HUSH, session_token=HUSH))
 
     assert HUSH not in repr(connection)

@@ -36,7 +36,7 @@ def printed(script: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_without_pyspark_options_are_told_and_a_session_says_what_to_install() -> None:
+def test_without_pyspark_options_work_and_a_session_says_what_to_install() -> None:
     assert printed(WITHOUT_PYSPARK) == ["5", "Spark sessions need PySpark: pip install 'sandur[spark]'"]
 
 

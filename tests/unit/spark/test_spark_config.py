@@ -25,7 +25,7 @@ def told(*arguments: str) -> dict[str, str]:
     return options
 
 
-def test_without_a_word_it_is_the_server_on_this_machine() -> None:
+def test_the_default_is_the_local_server() -> None:
     options = told()
 
     assert options["spark.sql.catalog.sandur.uri"] == "http://127.0.0.1:8181"
@@ -33,7 +33,7 @@ def test_without_a_word_it_is_the_server_on_this_machine() -> None:
     assert options["spark.jars.packages"] == RUNTIME
 
 
-def test_catalogs_are_called_by_their_own_name_or_by_another() -> None:
+def test_catalogs_have_their_own_or_another_name_in_spark() -> None:
     options = told("--catalog", "lake", "--catalog", "big=the.large.one", "--token", "t", "--uri", "http://h:1")
 
     assert options["spark.sql.catalog.lake.warehouse"] == "lake"
@@ -42,7 +42,7 @@ def test_catalogs_are_called_by_their_own_name_or_by_another() -> None:
     assert {options[f"spark.sql.catalog.{name}.uri"] for name in ("lake", "big")} == {"http://h:1"}
 
 
-def test_a_bucket_is_told_with_its_endpoint_and_with_keys_only_when_asked(tmp_path: Path) -> None:
+def test_a_bucket_has_its_endpoint_and_its_keys_only_with_a_flag(tmp_path: Path) -> None:
     file = tmp_path / "sandur.toml"
     file.write_text(
         'store = "s3://bucket/p"\nport = 9000\n[s3]\nendpoint = "http://s3"\naccess_key_id = "id"\n'
@@ -63,7 +63,7 @@ def test_versions_are_chosen_by_flags() -> None:
     assert options["spark.jars.packages"] == "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.5.2"
 
 
-def test_flags_are_read_by_a_shell_as_they_were_meant() -> None:
+def test_a_shell_reads_the_flags_correctly() -> None:
     options = {"spark.jars.packages": "a:b:1", "k": 'it\'s $HOME \\ "x"'}
 
     assert shlex.split(render(options, "submit")) == [
@@ -78,7 +78,7 @@ def test_lines_of_a_file_keep_backslashes_as_java_reads_them() -> None:
     assert render({"a": "b", "c": "d\\e f"}, "properties").splitlines() == ["a b", "c d\\\\e f"]
 
 
-def test_every_form_tells_the_same_options() -> None:
+def test_every_form_has_the_same_options() -> None:
     options = told("--catalog", "lake")
 
     flags = shlex.split(spark_config("--catalog", "lake", "--submit").stdout)
@@ -109,7 +109,7 @@ def test_people_get_a_table_that_hides_secrets() -> None:
         (("--iceberg", "new"), "sandur: Iceberg version 'new': expected something like 1.11.0"),
     ],
 )
-def test_what_cannot_be_told_is_one_line_and_exit_code_1(arguments: tuple[str, ...], reason: str) -> None:
+def test_an_error_is_one_line_and_exit_code_1(arguments: tuple[str, ...], reason: str) -> None:
     done = spark_config(*arguments)
 
     assert (done.returncode, done.stderr.strip(), done.stdout) == (1, reason, "")

@@ -1,4 +1,4 @@
-"""A table that was not found is gone only if something says so."""
+"""A missing table counts as dropped only if its pointer or its name says so."""
 
 from typing import Any
 
@@ -20,15 +20,15 @@ async def lake() -> Lake:
 
 
 async def published(lake: Lake, name: str) -> dict[str, Any]:
-    """A table, and what was published of it."""
+    """Create a table and return its published row."""
     made = await create(lake, name)
     at = {"catalog": NAMESPACE.catalog, "namespace": str(NAMESPACE), "name": name}
-    told = {"kind": "table", "format": "iceberg", "metadata_location": "as it was"}
-    return {**at, "uuid": made.table_uuid, "table_uuid": made.table_uuid, **told}
+    columns = {"kind": "table", "format": "iceberg", "metadata_location": "as it was"}
+    return {**at, "uuid": made.table_uuid, "table_uuid": made.table_uuid, **columns}
 
 
 async def look_again(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
-    """As another process does it, which remembers nothing."""
+    """Recheck with empty caches, like another process."""
     row = await recheck_table(make_lake(lake.store, lake.clock), was)
     return dict(row) if row else None
 
@@ -43,7 +43,7 @@ async def damage(lake: Lake, key: str) -> None:
     await lake.store.put(key, b"rubbish", expected=stored.version)
 
 
-async def test_what_was_dropped_is_gone(lake: Lake) -> None:
+async def test_a_dropped_table_is_gone(lake: Lake) -> None:
     was = await published(lake, "t")
 
     await drop_name(lake, called("t"), kind="table", request=request("drop"))
@@ -52,7 +52,7 @@ async def test_what_was_dropped_is_gone(lake: Lake) -> None:
     assert await look_again(lake, was) is None
 
 
-async def test_a_drop_that_did_not_reach_the_pointer_has_happened(lake: Lake) -> None:
+async def test_a_drop_that_did_not_reach_the_pointer_counts(lake: Lake) -> None:
     was = await published(lake, "t")
     pointer = await lake.store.get(lake.layout.pointer(was["uuid"]))
     assert pointer
@@ -66,7 +66,7 @@ async def test_a_drop_that_did_not_reach_the_pointer_has_happened(lake: Lake) ->
     assert await look_again(lake, was) is None
 
 
-async def test_what_was_renamed_is_found_under_its_new_name_however_often_it_was(lake: Lake) -> None:
+async def test_a_table_is_found_after_any_number_of_renames(lake: Lake) -> None:
     was = await published(lake, "t")
 
     await move(lake, "t", "u")
@@ -78,7 +78,7 @@ async def test_what_was_renamed_is_found_under_its_new_name_however_often_it_was
     assert row["metadata_location"] != was["metadata_location"]
 
 
-async def test_what_is_still_there_is_found_where_it_was(lake: Lake) -> None:
+async def test_an_existing_table_is_found_under_its_name(lake: Lake) -> None:
     was = await published(lake, "t")
 
     row = await look_again(lake, was)
@@ -88,7 +88,7 @@ async def test_what_is_still_there_is_found_where_it_was(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["pointer", "name"])
-async def test_what_cannot_be_read_is_told_as_it_was(lake: Lake, damaged: str) -> None:
+async def test_an_unreadable_table_keeps_its_published_row(lake: Lake, damaged: str) -> None:
     was = await published(lake, "t")
     layout = lake.layout
 
@@ -100,7 +100,7 @@ async def test_what_cannot_be_read_is_told_as_it_was(lake: Lake, damaged: str) -
     assert row["problem"]
 
 
-async def test_what_lives_and_was_lost_sight_of_is_told_as_it_was(lake: Lake) -> None:
+async def test_a_live_table_without_a_name_keeps_its_published_row(lake: Lake) -> None:
     """Its old name was taken by another before anybody looked there again."""
     was = await published(lake, "t")
 

@@ -27,7 +27,7 @@ async def test_sixteen_ranges_hold_every_name_once() -> None:
     assert sorted(await found_by(store, ranges)) == sorted(names)
 
 
-async def test_a_large_folder_is_shared_out_by_the_folders_in_it() -> None:
+async def test_a_large_folder_is_split_by_its_subfolders() -> None:
     names = [f"t/only/{folder}/{number}" for folder in ("a", "b", "b0", "c/d") for number in range(300)]
     beside = ["t/only/aa", "t/only/zz", "t/only/b.json"]
     store = await filled(*names, *beside, "u/1")
@@ -48,7 +48,7 @@ async def test_beyond_a_number_of_folders_the_last_range_holds_the_rest() -> Non
     assert sorted(await found_by(store, ranges)) == sorted(names)
 
 
-async def test_what_is_small_is_one_range() -> None:
+async def test_a_small_folder_is_one_range() -> None:
     store = await filled("t/a/1", "t/b/1")
 
     assert await folder_ranges(store, "t/") == [KeyRange("t/")]

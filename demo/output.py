@@ -1,4 +1,4 @@
-"""What the demonstration shows: steps with the time they took, rows, history, and what lies in the folder."""
+"""The output of the demo: steps with their duration, rows, history, and the folder's content."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ _LAST_COMMITS = 2
 
 @contextlib.contextmanager
 def step(number: int, text: str, *, waiting: str = "") -> Iterator[None]:
-    """Announce a step, turn a spinner while it waits, and say how long it took."""
+    """Print the title of a step, a spinner while it runs, and its duration."""
     console.print()
     console.print(Rule(f"{number}/{_STEPS}  {text}", align="left", style="cyan"))
     began = time.monotonic()
@@ -37,8 +37,8 @@ def say(text: str) -> None:
     console.print(f"   {text}")
 
 
-def said_by(line: str) -> None:
-    """What another process printed, as it is."""
+def print_output(line: str) -> None:
+    """Print a line of another process unchanged."""
     console.print(Text(f"   {line.rstrip()}"), soft_wrap=True)
 
 
@@ -46,17 +46,17 @@ def show_statement(engine: str, statement: str) -> None:
     console.print(Text(f"   {engine}> ", style="dim"), Text(statement), sep="", soft_wrap=True)
 
 
-def show_rows(title: str, rows: pa.Table, *, as_they_come: bool = False) -> None:
-    """Rows by their first column, or in the order that was asked for."""
+def show_rows(title: str, rows: pa.Table, *, keep_order: bool = False) -> None:
+    """Print rows sorted by their first column, or in their own order."""
     table = Table(*rows.column_names, title=title, title_justify="left")
     shown = rows.to_pylist()
-    for row in shown if as_they_come else sorted(shown, key=lambda row: str(next(iter(row.values())))):
+    for row in shown if keep_order else sorted(shown, key=lambda row: str(next(iter(row.values())))):
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
 
 
-def show_readings(readings: dict[str, dict[str, object]]) -> None:
-    """What each engine found in each table."""
+def show_counts(readings: dict[str, dict[str, object]]) -> None:
+    """Print the row counts of each engine."""
     names = list(next(iter(readings.values())))
     table = Table("", *(f"sales.{name}" for name in names))
     for engine, found in readings.items():
@@ -65,7 +65,7 @@ def show_readings(readings: dict[str, dict[str, object]]) -> None:
 
 
 def show_history(store: Path, table_uuid: str) -> None:
-    """The receipts of one table, and whether each says what came before it."""
+    """Print the receipts of one table, and whether they form one chain."""
     receipts = [json.loads(path.read_bytes()) for path in store.rglob("events/*/iceberg/committed/*.json")]
     chain = sorted(
         (one for one in receipts if one["table_uuid"] == table_uuid), key=lambda one: one["metadata_version"]
@@ -73,14 +73,14 @@ def show_history(store: Path, table_uuid: str) -> None:
     table = Table("version", "operation", "snapshot", "by", title="Commits to sales.orders", title_justify="left")
     for receipt in [*chain[:_FIRST_COMMITS], *chain[_FIRST_COMMITS:][-_LAST_COMMITS:]]:
         client = receipt["source"].get("client", "").partition(" ")[0]
-        if client.startswith("Apache-HttpClient"):  # All that Iceberg's Java library says of itself.
+        if client.startswith("Apache-HttpClient"):  # The user agent of Iceberg's Java library.
             client = f"Spark ({client})"
         row = (receipt["metadata_version"], receipt["operation"], receipt["snapshot_id"], client)
         table.add_row(*("" if value is None else str(value) for value in row))
     console.print(table)
     links = pairwise(chain)
     whole = all(later["previous_metadata_location"] == earlier["metadata_location"] for earlier, later in links)
-    say(f"{len(chain)} receipts, {'one unbroken chain' if whole else 'WITH A HOLE'}")
+    say(f"{len(chain)} receipts, {'one unbroken chain' if whole else 'NOT A CHAIN'}")
 
 
 def show_folder(store: Path) -> None:
@@ -100,16 +100,16 @@ def _folders(store: Path) -> dict[str, int]:
     return counts
 
 
-def goodbye() -> None:
+def print_next_steps() -> None:
     console.print()
-    console.print(Rule("Go on", align="left", style="cyan"))
+    console.print(Rule("Next steps", align="left", style="cyan"))
     for line in (
         "make serve              a server on ./sandur-data, and how to connect each engine",
         "docs/tutorial.md        30 minutes from an empty folder to a Spark job on the history",
         "docs/engines.md         a recipe for each engine",
         "sandur spark-config     the options of a Spark session; in Python: sandur.spark.session()",
         "sandur probe --store s3://bucket/prefix    check that a bucket keeps the guarantees that Sandur needs",
-        "docs/architecture.md    how it is built",
+        "docs/architecture.md    the architecture",
         "docs/protocol.md        how it survives crashes",
     ):
         say(line)

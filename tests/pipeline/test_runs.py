@@ -1,4 +1,4 @@
-"""Runs of jobs: one at a time on a workspace, and the one that was overtaken stops."""
+"""Runs of jobs: one at a time on a lake, and a run that lost its lease stops."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,21 +15,21 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.world import World
 
 
-def _told(context: JobContext) -> JobReport:
+def _reporting(context: JobContext) -> JobReport:
     context.check_fence()
-    return JobReport(job="told", run_id=context.run_id, dry_run=context.dry_run)
+    return JobReport(job="works", run_id=context.run_id, dry_run=context.dry_run)
 
 
 def _failing(context: JobContext) -> JobReport:
     raise Unavailable(f"run {context.run_id}: the store does not answer")
 
 
-_SOME: Final = [Job("fails", "", _failing), Job("told", "", _told), Job("deletes", "", _told, deletes=True)]
+_SOME: Final = [Job("fails", "", _failing), Job("works", "", _reporting), Job("deletes", "", _reporting, deletes=True)]
 JOBS: Final = {job.name: job for job in _SOME}
-"""Small jobs in place of the real ones."""
+"""Small jobs instead of the real ones."""
 
 
-def _told_by_a_task(batches: Iterable[Any]) -> Iterator[Any]:
+def _failing_task(batches: Iterable[Any]) -> Iterator[Any]:
     for _ in batches:
         raise Unavailable("object t: the store\ndoes not answer")
     yield from ()
@@ -49,17 +49,18 @@ def _in_a_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job
     return Job(name, "", run)
 
 
-def _overtaken(world: World, clock: FixedClock) -> None:
-    """Another run takes the turn of one that seems dead."""
+def _take_lease(world: World, clock: FixedClock) -> None:
+    """Another run takes the lease of one that seems dead."""
     ahead = FixedClock(clock.now_ms() + LEASE_MS + 1, seed=5)
     with PipelineLease(world.settings, world.layout, clock=ahead):
         return
 
 
-def test_of_two_runs_the_second_is_told_that_it_is_not_its_turn(world: World) -> None:
+def test_of_two_runs_the_second_is_refused_with_the_reason(world: World) -> None:
     with PipelineLease(world.settings, world.layout) as first:
-        with pytest.raises(Busy), PipelineLease(world.settings, world.layout):
-            pytest.fail("two turns at once")
+        refused = r"^skipped: another run holds the lease \(expires in [0-9]+ s\)$"
+        with pytest.raises(Busy, match=refused), PipelineLease(world.settings, world.layout):
+            pytest.fail("two leases at once")
         first.check()
         fence = first.fence
 
@@ -67,11 +68,11 @@ def test_of_two_runs_the_second_is_told_that_it_is_not_its_turn(world: World) ->
         assert second.fence == fence + 1
 
 
-def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) -> None:
+def test_a_run_that_lost_its_lease_stops_and_leaves_the_lease_alone(world: World) -> None:
     clock = FixedClock()
     with PipelineLease(world.settings, world.layout, clock=clock) as slow:
         fence = slow.fence
-        _overtaken(world, clock)
+        _take_lease(world, clock)
         with pytest.raises(Conflict):
             slow.check()
         with pytest.raises(Conflict):
@@ -82,12 +83,13 @@ def test_a_run_that_was_overtaken_stops_and_leaves_the_turn_alone(world: World) 
     assert lease.fence == fence + 2
 
 
-def test_a_turn_is_not_due_before_its_time_except_for_whoever_insists(world: World) -> None:
+def test_a_scheduled_run_waits_until_it_is_due_and_a_manual_one_does_not(world: World) -> None:
     clock = FixedClock()
     with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
         clock.advance(1)
 
-    with pytest.raises(Busy), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
+    not_due = "^skipped: the next run is due in 60 s$"
+    with pytest.raises(Busy, match=not_due), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
         pytest.fail("none is due")
     with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
         clock.advance(59_999)
@@ -104,22 +106,22 @@ def test_all_jobs_run_and_one_that_fails_does_not_stop_the_others(world: World, 
     is_done = Runs(spark, world.settings, jobs=JOBS).run("all", on_report=reports.append)
 
     assert not is_done
-    assert [report.job for report in reports] == ["fails", "told", "told"]
+    assert [report.job for report in reports] == ["fails", "works", "works"]
     assert [report.dry_run for report in reports[1:]] == [False, True]
     assert "the store does not answer" in reports[0].warnings[0]
     assert reports[1].run_id != reports[2].run_id
 
 
 def test_a_job_whose_tasks_fail_or_die_does_not_stop_the_others_either(world: World, spark: SparkSession) -> None:
-    told = Job("told", "", _told)
-    jobs = {job.name: job for job in (_in_a_task("fails", _told_by_a_task), _in_a_task("dies", _dying), told)}
+    works = Job("works", "", _reporting)
+    jobs = {job.name: job for job in (_in_a_task("fails", _failing_task), _in_a_task("dies", _dying), works)}
     reports: list[JobReport] = []
     runs = Runs(spark, world.settings, jobs=jobs)
 
     is_done = runs.run("all", on_report=reports.append)
 
     assert not is_done
-    assert [report.job for report in reports] == ["fails", "dies", "told"]
+    assert [report.job for report in reports] == ["fails", "dies", "works"]
     assert reports[0].warnings == ("failed: job fails: Spark failed: sandur.errors.Unavailable: object t: the store",)
     assert "Python worker exited unexpectedly" in reports[1].warnings[0]
     with pytest.raises(Unavailable, match="the store"):
@@ -148,15 +150,15 @@ def test_a_schedule_runs_when_it_is_due_and_not_when_another_did(world: World, s
     assert not any(report.dry_run for report in reports)
 
 
-def test_a_job_that_is_overtaken_ends_the_turn(world: World, spark: SparkSession) -> None:
+def test_a_job_that_lost_its_lease_ends_the_run(world: World, spark: SparkSession) -> None:
     clock = FixedClock()
 
     def slow(context: JobContext) -> JobReport:
-        _overtaken(world, clock)
+        _take_lease(world, clock)
         context.check_fence()
         pytest.fail("it went on")
 
-    jobs = {"slow": Job("slow", "", slow), "told": Job("told", "", _told)}
+    jobs = {"slow": Job("slow", "", slow), "works": Job("works", "", _reporting)}
     reports: list[JobReport] = []
 
     with pytest.raises(Conflict):

@@ -1,4 +1,4 @@
-"""Files of what is published: of a bounded size, and not more of them than are needed."""
+"""Published files have a bounded size, and a dataset has no more files than it needs."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from tests.pipeline.world import World
 
 
 def written(writer: FileWriter, rows: list[dict[str, Any]]) -> int:
-    """How many files were written because of some rows."""
+    """The number of files that some rows caused."""
     return len(list(writer.add(shaped_batch(QUARANTINE, rows))))
 
 
-def test_a_task_writes_what_it_holds_once_it_is_much_by_rows_or_by_bytes(world: World) -> None:
+def test_a_task_writes_a_file_when_it_is_full_by_rows_or_by_bytes(world: World) -> None:
     short = {"key": "k", "problem": "corrupt", "detail": "", "size_bytes": 1}
     long = {**short, "body": "x" * (BYTES_PER_FILE_MAX // 2)}
     writer = FileWriter(world.blocking, "attempt", QUARANTINE)

@@ -1,4 +1,4 @@
-"""Walks over metadata logs: a receipt that is missing is found, and told as its commit wrote it where that is known."""
+"""Walks over metadata logs find missing receipts and derive their content, exactly where it is known."""
 
 import msgspec
 import pytest
@@ -43,8 +43,8 @@ async def lake() -> Lake:
 
 async def commits(lake: Lake, name: str, count: int) -> None:
     for number in range(1, count + 1):
-        asked = request(f"{name} {number}")._replace(source=ADA)
-        await commit_table(lake, called(name), append(number, number - 1 or None), asked)
+        chosen = request(f"{name} {number}")._replace(source=ADA)
+        await commit_table(lake, called(name), append(number, number - 1 or None), chosen)
         await lake.background.drain()
 
 
@@ -86,7 +86,7 @@ async def test_a_whole_chain_is_present_from_head_to_first(lake: Lake) -> None:
     assert {finding.commit_key for finding in found} == set(await receipts(lake))
 
 
-async def test_the_receipt_of_the_head_is_told_to_the_last_bit(lake: Lake) -> None:
+async def test_the_receipt_of_the_head_is_derived_exactly(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 2)
     before = await receipts(lake)
@@ -100,7 +100,7 @@ async def test_the_receipt_of_the_head_is_told_to_the_last_bit(lake: Lake) -> No
     assert found[0].receipt == before[head.commit_key]
 
 
-async def test_receipts_in_the_midst_are_told_but_for_who_made_them(lake: Lake) -> None:
+async def test_older_receipts_are_derived_without_their_source(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 4)
     before = await receipts(lake)
@@ -148,7 +148,7 @@ async def test_a_dropped_table_is_walked_too(lake: Lake) -> None:
     assert [finding.status for finding in await walk(lake, made.table_uuid)] == ["present", "present"]
 
 
-async def test_what_a_transaction_made_counts_before_it_is_folded_in(lake: Lake) -> None:
+async def test_a_committed_transaction_counts_before_it_is_finished(lake: Lake) -> None:
     made = await create(lake, "t")
     held = await lake.pointer(made.table_uuid).read()
     assert held
@@ -177,7 +177,7 @@ async def test_what_a_transaction_made_counts_before_it_is_folded_in(lake: Lake)
     assert found[1].receipt == before[found[1].commit_key]
 
 
-async def test_a_pointer_that_never_had_a_name_counts_for_nothing(lake: Lake) -> None:
+async def test_a_pointer_without_a_name_does_not_count(lake: Lake) -> None:
     made = await create(lake, "t")
     pointer = (await the_pointer(lake)).head
     orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=called("x"), head=pointer)
@@ -199,7 +199,7 @@ async def test_a_view_is_walked_as_far_as_its_files_say_when_they_were_written(l
     assert [finding.status for finding in found] == ["present", "not_walked"]
 
 
-async def test_a_walk_has_an_end(lake: Lake) -> None:
+async def test_a_walk_is_bounded(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 4)
 
@@ -208,7 +208,7 @@ async def test_a_walk_has_an_end(lake: Lake) -> None:
     assert [finding.status for finding in found] == ["present", "present", "depth_limited"]
 
 
-async def test_a_receipt_that_is_damaged_is_said_to_be_so_and_not_replaced(lake: Lake) -> None:
+async def test_a_damaged_receipt_is_reported_and_not_replaced(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 1)
     (first, _) = await walk(lake, made.table_uuid)
@@ -220,7 +220,7 @@ async def test_a_receipt_that_is_damaged_is_said_to_be_so_and_not_replaced(lake:
     assert [finding.status for finding in found] == ["damaged", "present"]
 
 
-async def test_what_neither_log_nor_file_tells_is_unreadable(lake: Lake) -> None:
+async def test_a_receipt_without_log_and_file_is_unreadable(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 2)
     keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
@@ -241,7 +241,7 @@ async def _uuid_of(lake: Lake, name: str) -> str:
     return held.value.uuid
 
 
-async def test_what_the_record_of_a_delta_table_holds_is_told_to_the_last_bit(lake: Lake) -> None:
+async def test_receipts_of_a_delta_record_are_derived_exactly(lake: Lake) -> None:
     table = DeltaTable(uuid="d", table_uuid="d", state="live", location="file:///d", created_ms=5, created_by="ada")
     first = delta_receipts.delta_receipt_of(table, delta_receipts.first_delta_commit(table))
     second = DeltaCommit(
@@ -281,8 +281,8 @@ async def test_a_walk_lists_nothing(lake: Lake) -> None:
 async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(lake: Lake) -> None:
     own = Source(kind="pipeline", task_id=SYSTEM_TABLES)
     made = await create(lake, "t")
-    asked = request("property")._replace(source=own)
-    await commit_table(lake, called("t"), commit(set_property("a", "b")), asked)
+    chosen = request("property")._replace(source=own)
+    await commit_table(lake, called("t"), commit(set_property("a", "b")), chosen)
     await lake.background.drain()
 
     found = await walk(lake, made.table_uuid)
