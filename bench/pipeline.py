@@ -30,8 +30,7 @@ from sandur.pipeline.job import Job, job_context
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.runs import create_session
-from sandur.pipeline.sources.metadata import rows_of_table
-from sandur.pipeline.sources.metadata_rows import Rows
+from sandur.pipeline.sources.metadata import Rows, rows_of_table
 from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.settings import Settings
 from sandur.storage.contract import get_many

@@ -10,7 +10,7 @@ from sandur.iceberg.view_metadata import decode_view_metadata
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.load import current_document
 from sandur.operations.tables.views import create_view, load_view
-from sandur.pipeline.sources.metadata_rows import column_id, delta_rows, table_rows, view_rows
+from sandur.pipeline.sources.metadata import column_id, delta_rows, table_rows, view_rows
 from tests.operations.asking import NAMESPACE, append, called, create, furnish, request, view
 from tests.operations.making import make_lake
 

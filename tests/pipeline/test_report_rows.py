@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandur.pipeline.sources.reports import report_row
+from sandur.pipeline.jobs.metrics import report_row
 from sandur.storage.layout import Layout
 
 LAYOUT = Layout()

@@ -26,14 +26,14 @@ from sandur.pipeline import tasks
 from sandur.pipeline.executor_tasks import crawl
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import JobReport, Limits
-from sandur.pipeline.jobs import reconcile
+from sandur.pipeline.jobs import metrics, reconcile
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.import_tables import IMPORT
 from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.sources import events, range_reader, reports
+from sandur.pipeline.sources import events, range_reader
 from sandur.settings import Settings
 from tests.operations.asking import append
 from tests.operations.delta_asking import create_managed
@@ -60,8 +60,8 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
             patch.setattr(module, "run_per_item", backwards)
         patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)
-        patch.setattr(reports, "REPORTS_PER_TASK_PAGES", 1)
-        patch.setattr(reports, "LIST_LIMIT_MAX", 1)
+        patch.setattr(metrics, "REPORTS_PER_TASK_PAGES", 1)
+        patch.setattr(metrics, "LIST_LIMIT_MAX", 1)
         spark.conf.set(PARTITIONS, "5")
         try:
             yield

@@ -249,20 +249,23 @@ TIMELINE: Final = shape(
     key="table_uuid version commit_key",
 )
 
-CATALOGS: Final = shape(
-    "catalogs",
-    """
-    name string!
-    id string!
-    root string!
-    comment string
+_DESCRIBED: Final = """comment string
     owner string
     properties_json string!
     created_at timestamptz!
     updated_at timestamptz!
     created_by string
     updated_by string
-    """,
+    """
+
+CATALOGS: Final = shape(
+    "catalogs",
+    """
+    name string!
+    id string!
+    root string!
+    """
+    + _DESCRIBED,
     key="name",
 )
 NAMESPACES: Final = shape(
@@ -272,14 +275,8 @@ NAMESPACES: Final = shape(
     namespace string!
     id string!
     depth int!
-    comment string
-    owner string
-    properties_json string!
-    created_at timestamptz!
-    updated_at timestamptz!
-    created_by string
-    updated_by string
-    """,
+    """
+    + _DESCRIBED,
     key="catalog namespace",
 )
 

@@ -1,24 +1,46 @@
-"""`sandur_metadata`: the metadata of tables and views as rows, one part per read."""
+"""`sandur_metadata`: the metadata of tables and views as rows of the published datasets."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType as SparkSchema
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import DeltaTable
 from sandur.errors import BadRequest
+from sandur.iceberg.partitioning import PartitionField, PartitionSpec
+from sandur.iceberg.schema import Schema, SchemaColumn
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.types import FieldType, ListType, MapType, StructType
+from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES as TABLE_FILES
 from sandur.operations.tables.documents import VIEWS as VIEW_FILES
 from sandur.operations.tables.documents import load_document
 from sandur.pipeline.sources.catalog import gather_bounded, name_row
-from sandur.pipeline.sources.metadata_rows import Rows, delta_rows, table_rows, view_rows
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges
-from sandur.pipeline.tables import OF_METADATA, Shape
-from sandur.pipeline.tables import TABLES as TABLES_SHAPE
+from sandur.pipeline.tables import (
+    COLUMNS,
+    OF_METADATA,
+    PARTITION_SPECS,
+    REFS,
+    SCHEMAS,
+    SNAPSHOTS,
+    TABLES,
+    Shape,
+    clamped_ms,
+)
 from sandur.storage.contract import Listed
 
+Rows = Mapping[str, Sequence[Row]]
+"""Rows by dataset name; times are milliseconds."""
+
+TEXT_MAX: Final = 20_000
+_SIZE: Final = "total-files-size"
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
 
 
@@ -32,10 +54,10 @@ class SandurMetadata(ShapedSource):
 
     source_name = "sandur_metadata"
 
-    def schema(self) -> StructType:
+    def schema(self) -> SparkSchema:
         return part_of(self.options).spark_schema
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: SparkSchema) -> DataSourceReader:
         del schema  # The source declares its own.
         return MetadataReader(self.options)
 
@@ -62,7 +84,7 @@ class MetadataReader(RangeReader):
     async def _rows_of(self, lake: Lake, key: str) -> Sequence[Row]:
         about = await name_row(lake, key)
         if about and about.get("problem"):
-            return [about] if self.shape.name == TABLES_SHAPE.name else []
+            return [about] if self.shape.name == TABLES.name else []
         if not about or not about["is_shown"] or not about.get("metadata_location"):
             return []
         rows = await rows_of_table(lake, about)
@@ -76,7 +98,7 @@ class MetadataReader(RangeReader):
 
 
 def part_of(options: Mapping[str, str]) -> Shape:
-    name = options.get("part", TABLES_SHAPE.name)
+    name = options.get("part", TABLES.name)
     if name not in PARTS:
         raise BadRequest(f"option part: expected one of {', '.join(PARTS)}, found {name!r}")
     return PARTS[name]
@@ -91,3 +113,211 @@ async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
     if table["kind"] == "view":
         return view_rows(uuid, (await load_document(lake, VIEW_FILES, location)).metadata)
     return table_rows(uuid, (await load_document(lake, TABLE_FILES, location)).metadata)
+
+
+def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
+    """The rows of a table's metadata file; `uuid` is the one in the table's name record."""
+    current = _schema_by_id(metadata.schemas, metadata.current_schema_id)
+    snapshot = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
+    summary = (snapshot.summary or {}) if snapshot else {}
+    about: Row = {
+        "uuid": uuid,
+        "location": metadata.location,
+        "format_version": metadata.format_version,
+        "current_schema_id": metadata.current_schema_id,
+        "default_spec_id": metadata.default_spec_id,
+        "last_sequence_number": metadata.last_sequence_number,
+        "last_updated_at": clamped_ms(metadata.last_updated_ms),
+        "column_count": len(current.fields) if current else 0,
+        "snapshot_count": len(metadata.snapshots),
+        "record_count": _number(summary.get("total-records")),
+        "file_count": _number(summary.get("total-data-files")),
+        "size_bytes": _number(summary.get(_SIZE)),
+        "properties_json": _json(dict(metadata.properties)),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: _column_rows(uuid, current),
+        SCHEMAS.name: [_schema_row(uuid, schema, metadata.current_schema_id) for schema in metadata.schemas],
+        PARTITION_SPECS.name: [_spec_row(uuid, spec, metadata.default_spec_id) for spec in metadata.specs],
+        SNAPSHOTS.name: [_snapshot_row(uuid, one, metadata.current_snapshot_id) for one in metadata.snapshots],
+        REFS.name: [
+            {
+                "uuid": uuid,
+                "ref": name,
+                "type": ref.type,
+                "snapshot_id": ref.snapshot_id,
+                "min_snapshots_to_keep": ref.min_snapshots_to_keep,
+                "max_snapshot_age_ms": ref.max_snapshot_age_ms,
+                "max_ref_age_ms": ref.max_ref_age_ms,
+            }
+            for name, ref in metadata.refs.items()
+        ],
+    }
+
+
+def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
+    """The rows of a view's metadata file."""
+    version = next((one for one in metadata.versions if one.version_id == metadata.current_version_id), None)
+    schema_id = version.schema_id if version else -1
+    current = _schema_by_id(metadata.schemas, schema_id)
+    about: Row = {
+        "uuid": uuid,
+        "location": metadata.location,
+        "format_version": metadata.format_version,
+        "current_schema_id": schema_id,
+        "last_updated_at": clamped_ms(version.timestamp_ms) if version else None,
+        "column_count": len(current.fields) if current else 0,
+        "properties_json": _json(dict(metadata.properties)),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: _column_rows(uuid, current),
+        SCHEMAS.name: [_schema_row(uuid, schema, schema_id) for schema in metadata.schemas],
+    }
+
+
+class _DeltaColumn(msgspec.Struct):
+    """A column in the catalog's record of a Delta table."""
+
+    name: str = ""
+    type_text: str = ""
+    position: int = 0
+    nullable: bool = True
+    comment: str | None = None
+
+
+def delta_rows(uuid: str, table: DeltaTable) -> Rows:
+    """The rows of a Delta table's record; columns have no field ids, so their positions serve as ids."""
+    columns = msgspec.json.decode(table.columns, type=list[_DeltaColumn])
+    about: Row = {
+        "uuid": uuid,
+        "location": table.location,
+        "last_sequence_number": table.last_version,
+        "last_updated_at": clamped_ms(table.last_commit_ms or table.changed_ms or table.created_ms),
+        "column_count": len(columns),
+        "properties_json": _json(table.properties),
+    }
+    return {
+        TABLES.name: [about],
+        COLUMNS.name: [
+            {
+                "id": column_id(uuid, column.position),
+                "uuid": uuid,
+                "field_id": column.position,
+                "ordinal": column.position,
+                "path": column.name,
+                "column_name": column.name,
+                "type": column.type_text[:TEXT_MAX],
+                "is_required": not column.nullable,
+                "is_identifier": False,
+                "doc": column.comment,
+            }
+            for column in columns
+        ],
+    }
+
+
+def type_of(field_type: FieldType) -> str:
+    """A type as text, with all nested fields."""
+    match field_type:
+        case str():
+            return field_type
+        case StructType(fields=fields):
+            return f"struct<{', '.join(f'{field.name}: {type_of(field.type)}' for field in fields)}>"
+        case ListType(element=element):
+            return f"list<{type_of(element)}>"
+        case MapType(key=key, value=value):
+            return f"map<{type_of(key)}, {type_of(value)}>"
+        case _:
+            assert_never(field_type)
+
+
+def column_id(uuid: str, field_id: int) -> str:
+    """An id that survives renames of the column: a hash of the table and the field id."""
+    return hashlib.sha256(f"{uuid}\n{field_id}".encode()).hexdigest()[:32]
+
+
+def _column_rows(uuid: str, schema: Schema | None) -> Sequence[Row]:
+    if schema is None:
+        return []
+    identifiers = set(schema.identifier_field_ids or ())
+    return [
+        {
+            "id": column_id(uuid, column.id),
+            "uuid": uuid,
+            "schema_id": schema.schema_id,
+            "field_id": column.id,
+            "parent_field_id": column.parent_id,
+            "ordinal": ordinal,
+            "path": column.path,
+            "column_name": column.name,
+            "type": type_of(column.type)[:TEXT_MAX],
+            "is_required": column.required,
+            "is_identifier": column.id in identifiers,
+            "doc": _doc(column),
+        }
+        for ordinal, column in enumerate(schema.columns.values())
+    ]
+
+
+def _doc(column: SchemaColumn) -> str | None:
+    return column.field.doc if column.field else None
+
+
+def _schema_row(uuid: str, schema: Schema, current_id: int) -> Row:
+    return {
+        "uuid": uuid,
+        "schema_id": schema.schema_id,
+        "is_current": schema.schema_id == current_id,
+        "column_count": len(schema.fields),
+        "schema_json": msgspec.json.encode(schema).decode(),
+    }
+
+
+def _spec_row(uuid: str, spec: PartitionSpec, default_id: int) -> Row:
+    return {
+        "uuid": uuid,
+        "spec_id": spec.spec_id,
+        "is_default": spec.spec_id == default_id,
+        "field_count": len(spec.fields),
+        "spec": ", ".join(_field_text(field) for field in spec.fields),
+        "fields_json": msgspec.json.encode(spec.fields).decode(),
+    }
+
+
+def _field_text(field: PartitionField) -> str:
+    return f"{field.transform}({', '.join(map(str, field.sources))}) as {field.name}"
+
+
+def _snapshot_row(uuid: str, snapshot: Snapshot, current_id: int | None) -> Row:
+    summary = snapshot.summary or {}
+    return {
+        "uuid": uuid,
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_snapshot_id": snapshot.parent_snapshot_id,
+        "sequence_number": snapshot.sequence_number,
+        "committed_at": clamped_ms(snapshot.timestamp_ms),
+        "operation": summary.get("operation"),
+        "is_current": snapshot.snapshot_id == current_id,
+        "schema_id": snapshot.schema_id,
+        "added_records": _number(summary.get("added-records")),
+        "deleted_records": _number(summary.get("deleted-records")),
+        "total_records": _number(summary.get("total-records")),
+        "manifest_list": snapshot.manifest_list,
+        "summary_json": _json(summary),
+    }
+
+
+def _schema_by_id(schemas: Sequence[Schema], schema_id: int) -> Schema | None:
+    return next((schema for schema in schemas if schema.schema_id == schema_id), None)
+
+
+def _number(text: str | None) -> int | None:
+    """A value of a snapshot summary as a number; None if it is not a 64-bit number."""
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
+    return int(text) if text is not None and is_number else None
+
+
+def _json(value: Mapping[str, str]) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
