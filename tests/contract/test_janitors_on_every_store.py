@@ -34,9 +34,9 @@ async def test_what_is_over_is_swept_and_what_lives_stays(store: ObjectStore) ->
     await server.background.drain()
     trouble = Trouble()
 
-    young = await run_janitors(_server(store), {}, tell=trouble)
-    old = await run_janitors(_server(store, ahead_ms=LONG_MS), {}, tell=trouble)
-    later = await run_janitors(_server(store, ahead_ms=2 * LONG_MS), {}, tell=trouble)
+    young = await run_janitors(_server(store), {}, on_error=trouble)
+    old = await run_janitors(_server(store, ahead_ms=LONG_MS), {}, on_error=trouble)
+    later = await run_janitors(_server(store, ahead_ms=2 * LONG_MS), {}, on_error=trouble)
 
     assert trouble == []
     assert not any(outcome.endswith("removed") and times for outcome, times in young.counts.items())

@@ -145,7 +145,7 @@ async def test_nothing_of_the_rubble_is_left_but_what_lives(rubble: Shore) -> No
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_janitor_that_dies_anywhere_is_followed_by_one_that_ends_it(rubble: Shore, *, after: bool) -> None:
     spy = SpyStore(_copy(rubble).store)
-    await run_janitors(_copy(rubble).server(spy), {}, tell=Trouble())
+    await run_janitors(_copy(rubble).server(spy), {}, on_error=Trouble())
     calls = len(spy.calls)
     whole = await _swept(_copy(rubble))
     assert calls > 100
@@ -154,7 +154,7 @@ async def test_a_janitor_that_dies_anywhere_is_followed_by_one_that_ends_it(rubb
         shore = _copy(rubble)
         dying = shore.server(DyingStore(shore.store, dies_at=dies_at, after=after))
         with contextlib.suppress(Died):
-            await run_janitors(dying, {}, tell=Trouble())
+            await run_janitors(dying, {}, on_error=Trouble())
         for _ in range(10):  # Calls that were made beside the one that died end as well.
             await asyncio.sleep(0)
 

@@ -53,7 +53,7 @@ class Shore:
     async def sweep(self, store: ObjectStore | None = None) -> Mapping[str, int]:
         """One run of all janitors; what was done, without what was merely looked at."""
         server = self.server(store)
-        run = await run_janitors(server, {}, tell=self.trouble)
+        run = await run_janitors(server, {}, on_error=self.trouble)
         await server.background.drain()
         return {
             outcome: times

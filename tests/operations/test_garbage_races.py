@@ -117,7 +117,7 @@ async def _collector(race: Race, number: int) -> None:
         server = make_lake(store, ahead)
         await collect_what_can_be(server)
         if race.chance.random() < 0.3:
-            await run_janitors(server, {}, tell=Trouble())
+            await run_janitors(server, {}, on_error=Trouble())
         await server.background.drain()
 
 

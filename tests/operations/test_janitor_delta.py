@@ -11,8 +11,7 @@ from sandur.operations.delta.tables import (
     load_delta_table,
     stage_table,
 )
-from sandur.operations.janitors.files import Budget
-from sandur.operations.janitors.records import delete_folder
+from sandur.operations.janitors.files import Budget, delete_folder
 from sandur.operations.lake import Lake
 from tests.operations.asking import called, request
 from tests.operations.delta_asking import D, create_managed, publish, wanted, write_staged

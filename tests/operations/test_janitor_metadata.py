@@ -278,7 +278,7 @@ async def test_a_dropped_table_keeps_every_file() -> None:
 
     assert await collect(shore.server()) == []
     late = await metadata.garbage_in_folder(shore.server(), *folder)
-    assert (late.files, late.reason) == ((), "a table in it is not alive any more, or not yet")
+    assert (late.files, late.reason) == ((), "a table in this folder was dropped, or is not created yet")
     assert await server.locations.exists(orphan)
 
 
@@ -394,10 +394,10 @@ async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> Non
     is_forgotten = await shore.server().pointer(pointer.uuid).read() is None
 
     assert is_forgotten
-    assert (await metadata.garbage_without_owner(shore.server(), location)).reason == "it was committed"
+    assert (await metadata.garbage_without_owner(shore.server(), location)).reason == "the file was committed"
     shore.clock.advance(90 * DAY_MS)
     late = await metadata.garbage_without_owner(shore.server(), location)
-    assert (late.files, late.reason) == ((), "it is too old to tell whether it was committed")
+    assert (late.files, late.reason) == ((), "the file is too old: its receipt may be deleted")
 
 
 async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:

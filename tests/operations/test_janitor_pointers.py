@@ -202,7 +202,7 @@ async def test_a_creator_that_comes_between_the_look_and_the_kill_keeps_its_tabl
         hooked = HookedStore(shore.store)
         hooked.before("get", shore.server().layout.name(T), lambda: asyncio.sleep(0))  # The look.
         hooked.before("put", pointer_key, retry)
-        await sweep(shore.server(hooked), POINTERS, position="", tell=shore.trouble)
+        await sweep(shore.server(hooked), POINTERS, position="", on_error=shore.trouble)
 
         answers += len(answered)
         assert not hooked.hooks

@@ -133,11 +133,11 @@ async def _hasty_janitors(day: Day, janitors: tuple[Janitor, ...]) -> None:
     while not day.is_over:
         server = make_lake(day.shore.store, ahead, purge_delay="PT0S")
         for janitor in janitors:
-            await sweep(server, janitor, position="", tell=Trouble())
+            await sweep(server, janitor, position="", on_error=Trouble())
         if not janitors:
-            await run_janitors(server, {}, tell=Trouble())
+            await run_janitors(server, {}, on_error=Trouble())
         await server.background.drain()
-    await run_janitors(make_lake(day.shore.store, ahead, purge_delay="PT0S"), {}, tell=Trouble())
+    await run_janitors(make_lake(day.shore.store, ahead, purge_delay="PT0S"), {}, on_error=Trouble())
 
 
 async def _run(seed: int, mix: Mix) -> Day:

@@ -39,12 +39,12 @@ async def test_what_an_attempt_announced_goes_after_a_day_and_what_was_committed
     await server.store.put(pending, b"{}", expected=ABSENT)
     shore.clock.advance(DAY_MS)
 
-    await sweep(shore.server(), PENDING_RECEIPTS, position="", tell=shore.trouble)
+    await sweep(shore.server(), PENDING_RECEIPTS, position="", on_error=shore.trouble)
     after_a_day = await shore.keys(server.layout.events_folder())
-    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", tell=shore.trouble)
+    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", on_error=shore.trouble)
     young = await shore.keys(server.layout.events_folder())
     shore.clock.advance(89 * DAY_MS)
-    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", tell=shore.trouble)
+    await sweep(shore.server(), COMMITTED_RECEIPTS, position="", on_error=shore.trouble)
 
     assert after_a_day == young == [committed]
     assert await shore.keys(server.layout.events_folder()) == []

@@ -134,7 +134,7 @@ async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
     await house.store.put(mark, b"", expected=ABSENT)
     house.clock.advance(2 * HOUR_MS)
 
-    run = await run_janitors(lake, {}, tell=lambda *_: None, keep=lost)
+    run = await run_janitors(lake, {}, on_error=lambda *_: None, keep=lost)
 
     assert run.counts == {"stages_removed": 1}
     assert await house.store.head(mark)
@@ -146,9 +146,9 @@ async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> 
     for number in range(25):
         await stage(lake, number)
 
-    first = await sweep(lake, STAGES, position="", tell=lambda *_: None)
-    second = await sweep(lake, STAGES, position=first.position, tell=lambda *_: None)
-    third = await sweep(lake, STAGES, position=second.position, tell=lambda *_: None)
+    first = await sweep(lake, STAGES, position="", on_error=lambda *_: None)
+    second = await sweep(lake, STAGES, position=first.position, on_error=lambda *_: None)
+    third = await sweep(lake, STAGES, position=second.position, on_error=lambda *_: None)
 
     assert [swept.counts["removed"] for swept in (first, second, third)] == [10, 10, 5]
     assert [bool(swept.position) for swept in (first, second, third)] == [True, True, False]
@@ -184,7 +184,7 @@ async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
     for number in range(1_234):
         await stage(lake, number)
 
-    swept = await sweep(lake, STAGES, position="", tell=lambda *_: None)
+    swept = await sweep(lake, STAGES, position="", on_error=lambda *_: None)
 
     assert swept.counts == {"removed": 1_234}
     assert swept.position == ""

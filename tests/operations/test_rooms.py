@@ -49,7 +49,7 @@ class Folder:
             pytest.fail(f"{what}: {error}")
 
         self.clock.advance(FAR_MS - self.clock.now_ms())
-        await run_janitors(self.lake, {}, tell=fail)
+        await run_janitors(self.lake, {}, on_error=fail)
         await self.lake.background.drain()
 
 

@@ -158,9 +158,9 @@ async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:
     listed = await list_all(fleet.store, folder)
     fleet.clock.advance(listed[0].modified_ms - fleet.clock.now_ms() + 9 * 60_000)
 
-    await sweep(server, PLANS, position="", tell=print)
+    await sweep(server, PLANS, position="", on_error=print)
     assert len(await list_all(fleet.store, folder)) == 1
     fleet.clock.advance(3 * 60_000)
-    await sweep(server, PLANS, position="", tell=print)
+    await sweep(server, PLANS, position="", on_error=print)
 
     assert not await list_all(fleet.store, folder)

@@ -122,7 +122,7 @@ class Catalog:
     async def _tidy(self) -> None:
         self.is_tidied = True
         problems: list[str] = []
-        await run_janitors(self.server(), {}, tell=lambda key, error: problems.append(f"{key}: {error}"))
+        await run_janitors(self.server(), {}, on_error=lambda key, error: problems.append(f"{key}: {error}"))
 
     async def _recorded(self, asked: Asked) -> Recorded:
         for _ in range(self.chance.randint(0, LATE_MAX)):

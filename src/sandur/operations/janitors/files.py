@@ -1,7 +1,7 @@
 """Delete the files of one dropped table or view, in an order that survives a crash at any point.
 
-What names others is deleted after what it names: a manifest after its data files, a manifest list after its manifests,
-the current metadata file last of all. So a file that is not there any more has nothing left to name.
+A file is deleted after the files that it names: a manifest after its data files, a manifest list after its manifests,
+the current metadata file last. So a missing file leaves no files behind that only it named.
 """
 
 import asyncio
@@ -18,23 +18,27 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import LruCache
 from sandur.operations.concurrency import gather_all
+from sandur.operations.delta.tables import MANAGED_FOLDER
 from sandur.operations.lake import Lake
+from sandur.storage.contract import Listed, ObjectStore
 
-BATCH: Final = 500
+DELETES_AT_ONCE: Final = 32
+MANIFESTS_REMEMBERED_MAX: Final = 100_000
+PATHS_AT_ONCE: Final = 500
 
-_DELETED: Final = 2
+_STATUS_DELETED: Final = 2
 
 
 async def manifest_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
-    """The manifests that a manifest list names; Invalid when it is none."""
+    """The manifests in a manifest list, in batches; Invalid if it is not a manifest list."""
     async for batch in _batches(data, _manifest_path, location=location):
         yield batch
 
 
 async def content_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
-    """The data and delete files that a manifest adds or keeps; Invalid when it is none.
+    """The data and delete files that a manifest adds or keeps, in batches; Invalid if it is not a manifest.
 
-    Those it says are deleted are left out: they were another snapshot's, and are gone, or in that one's manifests.
+    Entries with the status deleted are skipped: the manifests of the snapshot that added these files name them.
     """
     async for batch in _batches(data, _content_path, location=location):
         yield batch
@@ -44,7 +48,7 @@ async def _batches(
     data: bytes, read: Callable[[dict[str, Any]], str | None], *, location: str
 ) -> AsyncIterator[list[str]]:
     paths = _paths(data, read, location)
-    while batch := await asyncio.to_thread(lambda: list(islice(paths, BATCH))):
+    while batch := await asyncio.to_thread(lambda: list(islice(paths, PATHS_AT_ONCE))):
         yield batch
 
 
@@ -53,7 +57,7 @@ def _paths(data: bytes, read: Callable[[dict[str, Any]], str | None], location: 
         for record in read_records(open_container(data)):
             if path := read(record):
                 yield path
-    except Exception as error:  # Anything at all is raised over bytes that are not Avro.
+    except Exception as error:  # The Avro reader raises all kinds of errors for other bytes.
         raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
 
 
@@ -62,33 +66,29 @@ def _manifest_path(record: dict[str, Any]) -> str | None:
 
 
 def _content_path(record: dict[str, Any]) -> str | None:
-    return None if record["status"] == _DELETED else _text(record["data_file"], "file_path")
+    return None if record["status"] == _STATUS_DELETED else _text(record["data_file"], "file_path")
 
 
 def _text(record: object, field: str) -> str:
     path = record[field] if isinstance(record, dict) else None
     if not isinstance(path, str):
-        raise TypeError(f"{field} is no text")
+        raise TypeError(f"{field} is not a string")
     return path
 
 
-DELETES_AT_ONCE: Final = 32
-MANIFESTS_REMEMBERED_MAX: Final = 100_000
-
-
 class BudgetSpent(Exception):
-    """As many files were deleted as a run may; the next one goes on."""
+    """The run has deleted as many files as it may; the next run continues."""
 
 
 def table_folders(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
-    """Where a table says that its files lie: its location, and the paths it is to write to; normalized."""
+    """The normalized folders of a table: its location, and the paths in its properties."""
     paths = (metadata.properties.get(key) for key in PATH_PROPERTIES)
     return tuple(dict.fromkeys(normalize_location(path) for path in (metadata.location, *paths) if path))
 
 
 @dataclass
 class Budget:
-    """How many files may still be deleted. Those that are gone already cost nothing, so every run gets further."""
+    """How many files a run may still delete. Missing files cost nothing, so every run makes progress."""
 
     files: int
 
@@ -96,7 +96,7 @@ class Budget:
         self.files -= 1
 
     def next_files(self) -> int:
-        """How many may be deleted at once now; Enough when none may."""
+        """How many files may be deleted at once; BudgetSpent if none."""
         if self.files <= 0:
             raise BudgetSpent
         return min(self.files, DELETES_AT_ONCE)
@@ -106,24 +106,24 @@ class Budget:
 class Purge:
     """The deletion of one table's files.
 
-    Only what lies in one of the table's `homes`, and below one of the `roots` where its catalog may have files at all,
-    is deleted; whatever else the metadata names is `left`: a client may have written any path into a manifest.
+    A client may have written any path into a manifest. Only files in one of the table's `folders`, and below one of the
+    `roots` of its catalog, are deleted; the others are counted as `left`.
     """
 
     lake: Lake
-    homes: Sequence[str]
+    folders: Sequence[str]
     roots: Sequence[str]
     budget: Budget
     removed: int = 0
     left: int = 0
     _seen: LruCache[str, bool] = field(default_factory=lambda: LruCache(MANIFESTS_REMEMBERED_MAX))
 
-    async def table(self, metadata: TableMetadata) -> None:
-        """Everything but the current metadata file; Invalid when a manifest cannot be read, Enough when it is much."""
-        # As Java reads it: anything but "true" means no.
+    async def purge_table(self, metadata: TableMetadata) -> None:
+        """Delete all but the current metadata file; Invalid for an unreadable manifest, BudgetSpent if files remain."""
+        # As in Iceberg's Java library: any value but "true" means false.
         keeps_content = metadata.properties.get("gc.enabled", "true").lower() != "true"
         for snapshot in metadata.snapshots:
-            await self._snapshot(snapshot, keeps_content=keeps_content)
+            await self._purge_snapshot(snapshot, keeps_content=keeps_content)
         await self.remove(
             [
                 *(file.statistics_path for file in metadata.statistics),
@@ -133,13 +133,13 @@ class Purge:
         await self.remove(
             entry.metadata_file for entry in metadata.metadata_log if entry.metadata_file != metadata.metadata_location
         )
-        # The folder that was made for data stays when it was never used; all others go with their last file.
-        if self._is_ours(unused := f"{metadata.location}/data"):
+        # An unused data folder has no last file with which it would be removed.
+        if self._is_own(unused := f"{metadata.location}/data"):
             self.lake.locations.remove_empty_folder(unused)
 
-    async def _snapshot(self, snapshot: Snapshot, *, keeps_content: bool) -> None:
+    async def _purge_snapshot(self, snapshot: Snapshot, *, keeps_content: bool) -> None:
         for manifest in snapshot.manifests or ():
-            await self._manifest(manifest, keeps_content=keeps_content)
+            await self._purge_manifest(manifest, keeps_content=keeps_content)
         if snapshot.manifest_list is None:
             return
         data = await self._read(snapshot.manifest_list)
@@ -147,11 +147,11 @@ class Purge:
             return
         async for manifests in manifest_paths(data, location=snapshot.manifest_list):
             for manifest in manifests:
-                await self._manifest(manifest, keeps_content=keeps_content)
+                await self._purge_manifest(manifest, keeps_content=keeps_content)
         await self.remove([snapshot.manifest_list])
 
-    async def _manifest(self, location: str, *, keeps_content: bool) -> None:
-        if location in self._seen:  # Most manifests are named by many snapshots.
+    async def _purge_manifest(self, location: str, *, keeps_content: bool) -> None:
+        if location in self._seen:  # Most manifests belong to many snapshots.
             return
         self._seen[location] = True
         if not keeps_content and (data := await self._read(location)) is not None:
@@ -160,8 +160,8 @@ class Purge:
         await self.remove([location])
 
     async def _read(self, location: str) -> bytes | None:
-        """A file that belongs to the table; None when it does not, or is gone."""
-        return await self.lake.locations.read(location) if self._is_ours(location) else None
+        """The bytes of a file; None if it does not belong to the table, or is missing."""
+        return await self.lake.locations.read(location) if self._is_own(location) else None
 
     async def remove(self, locations: Iterable[str]) -> None:
         waiting = list(locations)
@@ -171,22 +171,48 @@ class Purge:
             del waiting[:some]
 
     async def _remove(self, location: str) -> None:
-        if not self._is_ours(location):
+        if not self._is_own(location):
             self.left += 1
             return
         try:
-            was_there = await self.lake.locations.remove(location)
-        except SwapLost:  # Written anew this very moment, so it is not the file that was meant.
+            existed = await self.lake.locations.remove(location)
+        except SwapLost:  # Replaced at this moment: this is another file.
             self.left += 1
             return
-        if was_there:
+        if existed:
             self.removed += 1
             self.budget.spend()
 
-    def _is_ours(self, location: str) -> bool:
+    def _is_own(self, location: str) -> bool:
         plain = normalize_location(location)
         try:
             checked_location(location, self.roots)
         except Invalid:
             return False
-        return any(is_within(plain, home) and plain != home for home in self.homes)
+        return any(is_within(plain, folder) and plain != folder for folder in self.folders)
+
+
+async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
+    """Delete all files in the folder of a managed Delta table and return their number; BudgetSpent if there are more.
+
+    Such a folder is named by the uuid of its table and holds nothing else. Invalid for any other folder.
+    """
+    plain = normalize_location(location)
+    if plain.rsplit("/", 3)[1:3] != [MANAGED_FOLDER, "tables"]:
+        raise Invalid(f"{location} is not the folder of a managed table")
+    store, folder = lake.locations.holder(f"{plain}/_")
+    folder = folder.removesuffix("_")
+    removed = 0
+    while page := await store.list(folder, limit=DELETES_AT_ONCE):
+        some = page[: budget.next_files()]
+        removed += sum(await gather_all(_delete(store, listed, budget) for listed in some))
+    return removed
+
+
+async def _delete(store: ObjectStore, listed: Listed, budget: Budget) -> bool:
+    try:
+        await store.delete(listed.key, expected=listed.version)
+    except SwapLost:  # Replaced or deleted: the next page shows it.
+        return False
+    budget.spend()
+    return True

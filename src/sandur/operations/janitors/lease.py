@@ -1,4 +1,4 @@
-"""Whose turn it is: of many processes on one store, one at a time sweeps a workspace, or runs the pipeline on it."""
+"""A lease: of many processes on one lake, one at a time runs the janitors, or the pipeline."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,9 +16,9 @@ LEASE_MS: Final = 300_000
 
 
 class LeaseRecord(Record, frozen=True, kw_only=True):
-    """Who is at it and until when, when the next turn is due, and how far each janitor has come.
+    """The owner of the lease and its expiry, when the next run is due, and the position of each janitor.
 
-    `fence` grows with every turn, also when one is taken from somebody who stalls: a higher one is the later one.
+    `fence` grows with every lease, also when it is taken from a process that stalls: the highest one is the latest.
     """
 
     owner: str
@@ -29,11 +29,11 @@ class LeaseRecord(Record, frozen=True, kw_only=True):
 
 
 class Lease:
-    """A turn that one of many processes holds for a while; `kind` says of which work.
+    """A lease that one of many processes holds for a while; `kind` names its work.
 
-    It saves work and is no lock: a server that stalls and goes on after its time is up sweeps beside its successor, and
-    so may two whose clocks differ. That is harmless. Every deletion is conditional, and every janitor marks and looks
-    before it acts, against operations and other janitors alike.
+    It saves work and is not a lock: a server that stalls past the expiry runs beside its successor, and so do two
+    servers whose clocks differ. That is harmless: every deletion is conditional, and every janitor marks and looks
+    before it acts.
     """
 
     def __init__(self, lake: Lake, kind: str = "janitors") -> None:
@@ -43,7 +43,7 @@ class Lease:
 
     @property
     def fence(self) -> int:
-        """The number of this turn; 0 when it is not ours."""
+        """The number of this lease; 0 if it is not held."""
         return self._held.value.fence if self._held else 0
 
     @property
@@ -56,37 +56,37 @@ class Lease:
         return found.value if found else None
 
     async def take(self, *, if_due: bool = True) -> bool:
-        """Whether it is our turn now: nothing is due, or somebody else is at it, if not."""
+        """Whether the lease is taken; False if another process holds it, or no run is due."""
         now_ms = self._clock.now_ms()
         found = await self._cell.read()
         if found and (found.value.expires_ms > now_ms or (if_due and found.value.due_ms > now_ms)):
             return False
-        turn = LeaseRecord(
+        lease = LeaseRecord(
             owner=self._clock.new_id(),
             fence=found.value.fence + 1 if found else 1,
             expires_ms=now_ms + LEASE_MS,
             positions=found.value.positions if found else {},
         )
         try:
-            self._held = await self._cell.swap(turn, expected=found.version if found else ABSENT)
+            self._held = await self._cell.swap(lease, expected=found.version if found else ABSENT)
         except SwapLost:
             return False
         return True
 
     async def keep(self, positions: Mapping[str, str]) -> bool:
-        """Note how far the janitors have come, and hold on; False when the turn was given to another."""
+        """Store the positions and extend the lease; False if another process has taken it."""
         return await self._swap(positions, expires_ms=self._clock.now_ms() + LEASE_MS)
 
     async def release(self, positions: Mapping[str, str], *, due_ms: int) -> None:
-        """End the turn; nobody begins another before the next is due."""
+        """End the lease; the next run starts when it is due."""
         await self._swap(positions, expires_ms=0, due_ms=due_ms)
 
     async def _swap(self, positions: Mapping[str, str], *, expires_ms: int, due_ms: int = 0) -> bool:
         if self._held is None:
             return False
-        turn = replace(self._held.value, expires_ms=expires_ms, due_ms=due_ms, positions=dict(positions))
+        lease = replace(self._held.value, expires_ms=expires_ms, due_ms=due_ms, positions=dict(positions))
         try:
-            self._held = await self._cell.swap(turn, expected=self._held.version)
+            self._held = await self._cell.swap(lease, expected=self._held.version)
         except SwapLost:
             self._held = None
             return False

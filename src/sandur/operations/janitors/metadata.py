@@ -1,8 +1,12 @@
-"""Metadata files that nobody needs (GC1): those of attempts that lost or died, and old ones that no log names any more.
+"""GC1: find and delete metadata files that no table needs.
 
-Only files under names that the catalog itself gave are taken away: in the folder of living tables, what none of them
-needs; the file of a create that was killed; the file of a create that died before its pointer was there. A file that
-was committed stays as long as its receipt does, unless the table asks for old files to be deleted.
+These are the files of attempts that lost or died, and old files that no metadata log names any more. Only files with
+names that the catalog gave are considered: in the folder of living tables, the file of a killed creation, and the file
+of a creation that died before its pointer was written. A committed file stays as long as its receipt, unless the table
+asks for the deletion of old files.
+
+The steps: list the files; then read the pointers (an attempt that writes its file later reads its pointer later); bump
+every pointer whose head is older than one of the files, so that attempts in progress lose; then delete.
 """
 
 import contextlib
@@ -30,9 +34,9 @@ _FIRST_VERSION: Final = 0
 
 
 class Garbage(NamedTuple):
-    """What a look found: files that can go, the pointers to bump before they do, and one to be killed before.
+    """Files to delete, the pointers to bump and the uuid to kill before that.
 
-    `reason` says why files that nobody seems to need are left alone; empty when there is none.
+    `reason` says why unneeded files are kept; empty if there is no reason.
     """
 
     files: tuple[MetadataFile, ...] = ()
@@ -42,7 +46,7 @@ class Garbage(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What one pointer needs, and what its table says about old files."""
+    """The files that one pointer needs, and the settings of its table for old files."""
 
     owner: Owner
     pointer: Versioned[Pointer]
@@ -51,28 +55,29 @@ class _Needs(NamedTuple):
 
 
 async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
-    """What can go of the files in a folder where the metadata of these living tables and views lies, and of no others.
-
-    The files are listed before the pointers are read: an attempt that writes its file later reads its pointer later.
-    """
+    """The garbage in a folder that holds the metadata of these living tables and views, and of no others."""
     files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
     if not files:
         return Garbage()
-    pointers = [await lake.pointer(uuid).read() for uuid in uuids]
-    living = [pointer for pointer in pointers if pointer and pointer.value.state == "live"]
+    living = await _living_pointers(lake, uuids)
     if len(living) < len(uuids):
-        return Garbage(reason="a table in it is not alive any more, or not yet")
+        return Garbage(reason="a table in this folder was dropped, or is not created yet")
     needs = [await _needs(lake, pointer) for pointer in living]
     if any(need.keeps_all for need in needs):
-        return Garbage(reason="a table in it says that nothing may be collected")
+        return Garbage(reason="a table in this folder has gc.enabled=false")
     orphans = deletable_files(files, [need.owner for need in needs], before_ms=lake.clock.now_ms())
     if not all(need.deletes_old for need in needs):
         orphans = await _never_committed(lake, orphans)
     return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
 
 
+async def _living_pointers(lake: Lake, uuids: Sequence[str]) -> list[Versioned[Pointer]]:
+    pointers = [await lake.pointer(uuid).read() for uuid in uuids]
+    return [pointer for pointer in pointers if pointer and pointer.value.state == "live"]
+
+
 async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:
-    """The file of a create that was killed: nobody else ever had it, and that pointer never lives again."""
+    """The file of a killed creation: no other table has it, and the pointer never becomes live."""
     head = pointer.value.head
     if pointer.value.state != "killed" or head is None or head.registration:
         return Garbage()
@@ -81,49 +86,49 @@ async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:
 
 
 async def garbage_without_owner(lake: Lake, location: str) -> Garbage:
-    """The first file of a table without a pointer, a receipt, or anything that was ever committed on top of it.
+    """The first file of a creation without a pointer and without a receipt.
 
-    Only while receipts are kept: without them nobody can tell what was committed, and dropped, long ago.
+    Only while receipts are kept: without a receipt, an old file may belong to a table that was dropped long ago.
     """
     file = await _file_at(lake, location)
     if file is None or file.version != _FIRST_VERSION or not _is_old(lake, file):
         return Garbage()
     if file.modified_ms + _receipts_kept_ms(lake) - DAY_MS <= lake.clock.now_ms():
-        return Garbage(reason="it is too old to tell whether it was committed")
+        return Garbage(reason="the file is too old: its receipt may be deleted")
     if not await _never_committed(lake, (file,)):
-        return Garbage(reason="it was committed")
-    said = await _read_header(lake, location)
-    uuid = said.table_uuid or said.view_uuid
+        return Garbage(reason="the file was committed")
+    header = await _read_header(lake, location)
+    uuid = header.table_uuid or header.view_uuid
     if not uuid or await lake.pointer(uuid).read():
-        return Garbage(reason="its table is known, or cannot be")
+        return Garbage(reason="the file has no uuid, or its table has a pointer")
     return Garbage((file,), kills=uuid)
 
 
 async def remove_garbage(lake: Lake, garbage: Garbage) -> int:
-    """Act on what was found: how many files are gone.
+    """Delete the garbage and return the number of deleted files.
 
-    SwapLost when a pointer has changed since it was looked at: nothing was deleted, and the next look finds what is so.
+    SwapLost if a pointer has changed since it was read: then nothing is deleted.
     """
     if garbage.kills:
         killed = Pointer(uuid=garbage.kills, table_uuid=garbage.kills, state="killed")
         await lake.pointer(garbage.kills).create(killed)
     for pointer in garbage.bumps:
         await lake.pointer(pointer.value.uuid).swap(pointer.value, expected=pointer.version)
-    gone = 0
+    removed = 0
     for start in range(0, len(garbage.files), AT_ONCE):
         some = garbage.files[start : start + AT_ONCE]
-        gone += sum(await gather_all(_remove(lake, file.location) for file in some))
-    return gone
+        removed += sum(await gather_all(_remove(lake, file.location) for file in some))
+    return removed
 
 
 async def _remove(lake: Lake, location: str) -> bool:
-    with contextlib.suppress(SwapLost):  # Somebody else took it away this very moment.
+    with contextlib.suppress(SwapLost):  # Another process has deleted it at this moment.
         return await lake.locations.remove(location)
     return False
 
 
 async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
-    """The metadata files in a folder, and not below it, under names that the catalog gave."""
+    """The metadata files directly in a folder, with names that the catalog gave."""
     store, prefix = _folder_at(lake, folder)
     found: list[MetadataFile] = []
     for listed in await list_all(store, prefix):
@@ -157,28 +162,28 @@ def _receipts_kept_ms(lake: Lake) -> int:
 
 
 async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
-    """What the pointer, as it was read, keeps alive; NotFound when its current file is gone: then nothing is sure."""
+    """The files that a pointer needs; NotFound if its current file is missing: then nothing is certain."""
     head, pending = pointer.value.head, pointer.value.pending
     if head is None:
-        raise Unavailable(f"pointer {pointer.value.uuid}: it lives and says nothing")
+        raise Unavailable(f"pointer {pointer.value.uuid}: it is live and has no head")
     locations, properties = await _document(lake, pointer.value, head)
     needed = {*locations, head.previous_metadata_location or ""}
     if pending:
         needed.add(pending.head.metadata_location)
-        with contextlib.suppress(NotFound):  # Its transaction may not have come so far.
+        with contextlib.suppress(NotFound):  # Its transaction may not have written the file yet.
             needed.update((await _document(lake, pointer.value, pending.head))[0])
     for claim in await _open_claims(lake, pointer.value.uuid):
         needed.update(tried.metadata_location for tried in claim.locations)
     return _Needs(
         owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalize_location, needed))),
         pointer=pointer,
-        keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As Java reads it.
+        keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As in Iceberg's Java library.
         deletes_old=properties.get(_DELETES_OLD_FILES, "").lower() == "true",
     )
 
 
 async def _document(lake: Lake, pointer: Pointer, head: Head) -> tuple[Sequence[str], Mapping[str, str]]:
-    """The files that a metadata file names, itself included, and the properties it sets."""
+    """The metadata files that a metadata file names, with itself, and its properties."""
     if pointer.kind == "view":
         view = await load_document(lake, VIEWS, head.metadata_location)
         return logged_locations(VIEWS, view), view.metadata.properties
@@ -193,12 +198,12 @@ async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:
     try:
         claims = [msgspec.json.decode(stored.data, type=Claim) for stored in found]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"a claim of {uuid}: cannot be read: {error}") from error
+        raise Unavailable(f"a claim of table {uuid} cannot be read: {error}") from error
     return [claim for claim in claims if claim.state == "open"]
 
 
 async def _never_committed(lake: Lake, files: Iterable[MetadataFile]) -> tuple[MetadataFile, ...]:
-    """Those of the files that have no receipt (C5)."""
+    """The files without a receipt (C5)."""
     waiting = list(files)
     orphans: list[MetadataFile] = []
     for start in range(0, len(waiting), AT_ONCE):
@@ -209,18 +214,18 @@ async def _never_committed(lake: Lake, files: Iterable[MetadataFile]) -> tuple[M
 
 
 async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
-    """Whether there is a receipt, first on the day the file was written: that is nearly always its own day."""
+    """Whether there is a receipt; first on the day when the file was written, which is nearly always its date."""
     if file.modified_ms + _receipts_kept_ms(lake) <= lake.clock.now_ms():
-        return False  # Its receipt may be gone, and it goes with it.
+        return False  # Its receipt may be deleted: the file is deleted with it.
     if await lake.receipts.exists(AttemptedFile(file.location, file.modified_ms)):
         return True
-    said_ms = (await _read_header(lake, file.location)).last_updated_ms
-    days = [said_ms] if said_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
+    updated_ms = (await _read_header(lake, file.location)).last_updated_ms
+    days = [updated_ms] if updated_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
     return any([await lake.receipts.exists(AttemptedFile(file.location, day)) for day in days])
 
 
 class _MetadataHeader(msgspec.Struct, frozen=True, rename="kebab"):
-    """The little that has to be known of a metadata file of any kind; a view's does not say when it was written."""
+    """The fields that tables and views share; the metadata of a view has no `last_updated_ms`."""
 
     table_uuid: str = ""
     view_uuid: str = ""

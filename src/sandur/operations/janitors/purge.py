@@ -1,4 +1,8 @@
-"""Working off the purge queue: the files of tables that were dropped for good are deleted, and no other table's."""
+"""Work through the purge queue: delete the files of tables that were dropped with a purge, and of no other table.
+
+An order is carried out if its drop happened, and after `purge_delay`. It is blocked for good if a living table may need
+the files. The order is deleted after all files, so that a run that dies is repeated.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -12,8 +16,7 @@ from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, table_folders
-from sandur.operations.janitors.records import delete_folder
+from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder, table_folders
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document
@@ -27,7 +30,7 @@ from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 T = TypeVar("T")
 
 _Table = Pointer | DeltaTable
-"""The records of things that have files."""
+"""The records of tables and views with files."""
 
 ORDERS_MAX: Final = 100
 BLOCKED_KEPT_MS: Final = 30 * DAY_MS
@@ -35,65 +38,62 @@ VOID_AFTER_MS: Final = DAY_MS
 
 
 class PurgeTarget(NamedTuple):
-    """A table whose files are to go: who ordered it, what is left of it, and where its files lie."""
+    """A table to purge: the order, the record of the dropped table, and the folders of its files."""
 
     order: Versioned[PurgeOrder]
     record: _Table
-    homes: Sequence[str]
+    folders: Sequence[str]
 
 
-async def run_purge_queue(lake: Lake, *, position: str, tell: OnError) -> Swept:
-    """Take up at most ORDERS_MAX orders that are older than `purge_delay`, and delete `janitor_objects_max` files.
-
-    An order goes last, after every file, so that whatever dies on the way is done again; what is gone is gone.
-    """
-    return await _Queue(lake, tell).work_off(position)
+async def run_purge_queue(lake: Lake, *, position: str, on_error: OnError) -> Swept:
+    """Carry out at most ORDERS_MAX orders, and delete at most `janitor_objects_max` files."""
+    return await _Queue(lake, on_error).run(position)
 
 
 class _Queue:
     """One run over the queue."""
 
-    def __init__(self, lake: Lake, tell: OnError) -> None:
+    def __init__(self, lake: Lake, on_error: OnError) -> None:
         self._lake = lake
-        self._tell = tell
+        self._on_error = on_error
         self._budget = Budget(lake.settings.janitor_objects_max)
         self._counts: Counter[str] = Counter()
 
-    async def work_off(self, position: str) -> Swept:
+    async def run(self, position: str) -> Swept:
         folder = self._lake.layout.purge_orders_folder()
         page = await self._lake.store.list(folder, after=position or None, limit=ORDERS_MAX)
-        targets = [target for listed in page if (target := await self._guarded(listed.key, self._taken_up(listed)))]
-        # While a pointer cannot be read, nobody knows whose table it is, and nobody's files are deleted.
-        looked_at = await self._guarded("pointers", _with_neighbours(self._lake, targets))
-        for target, neighbour in looked_at or ():
-            await self._guarded(str(target.order.value.identifier), self._purge(target, neighbour))
+        targets = [target for listed in page if (target := await self._guard(listed.key, self._open_order(listed)))]
+        # A pointer that cannot be read may be that of a neighbour: then no files are deleted.
+        checked = await self._guard("pointers", _with_neighbours(self._lake, targets))
+        for target, neighbour in checked or ():
+            await self._guard(str(target.order.value.identifier), self._purge(target, neighbour))
         return Swept(self._counts, page[-1].key if len(page) == ORDERS_MAX else "")
 
-    async def _guarded(self, what: str, work: Awaitable[T]) -> T | None:
-        """An order that cannot be carried out now does not hold up the others."""
+    async def _guard(self, what: str, work: Awaitable[T]) -> T | None:
+        """Report the error of one order; the others go on."""
         try:
             return await work
         except SwapLost:
             self._counts["changed"] += 1
         except SandurError as error:
             self._counts["failed"] += 1
-            self._tell(what, error)
+            self._on_error(what, error)
         return None
 
-    async def _taken_up(self, listed: Listed) -> PurgeTarget | None:
-        """What an order asks for; None when there is nothing to delete, or not yet."""
+    async def _open_order(self, listed: Listed) -> PurgeTarget | None:
+        """The table that an order is about; None if there is nothing to delete, or not yet."""
         lake = self._lake
         order = await lake.purge_order(*lake.layout.parse_purge_order(listed.key)).read()
         if order is None or not is_older(lake, listed, seconds_of(lake.settings.purge_delay) * 1_000):
             self._counts["kept"] += 1
             return None
         if order.value.blocked:
-            is_over = is_older(lake, listed, BLOCKED_KEPT_MS)
-        elif not await _has_happened(lake, order.value):
-            is_over = is_older(lake, listed, VOID_AFTER_MS)
+            is_expired = is_older(lake, listed, BLOCKED_KEPT_MS)
+        elif not await _is_dropped(lake, order.value):
+            is_expired = is_older(lake, listed, VOID_AFTER_MS)
         else:
             return await self._target(order)
-        if is_over:
+        if is_expired:
             await self._remove(order)
         else:
             self._counts["kept"] += 1
@@ -115,13 +115,13 @@ class _Queue:
         return PurgeTarget(order, record, table_folders(metadata))
 
     async def _purge(self, target: PurgeTarget, neighbour: _Table | None) -> None:
-        """The files are gone, or some of them and the rest is next time's, or the order is blocked."""
+        """Delete the files, or some of them if the budget is spent, or block the order."""
         if neighbour:
             await self._block(target.order, f"table {neighbour.uuid} may need the files")
             return
         catalog = target.order.value.identifier.catalog
         roots = tuple(map(normalize_location, await allowed_roots(self._lake, catalog)))
-        purge = Purge(self._lake, target.homes, roots, self._budget)
+        purge = Purge(self._lake, target.folders, roots, self._budget)
         try:
             await _delete_files(purge, target.record)
         except BudgetSpent:
@@ -139,15 +139,15 @@ class _Queue:
         self._counts["removed"] += 1
 
     async def _block(self, order: Versioned[PurgeOrder], reason: str) -> None:
-        """The files stay. For good: the other table may leave the catalog one day and be needed elsewhere."""
+        """Keep the files for good: the other table may leave this catalog and still be used elsewhere."""
         cell = self._lake.purge_order(order.value.table_uuid, order.value.drop)
         await cell.swap(replace(order.value, blocked=reason), expected=order.version)
         self._counts["blocked"] += 1
-        self._tell(str(order.value.identifier), Conflict(f"its files are not purged: {reason}"))
+        self._on_error(str(order.value.identifier), Conflict(f"its files are not purged: {reason}"))
 
 
-async def _has_happened(lake: Lake, order: PurgeOrder) -> bool:
-    """Whether the drop happened for which the files were to go; one that died half way is finished (D4)."""
+async def _is_dropped(lake: Lake, order: PurgeOrder) -> bool:
+    """Whether the drop of the order happened; a drop that died half way is finished first (D4)."""
     if await is_drop_confirmed(lake, order):
         return True
     await settle_name(lake, order.identifier)
@@ -155,7 +155,7 @@ async def _has_happened(lake: Lake, order: PurgeOrder) -> bool:
 
 
 async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadata | None:
-    """What the head says; None when its file is gone: then everything else went before it."""
+    """The current metadata; None if its file is missing: then all other files were deleted before it."""
     if pointer.head is None:
         return None
     location = pointer.head.metadata_location
@@ -175,29 +175,29 @@ async def _delete_files(purge: Purge, pointer: _Table) -> None:
     if pointer.head is None or metadata is None:
         return
     if isinstance(metadata, TableMetadata):
-        await purge.table(metadata)
-    if previous := pointer.head.previous_metadata_location:  # All that is known of a view's past.
+        await purge.purge_table(metadata)
+    if previous := pointer.head.previous_metadata_location:  # A view has no log of metadata files.
         await purge.remove([previous])
     await purge.remove([pointer.head.metadata_location])
 
 
 async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, _Table | None]]:
-    """Each target with another table, if there is one, that may need its files.
+    """Each target with a living table that may need its files, or None.
 
-    This reads the record of every table of either format, once for all targets and only when there are any. Tables
-    that begin to need the files later do not slip through: `check_not_purged` turns them away.
+    This reads the record of every table once for all targets. A table that would need the files later is refused by
+    `check_not_purged`.
     """
     if not targets:
         return []
     neighbours: dict[int, _Table] = {}
-    async for other in _living(lake):
+    async for other in _living_tables(lake):
         for at, target in enumerate(targets):
             if at not in neighbours and may_share(target, other):
                 neighbours[at] = other
     return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
 
 
-async def _living(lake: Lake) -> AsyncIterator[_Table]:
+async def _living_tables(lake: Lake) -> AsyncIterator[_Table]:
     layout = lake.layout
     for folder, kind in ((layout.pointers_folder(), Pointer), (layout.delta_tables_folder(), DeltaTable)):
         after: str | None = None
@@ -205,14 +205,14 @@ async def _living(lake: Lake) -> AsyncIterator[_Table]:
             page = await lake.store.list(folder, after=after)
             stored = await get_many(lake.store, [entry.key for entry in page])
             for listed, found in zip(page, stored, strict=True):
-                if found and (pointer := _decoded(listed.key, found.data, kind)).state not in {"dropped", "killed"}:
+                if found and (pointer := _decode(listed.key, found.data, kind)).state not in {"dropped", "killed"}:
                     yield pointer
             if len(page) < LIST_LIMIT_MAX:
                 break
             after = page[-1].key
 
 
-def _decoded(key: str, data: bytes, kind: type[_Table]) -> _Table:
+def _decode(key: str, data: bytes, kind: type[_Table]) -> _Table:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -220,18 +220,18 @@ def _decoded(key: str, data: bytes, kind: type[_Table]) -> _Table:
 
 
 def may_share(target: PurgeTarget, other: _Table) -> bool:
-    """Whether a table that lives may need files of the target: it is the same table, or one lies within the other."""
+    """Whether a living table may need files of the target: it is the same table, or the locations overlap."""
     if other.uuid == target.record.uuid:
         return False
     if other.table_uuid == target.record.table_uuid:
         return True
     return any(
-        is_within(file, home) or is_within(home, folder) for file, folder in _places(other) for home in target.homes
+        is_within(file, own) or is_within(own, folder) for file, folder in _places(other) for own in target.folders
     )
 
 
 def _places(table: _Table) -> Sequence[tuple[str, str]]:
-    """Files or folders of a table, and what surely holds all of its files, as far as its record tells."""
+    """Known files of a table, each with the folder that holds all files of the table, as far as its record shows."""
     if isinstance(table, DeltaTable):
         return [(normalize_location(table.location),) * 2] if table.location else []
     heads = [table.head, table.pending.head if table.pending else None]

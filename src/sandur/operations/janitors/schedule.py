@@ -1,4 +1,4 @@
-"""When the janitors run: in every server, in every workspace, one server at a time, and a bounded part at a time."""
+"""The schedule of the janitors: in every server and every lake, one server at a time, a bounded part per run."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ LAKES_MAX: Final = 10_000
 CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
-# What others lean on comes first: transactions before names, names before pointers, pointers before claims.
+# A janitor runs after those that it depends on: transactions, then names, then pointers, then claims.
 JANITORS: Final = (
     STAGES,
     TRANSACTIONS,
@@ -59,7 +59,7 @@ OnFailure = Callable[[Layout, str, Exception], None]
 
 
 class Run(NamedTuple):
-    """What a run did, how far each janitor has come, and whether the next one should come soon."""
+    """The counts of a run, the position of each janitor, and whether the next run should start soon."""
 
     counts: Counts
     positions: Mapping[str, str]
@@ -70,15 +70,15 @@ async def run_janitors(
     lake: Lake,
     positions: Mapping[str, str],
     *,
-    tell: OnError,
+    on_error: OnError,
     keep: Callable[[Mapping[str, str]], Awaitable[bool]] | None = None,
 ) -> Run:
-    """Every janitor once, from where it stopped the last time. `keep` is asked in between whether to go on."""
+    """Run every janitor once, from its last position. `keep` is called after each; the run ends if it returns False."""
     counts: Counter[str] = Counter()
     reached: dict[str, str] = dict(positions)
     has_more = False
-    for name, work in _works(lake, tell):
-        swept = await work(positions.get(name, ""))
+    for name, step in _steps(lake, on_error):
+        swept = await step(positions.get(name, ""))
         counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
         reached[name] = swept.position
         has_more |= _stopped_early(swept, lake.settings)
@@ -87,16 +87,16 @@ async def run_janitors(
     return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
 
 
-def _works(lake: Lake, tell: OnError) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
-    def sweeping(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
-        return lambda position: sweep(lake, janitor, position=position, tell=tell)
+def _steps(lake: Lake, on_error: OnError) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
+    def sweep_of(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
+        return lambda position: sweep(lake, janitor, position=position, on_error=on_error)
 
-    works = [(janitor.name, sweeping(janitor)) for janitor in JANITORS]
-    return [*works, (PURGE, lambda position: purge.run_purge_queue(lake, position=position, tell=tell))]
+    steps = [(janitor.name, sweep_of(janitor)) for janitor in JANITORS]
+    return [*steps, (PURGE, lambda position: purge.run_purge_queue(lake, position=position, on_error=on_error))]
 
 
 def _stopped_early(swept: Swept, settings: Settings) -> bool:
-    """Whether the sweep ended because it may not do more at once; not when it merely looked at much that is needed."""
+    """Whether the sweep ended at its limit of deletions, and not only of visits."""
     removed = swept.counts.get("removed", 0) + swept.counts.get("files_removed", 0)
     return 2 * removed >= settings.janitor_objects_max
 
@@ -104,8 +104,8 @@ def _stopped_early(swept: Swept, settings: Settings) -> bool:
 class Janitors:
     """The janitors of one process.
 
-    Each run has a workspace of its own, for walking through everything would push what requests use out of the caches.
-    `on_run` hears what a run did, `on_failure` what went wrong and where.
+    Each run has its own lake: a walk through all records would evict what requests use from the caches.
+    `on_run` receives the counts of a run, `on_failure` an error and where it happened.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class Janitors:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to run every now and then, unless the settings say that this server has no janitors."""
+        """Start the runs in the background, unless the settings disable janitors on this server."""
         if self._settings.janitors and self._task is None:
-            self._task = asyncio.create_task(self._run_for_ever(), name="janitors")
+            self._task = asyncio.create_task(self._run_forever(), name="janitors")
 
     async def stop(self) -> None:
-        """End at once, wherever they are: what they leave half done is as after a crash, and the next run ends it."""
+        """Stop at once. An interrupted run is like a crash: the next run continues."""
         task, self._task = self._task, None
         if task:
             task.cancel()
@@ -141,24 +141,24 @@ class Janitors:
                 await task
 
     async def run_once(self, lake: Lake) -> Counts | None:
-        """One run in a workspace; None when it is not our turn."""
+        """Run the janitors of one lake; None if no run is due, or another server runs them."""
         run = await self._run(lake)
         return run.counts if run else None
 
     async def run_everywhere(self) -> bool:
-        """One run in every workspace that is due; whether there is more to do soon."""
+        """Run the janitors of every lake where a run is due; whether the next run should start soon."""
         has_more = False
         async for layout in list_layouts(self._store, self._settings):
             try:
                 run = await self._run(self._open_lake(layout))
-            except Exception as error:  # noqa: BLE001 - no workspace may keep the janitors from the others, or end them
+            except Exception as error:  # noqa: BLE001 - one lake must not stop the janitors of the others
                 self._count("failed")
                 self._on_failure(layout, "janitors", error)
             else:
                 has_more |= run is not None and run.has_more
         return has_more
 
-    async def _run_for_ever(self) -> None:
+    async def _run_forever(self) -> None:
         has_more = False
         while True:
             await self._clock.sleep(self._pause_seconds(has_more=has_more))
@@ -169,7 +169,7 @@ class Janitors:
                 self._on_failure(Layout(), "workspaces", error)
 
     def _pause_seconds(self, *, has_more: bool) -> float:
-        """A part of the interval, and never the same: servers that were started together do not meet every time."""
+        """A random part of the interval, so that servers that were started together spread out."""
         if has_more:
             return SOON_SECONDS
         return seconds_of(self._settings.janitor_interval) / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
@@ -183,7 +183,7 @@ class Janitors:
         run = await run_janitors(
             lake,
             lease.positions,
-            tell=lambda what, error: self._on_failure(layout, what, error),
+            on_error=lambda what, error: self._on_failure(layout, what, error),
             keep=lease.keep,
         )
         pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self._settings.janitor_interval)
@@ -199,7 +199,7 @@ class Janitors:
 
 
 async def list_layouts(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
-    """The workspaces on a store that the settings let this server act for, found by one listing each."""
+    """The layouts of the lakes on a store that the settings allow, found by one listing each."""
     if settings.tenant and settings.workspace:
         yield Layout(settings.tenant, settings.workspace)
         return

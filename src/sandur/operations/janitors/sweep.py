@@ -2,29 +2,37 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
+from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 from sandur.storage.layout import Layout
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 DAY_MS: Final = 86_400_000
 VISITS_AT_ONCE: Final = 16
 PAGES_MAX: Final = 100
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
-"""What became of an object: taken away, brought to its end, left as it is, changed by somebody else meanwhile (it is
-seen again next time), not understood or not reached."""
+"""The result for one object: deleted, brought to a final state, left as it is, changed by another process since the
+listing (the next sweep visits it again), or not readable."""
 
 OnError = Callable[[str, SandurError], None]
-"""Hears of what went wrong with an object, by its key; the sweep goes on."""
+"""Receives the key of an object and the error of its visit; the sweep continues."""
 
 
 class Janitor(NamedTuple):
-    """What a janitor looks at (`folder`), how old it must be by the store's own time (`age_ms`), and what it does."""
+    """A rule for the objects of one folder: their minimum age by the store's clock, and the visit of each object.
+
+    A visit may raise SwapLost: the object has changed, and is visited again by the next sweep.
+    """
 
     name: str
     folder: Callable[[Layout], str]
@@ -33,14 +41,14 @@ class Janitor(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep did, by outcome, and after which key the next one goes on; empty to begin again."""
+    """The number of objects by outcome, and the key after which the next sweep continues; empty: from the start."""
 
     counts: Mapping[str, int]
     position: str
 
 
-async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: OnError) -> Swept:
-    """Visit at most `janitor_objects_max` objects that are old enough, and list at most PAGES_MAX pages for them."""
+async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnError) -> Swept:
+    """Visit at most `janitor_objects_max` objects that are old enough, in at most PAGES_MAX pages of the listing."""
     folder = janitor.folder(lake.layout)
     age_ms = janitor.age_ms(lake.settings)
     counts: Counter[str] = Counter()
@@ -49,7 +57,7 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: OnError) -
         page = await lake.store.list(folder, after=after)
         old = [listed for listed in page if is_older(lake, listed, age_ms)]
         room = lake.settings.janitor_objects_max - counts.total()
-        counts.update(await _visited(lake, janitor, old[:room], tell))
+        counts.update(await _visit_all(lake, janitor, old[:room], on_error))
         if len(old) > room:
             return Swept(counts, old[room - 1].key if room else after or "")
         if len(page) < LIST_LIMIT_MAX:
@@ -58,31 +66,45 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, tell: OnError) -
     return Swept(counts, after or "")
 
 
-async def _visited(lake: Lake, janitor: Janitor, old: Iterable[Listed], tell: OnError) -> list[Outcome]:
+async def _visit_all(lake: Lake, janitor: Janitor, old: Iterable[Listed], on_error: OnError) -> list[Outcome]:
     waiting = list(old)
     outcomes: list[Outcome] = []
     for start in range(0, len(waiting), VISITS_AT_ONCE):
         some = waiting[start : start + VISITS_AT_ONCE]
-        outcomes += await gather_all(_visit(lake, janitor, listed, tell) for listed in some)
+        outcomes += await gather_all(_visit(lake, janitor, listed, on_error) for listed in some)
     return outcomes
 
 
-async def _visit(lake: Lake, janitor: Janitor, listed: Listed, tell: OnError) -> Outcome:
+async def _visit(lake: Lake, janitor: Janitor, listed: Listed, on_error: OnError) -> Outcome:
     try:
         return await janitor.visit(lake, listed)
     except SwapLost:
         return "changed"
     except SandurError as error:
-        # One object that cannot be read, or that others keep changing, must not keep all behind it from being swept.
-        tell(listed.key, error)
+        # One object that cannot be read, or keeps changing, does not stop the sweep.
+        on_error(listed.key, error)
         return "failed"
 
 
+async def read_listed(cell: Cell[T], listed: Listed) -> Versioned[T]:
+    """The record as it was listed; SwapLost if it has changed since, because its age is then unknown."""
+    found = await cell.read()
+    if found is None or found.version != listed.version:
+        raise SwapLost(f"object {listed.key}: has changed since it was listed")
+    return found
+
+
+async def delete_listed(lake: Lake, listed: Listed) -> Outcome:
+    """The visit of objects that are garbage once they are old."""
+    await lake.store.delete(listed.key, expected=listed.version)
+    return "removed"
+
+
 def is_older(lake: Lake, listed: Listed, age_ms: int) -> bool:
-    """Whether an object was written last so long ago, by the time that the store noted."""
+    """Whether the last write of an object is at least this long ago, by the store's clock."""
     return listed.modified_ms + age_ms <= lake.clock.now_ms()
 
 
 def key_age_ms(settings: Settings) -> int:
-    """How long what a replay may need is kept: the lifetime of a key and a day."""
+    """How long a replay may need an object: the lifetime of an idempotency key and a day."""
     return seconds_of(settings.idempotency_key_lifetime) * 1_000 + DAY_MS

@@ -265,7 +265,9 @@ class _Collection:
             if self.budget <= 0:
                 return
             self._context.check_fence()
-            swept = self._context.wait(purge.run_purge_queue(self._purge_lake(), position=position, tell=self._warn))
+            swept = self._context.wait(
+                purge.run_purge_queue(self._purge_lake(), position=position, on_error=self._warn)
+            )
             self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
             self.budget -= swept.counts.get("files_removed", 0)
             position = swept.position
