@@ -148,29 +148,17 @@ def _compressed(columns: Mapping[str, pa.Array]) -> bytes:
 
 def validity(column: pa.Array) -> Mask:
     """True for every value that is not null."""
-    bits = column.buffers()[0] if column.null_count else None
-    if bits is None:
-        return np.full(len(column), column.null_count == 0)
-    places = slice(column.offset, column.offset + len(column))
-    return np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little", count=places.stop)[places].view(
-        np.bool_
-    )
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def plain_values(column: pa.Array) -> Array:
-    """The numbers of a column without a copy. Where the column is null, the number is arbitrary."""
-    kind = column.type
-    if pa.types.is_null(kind):
+    """The numbers of a column, and zeros where it is null."""
+    if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.int64)
-    content = column.buffers()[1]
-    start, stop = column.offset, column.offset + len(column)
-    if content is None:
-        return np.zeros(len(column), dtype=np.int64)
-    if pa.types.is_boolean(kind):
-        bits = np.unpackbits(np.frombuffer(content, dtype=np.uint8), bitorder="little", count=stop)
-        return bits[start:].view(np.bool_)
-    form = f"<f{kind.bit_width // 8}" if pa.types.is_floating(kind) else f"<i{kind.bit_width // 8}"
-    return np.frombuffer(content, dtype=form)[start:stop]
+    zero = False if pa.types.is_boolean(column.type) else 0
+    values: Array = (column.fill_null(zero) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return values
 
 
 def typed(column: pa.Array, kind: Primitive) -> Values:

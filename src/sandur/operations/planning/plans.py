@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.sources import Request
-from sandur.errors import BadRequest, Busy, NotFound, SandurError, SwapLost
+from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.concurrency import gather_all
@@ -31,7 +31,6 @@ from sandur.storage.contract import ABSENT
 
 PLANS_FOLDER: Final = "plans"
 PLAN_TTL_MS_MIN: Final = 60_000
-CANCEL_TRIES_MAX: Final = 4
 _PLAN_ID_CHARS_MAX: Final = 64
 
 
@@ -124,20 +123,18 @@ async def fetch_planning_result(lake: Lake, identifier: Identifier, plan_id: str
 
 async def cancel_planning(lake: Lake, identifier: Identifier, plan_id: str, *, principal: str) -> None:
     """Cancel a plan on all servers. Its tasks no longer exist afterwards."""
-    for _ in range(CANCEL_TRIES_MAX):
-        held = await _plan_of_table(lake, identifier, plan_id, principal)
-        if held.value.state == "open":
-            cancelled = replace(held.value, state="cancelled", request=ScanRequest())
-            try:
-                await _cell(lake, plan_id).swap(cancelled, expected=held.version)
-            except SwapLost:
-                continue
-        # After the swap: before it, a concurrent fetch would start the work again.
-        cache = lake.feature(PlanningCache)
-        cache.plans.cancel(held.value.work_id)
-        cache.scans.pop(plan_id, None)
-        return
-    raise Busy(f"plan {plan_id}: it keeps changing")
+    held = await _plan_of_table(lake, identifier, plan_id, principal)
+
+    def decide(plan: Plan | None) -> Plan | None:
+        if plan is None:
+            raise _no_such_plan(plan_id)
+        return replace(plan, state="cancelled", request=ScanRequest()) if plan.state == "open" else None
+
+    ended = await _cell(lake, plan_id).update(decide, is_idempotent=True, found=held, subject=f"plan {plan_id}")
+    # After the swap: before it, a concurrent fetch would start the work again.
+    cache = lake.feature(PlanningCache)
+    cache.plans.cancel((ended or held).value.work_id)
+    cache.scans.pop(plan_id, None)
 
 
 async def fetch_scan_tasks(lake: Lake, identifier: Identifier, token: str, *, principal: str) -> bytes:
@@ -208,8 +205,12 @@ async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, princ
         raise TABLES.missing(identifier)
     is_valid = held is not None and held.value.principal == principal and held.value.expires_ms > lake.clock.now_ms()
     if held is None or not is_valid or held.value.table_uuid != found.uuid:
-        raise NotFound(f"The plan id does not exist: {plan_id[:100]}", subject="plan")
+        raise _no_such_plan(plan_id)
     return held
+
+
+def _no_such_plan(plan_id: str) -> NotFound:
+    return NotFound(f"The plan id does not exist: {plan_id[:100]}", subject="plan")
 
 
 async def _read(lake: Lake, plan_id: str) -> Versioned[Plan] | None:
