@@ -162,7 +162,7 @@ def _may_match(predicate: Predicate, facts: Facts) -> Mask:
                 has_others = facts.may_have_nan if predicate.column.type.name in FLOATS else facts.may_have_null
                 return within | facts.may_have_null | has_others
             possible = within & ~facts.is_only_null & ~facts.is_only_nan
-            # To some engines NaN is the greatest number, to others it is not comparable. And have to find it.
+            # To some engines NaN is the greatest number, to others it is not comparable. Both have to find it.
             return possible | facts.has_nan if predicate.operator in _GREATER else possible
 
 

@@ -23,6 +23,8 @@ from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform
 
 _TIMES: Final = frozenset({"year", "month", "day", "hour"})
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})
+_EQUAL: Final[tuple[Operator, Operator]] = ("eq", "in")
+_NOT_EQUAL: Final[tuple[Operator, Operator]] = ("not-eq", "not-in")
 
 
 def inclusive_projection(found: Filter, spec: PartitionSpec) -> Filter:
@@ -63,7 +65,7 @@ def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
         case "identity":
             return _inclusive_same(predicate, column)
         case "bucket":
-            return _one_of(predicate, column, applied) if predicate.operator in {"eq", "in"} else True
+            return _each_transformed(predicate, column, applied) if predicate.operator in _EQUAL else True
         case "truncate" if isinstance(_first(predicate), str):
             return _inclusive_text(predicate, column, applied)
         case _:
@@ -83,7 +85,7 @@ def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
         case "identity":
             return Predicate(predicate.operator, column, predicate.values)
         case "bucket":
-            return _none_of(predicate, column, applied) if predicate.operator in {"not-eq", "not-in"} else False
+            return _each_transformed(predicate, column, applied) if predicate.operator in _NOT_EQUAL else False
         case "truncate" if isinstance(_first(predicate), str):
             return _strict_text(predicate, column, applied)
         case _:
@@ -93,7 +95,7 @@ def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
 def _inclusive_same(predicate: Predicate, column: BoundTerm) -> Filter:
     same = Predicate(predicate.operator, column, predicate.values)
     if predicate.operator in {"gt", "gt-eq"} and column.type.name in FLOATS:
-        # To some engines NaN is the greatest number, to others it is not comparable. And have to find it.
+        # To some engines NaN is the greatest number, to others it is not comparable. Both have to find it.
         return Or(same, Predicate("is-nan", column))
     return same
 
@@ -110,36 +112,26 @@ def _same_transform(predicate: Predicate, column: BoundTerm, applied: Transform)
     return Predicate(predicate.operator, column) if predicate.operator in _NULL_TESTS else True
 
 
-def _one_of(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
-    return _set(predicate, column, applied, "eq", "in", off_by_one=applied.name in _TIMES)
-
-
-def _none_of(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
-    return _set(predicate, column, applied, "not-eq", "not-in", off_by_one=applied.name in _TIMES)
-
-
-def _set(
-    predicate: Predicate, column: BoundTerm, applied: Transform, one: Operator, many: Operator, *, off_by_one: bool
-) -> Predicate:
+def _each_transformed(predicate: Predicate, column: BoundTerm, applied: Transform) -> Predicate:
+    """An (in)equality with the partition values of the literals."""
     values: dict[Value, None] = {}
     for value in predicate.values:
         found = apply_transform(applied, predicate.column.source, value)
         values[found] = None
         # Old writers rounded times before 1970 up, so that the partition value can be the next one.
-        if off_by_one and int(found) < 0:
+        if applied.name in _TIMES and int(found) < 0:
             values[int(found) + 1] = None
+    one, many = _EQUAL if predicate.operator in _EQUAL else _NOT_EQUAL
     return Predicate(one if len(values) == 1 else many, column, tuple(values))
 
 
 def _inclusive_number(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
     """For transforms that keep the order: truncated numbers and bytes, and times."""
     operator = predicate.operator
-    if operator in {"eq", "in"}:
-        return _one_of(predicate, column, applied)
+    if operator in _EQUAL:
+        return _each_transformed(predicate, column, applied)
     if operator in {"lt", "lt-eq"}:
-        edge = _edge(predicate, applied, -1 if operator == "lt" else 0)
-        if applied.name in _TIMES and isinstance(edge, int) and edge < 0:
-            edge += 1
+        edge = _rounded_up(_edge(predicate, applied, -1 if operator == "lt" else 0), applied)
         wrapped = wrapped_above(applied, column.source)
         below = Predicate("lt-eq", column, (edge,))
         return below if wrapped is None else Or(below, Predicate("gt", column, (wrapped,)))
@@ -150,14 +142,12 @@ def _inclusive_number(predicate: Predicate, column: BoundTerm, applied: Transfor
 
 def _strict_number(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
     operator = predicate.operator
-    if operator in {"not-eq", "not-in"}:
-        return _none_of(predicate, column, applied)
+    if operator in _NOT_EQUAL:
+        return _each_transformed(predicate, column, applied)
     if operator in {"lt", "lt-eq"}:
         return Predicate("lt", column, (_edge(predicate, applied, 0 if operator == "lt" else 1),))
     if operator in {"gt", "gt-eq"}:
-        edge = _edge(predicate, applied, 0 if operator == "gt" else -1)
-        if applied.name in _TIMES and isinstance(edge, int) and edge < 0:
-            edge += 1
+        edge = _rounded_up(_edge(predicate, applied, 0 if operator == "gt" else -1), applied)
         wrapped = wrapped_above(applied, column.source)
         above = Predicate("gt", column, (edge,))
         return above if wrapped is None else And(above, Predicate("lt-eq", column, (wrapped,)))
@@ -173,6 +163,11 @@ def _edge(predicate: Predicate, applied: Transform, step: int) -> Value:
         # Without wrapping around, so that it is below all others even where the partition value is not.
         return truncate(width_of(applied), value)
     return apply_transform(applied, predicate.column.source, value)
+
+
+def _rounded_up(edge: Value, applied: Transform) -> Value:
+    """The highest partition value that old writers can have given a time before 1970."""
+    return edge + 1 if applied.name in _TIMES and isinstance(edge, int) and edge < 0 else edge
 
 
 def _inclusive_text(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:

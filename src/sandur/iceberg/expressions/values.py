@@ -71,8 +71,8 @@ def parse_literal(column: Primitive, given: Json, *, nanos: bool = False) -> Col
     """
     found = _parse_literal(column, given, nanos=nanos)
     if found is None:
-        shown = shorten(encode(given).decode())
-        raise BadRequest(f"Invalid value for conversion to type {column.text}: {shown}")
+        text = shorten(encode(given).decode())
+        raise BadRequest(f"Invalid value for conversion to type {column.text}: {text}")
     return found
 
 
