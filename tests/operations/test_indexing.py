@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Manifest, Segment, names_scope, place_of
 from sandur.errors import Busy
-from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES
+from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
@@ -168,8 +168,8 @@ async def test_a_failure_reaches_everyone_who_waits() -> None:
     )
 
     assert [type(outcome) for outcome in outcomes] == [Busy] * 3
-    assert busy.counters.times(INDEX_UPDATES, "error") >= 1
-    assert busy.counters.times(INDEX_UPDATES, "conflict") >= TRIES_MAX
+    assert busy.feature(Counters).times(INDEX_UPDATES, "error") >= 1
+    assert busy.feature(Counters).times(INDEX_UPDATES, "conflict") >= TRIES_MAX
 
 
 class _NeverSwaps(HookedStore):
@@ -335,7 +335,7 @@ async def test_a_rebuild_of_segments_splits_those_that_are_too_large() -> None:
     await rebuild(lake, SCOPE)
 
     assert len(await indexed(lake)) == INLINE_MAX + 50 + 2 * SEGMENT_MAX
-    assert lake.counters.times(INDEX_REBUILDS, "ok") == 1
+    assert lake.feature(Counters).times(INDEX_REBUILDS, "ok") == 1
 
 
 async def test_a_rebuild_does_not_remove_what_was_created_while_it_listed() -> None:

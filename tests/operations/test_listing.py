@@ -13,7 +13,7 @@ from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, names_scope, na
 from sandur.catalog.paging import PAGE_SIZE_DEFAULT
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.namespaces import create_namespace, list_namespaces
-from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count
+from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
 from sandur.operations.index.memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
@@ -184,7 +184,7 @@ async def test_a_token_of_the_index_goes_on_without_it_and_the_other_way_round()
 
     assert [identifier.name for page in (first, second, third) for identifier in page.entries] == names
     assert third.next_token is None
-    assert list(lost.counters) == [
+    assert list(lost.feature(Counters)) == [
         Count(INDEX_READS, "result", "miss", 1),
         Count(INDEX_REBUILDS, "result", "ok", 1),
         Count(LIST_FALLBACKS, "collection", "tables", 1),
@@ -210,7 +210,7 @@ async def test_a_warm_page_is_one_round_and_lists_nothing(count: int) -> None:
     assert await rounds(None) == 1
     assert store.keys("list") == []
     assert store.bytes_read == 0
-    assert lake.counters.times(INDEX_READS, "hit") == 6
+    assert lake.feature(Counters).times(INDEX_READS, "hit") == 6
 
 
 async def test_namespaces_are_paged_alike() -> None:
@@ -294,11 +294,11 @@ async def test_a_damaged_index_is_made_anew_at_most_once_in_a_while(damage: byte
             await lake.store.put(key, damage, expected=found.version if found else ABSENT)
             assert await everything(lake) == ["a", "b"]
             await lake.background.drain()
-        assert lake.counters.times(INDEX_REBUILDS, "ok") == rebuilds
+        assert lake.feature(Counters).times(INDEX_REBUILDS, "ok") == rebuilds
         clock.advance(REBUILD_EVERY_MS)
 
-    assert lake.counters.times(INDEX_READS, "error") == 6
-    assert lake.counters.times(LIST_FALLBACKS, "tables") == 6
+    assert lake.feature(Counters).times(INDEX_READS, "error") == 6
+    assert lake.feature(Counters).times(LIST_FALLBACKS, "tables") == 6
 
 
 async def test_a_list_survives_a_lost_segment() -> None:
@@ -316,8 +316,8 @@ async def test_a_list_survives_a_lost_segment() -> None:
     await fresh.background.drain()
 
     assert await everything(fresh) == names
-    assert fresh.counters.times(INDEX_REBUILDS, "ok") == 1
-    assert fresh.counters.times(LIST_FALLBACKS, "tables") == 1
+    assert fresh.feature(Counters).times(INDEX_REBUILDS, "ok") == 1
+    assert fresh.feature(Counters).times(LIST_FALLBACKS, "tables") == 1
 
 
 @pytest.mark.parametrize("seed", range(12))

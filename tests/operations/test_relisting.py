@@ -5,7 +5,7 @@ import asyncio
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
 from sandur.errors import Unavailable
-from sandur.operations.counters import INDEX_UPDATES
+from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.memory import DeferredUpdate
@@ -24,7 +24,7 @@ async def marks(lake: Lake) -> list[str]:
 
 
 async def updates(lake: Lake) -> int:
-    return lake.counters.times(INDEX_UPDATES, "ok")
+    return lake.feature(Counters).times(INDEX_UPDATES, "ok")
 
 
 async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_the_table_once() -> None:

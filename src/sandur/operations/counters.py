@@ -34,7 +34,7 @@ class Count(NamedTuple):
 class Counters:
     """Counters, which only grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, _lake: object = None) -> None:
         self._times: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, value: str, *, times: int = 1) -> None:

@@ -34,7 +34,6 @@ from sandur.operations.caches import (
     WeighedLruCache,
 )
 from sandur.operations.concurrency import CommitQueue
-from sandur.operations.counters import Counters
 from sandur.operations.receipts import DeltaReceipts, Receipts
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Versioned
@@ -74,9 +73,6 @@ class Lake:
         self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
         self.receipts = Receipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         self.delta_receipts = DeltaReceipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
-        # Up to which version the commits of a Delta table were seen to be published.
-        self.delta_published: MutableMapping[str, int] = LruCache(CELLS_MAX)
-        self.counters = Counters()
         # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
         # Apart from the others, for these are large.
@@ -86,7 +82,10 @@ class Lake:
         self._turns: MutableMapping[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
 
     def feature(self, kind: Callable[["Lake"], F]) -> F:
-        """The one instance of a feature's own class, such as its cache, created with this lake on first use."""
+        """The one instance of a feature's own class, such as its cache, for this lake.
+
+        `kind` is the class, or a function that makes the instance. It is called with this lake on first use.
+        """
         found = self._features.get(kind)
         if found is None:
             found = self._features[kind] = kind(self)

@@ -11,7 +11,7 @@ import structlog
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError
-from sandur.operations.counters import Count
+from sandur.operations.counters import Count, Counters
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lakes import Lakes
 from sandur.server.app import App
@@ -96,7 +96,7 @@ def _counts(lakes: Lakes) -> Iterator[Count]:
     """The counters of all lakes, summed: tenants are no label."""
     times: Counter[tuple[str, str, str]] = Counter()
     for lake in lakes.lakes:
-        for count in lake.counters:
+        for count in lake.feature(Counters):
             times[count.name, count.label, count.value] += count.times
     for (name, label, value), total in times.items():
         yield Count(name, label, value, total)

@@ -10,6 +10,7 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import Invalid, NotFound, WrongFormat
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta.publishing import unpublished_commits
@@ -53,6 +54,7 @@ def last_metadata_commit(properties: Mapping[str, str]) -> tuple[int | None, int
     return number_property(properties, LAST_UPDATE_VERSION), number_property(properties, LAST_COMMIT_TIMESTAMP)
 
 
+_METADATA_BYTES_MAX: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 500
 
 
@@ -103,10 +105,16 @@ def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
     )
 
 
+def _metadata_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
+    """Encoded metadata of tables."""
+    return BytesLruCache(_METADATA_BYTES_MAX)
+
+
 def _metadata(lake: Lake, table: DeltaTable) -> bytes:
     """The encoded metadata, cached by the etag and by the row id mark, which changes without the etag."""
-    key = ("delta", f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}")
-    cached: bytes | None = lake.documents.get(key)
+    key = f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}"
+    cache = lake.feature(_metadata_cache)
+    cached = cache.get(key)
     if cached is not None:
         return cached
     columns, partitions = columns_and_partitions(table.columns)
@@ -127,7 +135,7 @@ def _metadata(lake: Lake, table: DeltaTable) -> bytes:
             last_commit_timestamp_ms=timestamp_ms,
         )
     )
-    lake.documents.put(key, body, len(body) + _OVERHEAD_BYTES)
+    cache.put(key, body, len(body) + _OVERHEAD_BYTES)
     return body
 
 

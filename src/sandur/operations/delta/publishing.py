@@ -5,6 +5,7 @@ from typing import Final
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid
+from sandur.operations.caches import CELLS_MAX, LruCache
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 
@@ -22,9 +23,14 @@ def staged_location(table: DeltaTable, file_name: str) -> str:
     return f"{table.location}/{STAGED_FOLDER}/{file_name}"
 
 
+def _published_versions(_lake: Lake) -> LruCache[str, int]:
+    """By table uuid: the version up to which this server saw the commits published."""
+    return LruCache(CELLS_MAX)
+
+
 def known_published(lake: Lake, table: DeltaTable) -> int:
     """The version up to which all commits are known to be published, from the record or from this server's cache."""
-    seen = lake.delta_published.get(table.uuid, 0)
+    seen = lake.feature(_published_versions).get(table.uuid, 0)
     return max(table.published, min(seen, table.last_version))
 
 
@@ -48,7 +54,7 @@ async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
             break
         highest = row.version
     if highest > known:
-        lake.delta_published[table.uuid] = highest
+        lake.feature(_published_versions)[table.uuid] = highest
     return highest
 
 

@@ -22,8 +22,9 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.containers.records import namespace_not_found
-from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS
+from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
 from sandur.operations.index.memory import IndexMemory
 from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
@@ -34,6 +35,7 @@ from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
 READS_AT_ONCE_MAX: Final = 64
+_LIST_BYTES_MAX: Final = 16 << 20
 _CACHED_ENTRY_BYTES: Final = 16  # A reference: the entries belong to the index, which is cached too.
 
 Accepts = Callable[[Entry], bool]
@@ -77,6 +79,11 @@ class _CachedList(NamedTuple):
 
     versions: Sequence[Version]
     page: EntriesPage
+
+
+def _list_cache(_lake: Lake) -> BytesLruCache[tuple[str, str], _CachedList]:
+    """Whole lists, by what is listed and where."""
+    return BytesLruCache(_LIST_BYTES_MAX)
 
 
 async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Prefetched:
@@ -123,10 +130,11 @@ def _is_between(last: str | None, name: str, bound: str | None) -> bool:
 
 
 def _cached_page(lake: Lake, key: tuple[str, str], examined: _Examined, selection: "_Selection") -> EntriesPage:
-    cached: _CachedList | None = lake.documents.get(key)
+    cache = lake.feature(_list_cache)
+    cached = cache.get(key)
     if cached is None or cached.versions != examined.versions:
         cached = _CachedList(examined.versions, _page(examined.entries, selection, None))
-        lake.documents.put(key, cached, _CACHED_ENTRY_BYTES * (len(cached.page.entries) + 1))
+        cache.put(key, cached, _CACHED_ENTRY_BYTES * (len(cached.page.entries) + 1))
     return cached.page
 
 
@@ -160,18 +168,18 @@ async def _read_index(
         found = seen or await prefetch(lake, scope, last=last, wanted=selection.wanted)
         seen = None
         if not isinstance(found.manifest, Versioned):
-            lake.counters.add(INDEX_READS, "error" if found.manifest else "miss")
+            lake.feature(Counters).add(INDEX_READS, "error" if found.manifest else "miss")
             return None
         if not found.manifest.value.segments:
-            lake.counters.add(INDEX_READS, "hit")
+            lake.feature(Counters).add(INDEX_READS, "hit")
             entries = entries_after(found.manifest.value.entries, last)
             return _Examined(entries, is_all=True, versions=(found.manifest.version,))
         examined = await _read_segments(lake, scope, last, selection, found)
         if examined is not None:
-            lake.counters.add(INDEX_READS, "hit")
+            lake.feature(Counters).add(INDEX_READS, "hit")
             return examined
         # A segment is missing: it was split and the manifest has changed, or it is lost.
-    lake.counters.add(INDEX_READS, "error")
+    lake.feature(Counters).add(INDEX_READS, "error")
     return None
 
 
@@ -231,7 +239,7 @@ async def _read_bounded(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
 
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
     """The same page in the same order, read from the listed records; the index is rebuilt after the answer."""
-    lake.counters.add(LIST_FALLBACKS, scope.collection)
+    lake.feature(Counters).add(LIST_FALLBACKS, scope.collection)
     is_used = lake.settings.unity_catalog.preview_index_enabled
     if is_used and lake.feature(IndexMemory).may_rebuild(scope, lake.clock.now_ms()):
         await lake.background.run("rebuild index", rebuild(lake, scope))

@@ -33,7 +33,7 @@ from sandur.catalog.index import (
 )
 from sandur.errors import Busy, SandurError, SwapLost, Unavailable
 from sandur.operations.concurrency import gather_all
-from sandur.operations.counters import INDEX_REBUILDS
+from sandur.operations.counters import INDEX_REBUILDS, Counters
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned
@@ -157,9 +157,9 @@ async def rebuild(lake: Lake, scope: Scope) -> None:
     try:
         await _rebuild(lake, scope)
     except SandurError:
-        lake.counters.add(INDEX_REBUILDS, "error")
+        lake.feature(Counters).add(INDEX_REBUILDS, "error")
         raise
-    lake.counters.add(INDEX_REBUILDS, "ok")
+    lake.feature(Counters).add(INDEX_REBUILDS, "ok")
 
 
 async def _rebuild(lake: Lake, scope: Scope) -> None:

@@ -37,7 +37,7 @@ from sandur.errors import Busy, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
-from sandur.operations.counters import INDEX_UPDATES
+from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index.memory import DeferredUpdate, IndexMemory
 from sandur.operations.index.rebuild import (
     Damaged,
@@ -139,10 +139,10 @@ def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None)
 async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> None:
     async for _ in Attempts(lake.clock):
         if await _try_update(lake, scope, names):
-            lake.counters.add(INDEX_UPDATES, "ok")
+            lake.feature(Counters).add(INDEX_UPDATES, "ok")
             return
-        lake.counters.add(INDEX_UPDATES, "conflict")
-    lake.counters.add(INDEX_UPDATES, "error")
+        lake.feature(Counters).add(INDEX_UPDATES, "conflict")
+    lake.feature(Counters).add(INDEX_UPDATES, "error")
     raise Busy(f"index {scope.text!r} keeps changing")
 
 
