@@ -100,6 +100,20 @@ async def test_a_deleted_object_is_not_current(store: ObjectStore) -> None:
     assert not await store.are_current([("a", version)])
 
 
+async def test_a_version_read_synchronously_is_the_one_that_was_written(store: ObjectStore) -> None:
+    if not store.has_instant_reads:
+        with pytest.raises(NotImplementedError):
+            store.version_now("a")
+        return
+    assert store.version_now("a") is None
+
+    version = await store.put("a", b"one", expected=ABSENT)
+    assert store.version_now("a") == version
+
+    await store.delete("a", expected=version)
+    assert store.version_now("a") is None
+
+
 async def test_a_delete_removes_the_object_at_its_version(store: ObjectStore) -> None:
     version = await store.put("a/b/c", b"one", expected=ABSENT)
 

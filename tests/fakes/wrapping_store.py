@@ -31,6 +31,9 @@ class WrappingStore:
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - for those who override it
         return await perform()
 
+    def version_now(self, key: str) -> Version | None:
+        raise NotImplementedError(f"object {key}: a fake may wait in any call")
+
     async def get(self, key: str) -> Stored | None:
         return await self._around(Call("get", key), lambda: self._inner.get(key))
 

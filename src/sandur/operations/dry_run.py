@@ -37,6 +37,9 @@ class DryRunStore:
         """Drop all remembered writes."""
         self._written.clear()
 
+    def version_now(self, key: str) -> Version | None:
+        raise NotImplementedError(f"object {key}: reads of this store may wait")
+
     async def get(self, key: str) -> Stored | None:
         if key in self._written:
             written = self._written[key]

@@ -1,7 +1,7 @@
 """A store that counts its calls by operation, and the rounds of calls that each request waits for."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
@@ -11,13 +11,11 @@ from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,
     Listed,
-    Looks,
     ObjectStore,
     Stored,
     Unchanged,
     Version,
     folders_of,
-    looks_of,
 )
 
 T = TypeVar("T")
@@ -79,8 +77,16 @@ class MeasuredStore:
         self._metrics = metrics
         self.folders = folders_of(inner)
         self.has_instant_reads = inner.has_instant_reads
-        looks = looks_of(inner)
-        self.looks = _MeasuredLooks(looks, self._note_look) if looks else None
+
+    def version_now(self, key: str) -> Version | None:
+        """Counted, but not timed: timing costs more than the call."""
+        found = self._inner.version_now(key)
+        rounds = current_rounds.get()
+        if rounds:
+            rounds.count = max(rounds.count, 1)
+        operation = rounds.operation if rounds else NO_REQUEST
+        self._metrics.count(STORAGE_CALLS, operation, area_of(key), "version_now", "ok" if found else "absent")
+        return found
 
     async def get(self, key: str) -> Stored | None:
         return await self._measured("get", key, self._inner.get(key))
@@ -107,13 +113,6 @@ class MeasuredStore:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _note_look(self, key: str, result: str) -> None:
-        rounds = current_rounds.get()
-        operation = rounds.operation if rounds else NO_REQUEST
-        if rounds:
-            rounds.count = max(rounds.count, 1)
-        self._metrics.count(STORAGE_CALLS, operation, area_of(key), "look", result)
-
     async def _measured(self, call: str, key: str, answer: Awaitable[T]) -> T:
         rounds = current_rounds.get()
         depth = rounds.begin() if rounds else 0
@@ -138,19 +137,6 @@ class MeasuredStore:
             self._metrics.observe(STORAGE_SECONDS, time.perf_counter() - began, call)
             if rounds:
                 rounds.end(depth)
-        return found
-
-
-class _MeasuredLooks:
-    """Looks are counted and not timed: timing one costs more than the look itself."""
-
-    def __init__(self, inner: Looks, note: Callable[[str, str], None]) -> None:
-        self._inner = inner
-        self._note = note
-
-    def version_now(self, key: str) -> Version | None:
-        found = self._inner.version_now(key)
-        self._note(key, "ok" if found else "absent")
         return found
 
 

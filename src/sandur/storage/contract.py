@@ -61,14 +61,6 @@ class Folders(Protocol):
         ...
 
 
-class Looks(Protocol):
-    """Synchronous reads of versions, which only a file system has."""
-
-    def version_now(self, key: str) -> Version | None:
-        """The version of an object; None if it does not exist. Raises Unavailable."""
-        ...
-
-
 LIST_LIMIT_MAX: Final = 1_000
 GETS_AT_ONCE_MAX: Final = 64
 
@@ -87,6 +79,10 @@ class ObjectStore(Protocol):
     @property
     def has_instant_reads(self) -> bool:
         """Whether small reads finish without waiting: then concurrent reads gain nothing, and a task costs more."""
+        ...
+
+    def version_now(self, key: str) -> Version | None:
+        """The version of an object, read synchronously; None if it does not exist. Only with instant reads."""
         ...
 
     async def get(self, key: str) -> Stored | None:
@@ -134,22 +130,15 @@ def folders_of(store: ObjectStore) -> Folders | None:
     return folders
 
 
-def looks_of(store: ObjectStore) -> Looks | None:
-    """The store's synchronous reads of versions; None if it has none."""
-    looks: Looks | None = getattr(store, "looks", None)
-    return looks
-
-
 def is_known_at(store: ObjectStore, key: str, version: Version) -> bool | None:
     """Whether the object is at that version; None if the store has no synchronous reads of versions.
 
     The result is as good as that of a read, because no version ever returns.
     """
-    looks = looks_of(store)
-    if looks is None:
+    if not store.has_instant_reads:
         return None
     try:
-        return looks.version_now(key) == version
+        return store.version_now(key) == version
     except Unavailable:
         return None
 

@@ -91,12 +91,9 @@ class LocalStore:
         self._remove_empty_folders(path)
         return not os.path.exists(path)
 
-    @property
-    def looks(self) -> "LocalStore":
-        return self
-
     def version_now(self, key: str) -> Version | None:
-        return self._version_of(key)
+        status = _status(self._path(key))
+        return _version(status) if status else None
 
     async def get(self, key: str) -> Stored | None:
         path = self._path(key)
@@ -114,7 +111,7 @@ class LocalStore:
         return UNCHANGED if _version(status) == seen else await self.get(key)
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
-        return all(self._version_of(key) == version for key, version in versions)
+        return all(self.version_now(key) == version for key, version in versions)
 
     async def head(self, key: str) -> Listed | None:
         status = _status(self._path(key))
@@ -153,10 +150,6 @@ class LocalStore:
         if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
             raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
         return self._prefix + validate_key(key)
-
-    def _version_of(self, key: str) -> Version | None:
-        status = _status(self._path(key))
-        return _version(status) if status else None
 
     def _write(self, key: str, path: str, data: bytes, expected: Expected) -> Version:
         """Write a new file, sync it, and rename it under the lock of the key."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.errors import Invalid, Unavailable
-from sandur.storage.contract import ABSENT, ObjectStore, folders_of, looks_of
+from sandur.storage.contract import ABSENT, ObjectStore, folders_of
 
 
 class Locations:
@@ -36,9 +36,9 @@ class Locations:
 
     async def exists(self, location: str) -> bool:
         store, key = self._at(location)
-        if looks := looks_of(store):
+        if store.has_instant_reads:
             with contextlib.suppress(Unavailable):  # The store's own call retries.
-                return looks.version_now(key) is not None
+                return store.version_now(key) is not None
         return await store.head(key) is not None
 
     def holder(self, location: str) -> tuple[ObjectStore, str]:

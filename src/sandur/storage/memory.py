@@ -29,6 +29,9 @@ class MemoryStore:
         self._chance = None if seed is None else random.Random(seed)
         self._clock = clock or SystemClock()
 
+    def version_now(self, key: str) -> Version | None:
+        raise NotImplementedError(f"object {key}: reads of this store may wait")
+
     async def get(self, key: str) -> Stored | None:
         await self._yield()
         found = self._objects.get(validate_key(key))

@@ -16,7 +16,6 @@ from sandur.storage.contract import (
     Unchanged,
     Version,
     folders_of,
-    looks_of,
 )
 
 T = TypeVar("T")
@@ -40,8 +39,10 @@ class RetryingStore:
         self._clock = clock
         self._settings = settings or RetrySettings()
         self.folders = folders_of(inner)
-        self.looks = looks_of(inner)
         self.has_instant_reads = inner.has_instant_reads
+
+    def version_now(self, key: str) -> Version | None:
+        return self._inner.version_now(key)  # Not retried: a caller that gets Unavailable makes an ordinary read.
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(lambda: self._inner.get(key))
