@@ -11,7 +11,7 @@ from tests.interop.matrix import FOLDER, RECORDER, S3, STORES
 from tests.interop.serving import Served, created_namespace, server_settings
 from tests.server.process import ServerProcess, server_process
 
-# A server that deletes what it is told to purge at once.
+# A server that purges at once.
 _HURRIED = {"purge_delay": "PT1S", "janitor_interval": "PT1S"}
 
 
@@ -39,8 +39,8 @@ def bucket_server(seaweedfs_settings: Settings, tmp_path_factory: pytest.TempPat
     """A server of two workers on a fresh prefix of a real S3."""
     folder = tmp_path_factory.mktemp("interop-bucket")
     store = f"s3://sandur/{folder.name}"
-    told = server_settings(seaweedfs_settings.s3)
-    with server_process(folder, "--workers", "2", "--store", store, **told, **_HURRIED) as server:
+    options = server_settings(seaweedfs_settings.s3)
+    with server_process(folder, "--workers", "2", "--store", store, **options, **_HURRIED) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""What runs beside the test: a Spark session in which Delta Kernel creates tables; it tells what came of it."""
+"""A Spark session beside the test, in which Delta Kernel creates tables; it prints the results."""
 
 import json
 import sys

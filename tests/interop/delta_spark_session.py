@@ -1,6 +1,6 @@
 """What runs beside the test: Spark with Unity Catalog's connector and Delta, through statements that people write.
 
-Every step is told by itself: what it gave, or the error it ended in.
+Every step reports its result or its error.
 """
 
 import json
@@ -33,7 +33,7 @@ class Session:
     def step(self, name: str, work: Callable[[], object] | str) -> None:
         try:
             self.facts[name] = self.sql(work) if isinstance(work, str) else work()
-        except Exception as error:  # noqa: BLE001 - told to the test, which judges it
+        except Exception as error:  # noqa: BLE001 - reported to the test, which judges it
             self.facts[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
 
     def sql(self, statement: str) -> list[list[Any]]:
@@ -72,7 +72,7 @@ def _rows(session: Session) -> None:
 
 
 def _time(session: Session) -> str:
-    """When the first rows were inserted, as the table tells it."""
+    """When the first rows were inserted, as the table reports it."""
     rows = session.spark.sql("DESCRIBE HISTORY main.t.a").where("version = 1").select("timestamp").collect()
     return str(rows[0][0])
 
@@ -198,8 +198,8 @@ def _names(session: Session) -> None:
 def _renamed(session: Session, old: str, new: str) -> int:
     url = f"{session.url}{DELTA_API}/tables/{old}/rename"
     body = json.dumps({"new-name": new}).encode()
-    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - our own server
-    with urllib.request.urlopen(asked) as answer:  # noqa: S310 - our own server
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - our own server
+    with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own server
         return int(answer.status)
 
 

@@ -40,7 +40,7 @@ def _instance(served: Served) -> duckdb.DuckDBPyConnection:
 
 
 def secret(s3: S3Settings) -> str:
-    """DuckDB reads and writes files by itself, with the keys it is told."""
+    """DuckDB reads and writes files by itself, with the given keys."""
     address = s3.endpoint.removeprefix("http://")
     return f"""CREATE SECRET (TYPE s3, ENDPOINT '{address}', URL_STYLE 'path', USE_SSL false,
         REGION '{s3.region}', KEY_ID '{s3.access_key_id}', SECRET '{s3.secret_access_key}')"""

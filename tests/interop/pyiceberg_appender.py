@@ -26,8 +26,8 @@ def append_once(table: Table, number: int) -> None:
 
 def main() -> None:
     url, namespace, name, first, count, *properties = sys.argv[1:]
-    told = json.loads(properties[0]) if properties else {}
-    table = load_catalog("sandur", type="rest", uri=url, **told).load_table((namespace, name))
+    more = json.loads(properties[0]) if properties else {}
+    table = load_catalog("sandur", type="rest", uri=url, **more).load_table((namespace, name))
     for number in range(int(first), int(first) + int(count)):
         append_once(table, number)
 

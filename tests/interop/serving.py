@@ -32,11 +32,11 @@ class Served:
 
     @property
     def pyiceberg_properties(self) -> dict[str, str]:
-        """What PyIceberg, and what speaks its words, is told beyond the address."""
-        shown = {"token": self.token} if self.token else {}
+        """The properties besides the address, for PyIceberg and clients that use its names."""
+        secured = {"token": self.token} if self.token else {}
         if self.s3 is None:
-            return shown
-        return shown | {
+            return secured
+        return secured | {
             "s3.endpoint": self.s3.endpoint,
             "s3.region": self.s3.region,
             "s3.access-key-id": self.s3.access_key_id,

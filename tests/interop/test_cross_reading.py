@@ -22,7 +22,7 @@ class Written:
         self._failures: dict[tuple[str, str], BaseException] = {}
 
     def by(self, writer: Writer, served: Served) -> str:
-        """The namespace in which the table `t` of the writer lies; what kept it from being there is told each time."""
+        """The namespace of the table `t` of the writer; if writing it failed, each reader gets the reason."""
         key = (writer.engine, served.store)
         if key in self._failures:
             raise self._failures[key]

@@ -19,6 +19,6 @@ pytestmark = [
 def test_the_demo_comes_to_its_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
     printed = run_command([sys.executable, "-m", "demo"], ROOT, {"TMPDIR": str(tmp_path)}, seconds_max=900)
 
-    for shown in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):
-        assert shown in printed
+    for text in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):
+        assert text in printed
     assert list(tmp_path.glob("sandur-demo-*")) == []

@@ -1,6 +1,6 @@
 """DuckDB with its Iceberg extension against a real server: everything it can do, and what it says it cannot.
 
-What it did is asked of PyIceberg, which is the fixture `catalog`.
+PyIceberg (the fixture `catalog`) checks what it did.
 """
 
 from collections.abc import Iterator

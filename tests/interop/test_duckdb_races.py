@@ -21,8 +21,8 @@ INSERTS = 8
 def test_rows_of_two_engines_are_all_there_once(served: Served, catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table((namespace, "t"), pa.schema([pa.field("id", pa.int64())]))
     duck = ["tests.interop.duckdb_appender", served.url, f"sandur.{namespace}.t"]
-    told = [secret(served.s3)] if served.s3 else []
-    commands = [[*duck, str(first), str(INSERTS), *told] for first in (0, 100)]
+    secrets = [secret(served.s3)] if served.s3 else []
+    commands = [[*duck, str(first), str(INSERTS), *secrets] for first in (0, 100)]
     iceberg = ["tests.interop.pyiceberg_appender", served.url, namespace, "t", "200", str(INSERTS)]
     commands.append([*iceberg, json.dumps(served.pyiceberg_properties)])
 

@@ -22,7 +22,7 @@ def table(catalog: RestCatalog, namespace: str) -> Table:
 
 
 class Frames:
-    """Tables as Polars finds them. Its own reader is told how to reach the files; it asks no catalog for that."""
+    """Tables as Polars finds them. Its own reader needs the storage options; it does not get them from the catalog."""
 
     def __init__(self, served: Served) -> None:
         self.options = served.pyiceberg_properties or None

@@ -43,7 +43,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
+def server_options(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
     """The settings of the server."""
     token = {} if kind == OPEN else {"authentication": "token", "token": TOKEN}
     if kind != ON_S3:
@@ -53,17 +53,21 @@ def told(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def server(kind: str, told: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(
+    kind: str, server_options: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("printed")
     store = ["--store", f"s3://sandur/{folder.name}"] if kind == ON_S3 else []
-    with server_process(folder, *store, fsync="never", **told) as running:
+    with server_process(folder, *store, fsync="never", **server_options) as running:
         yield running
 
 
 @pytest.fixture
-def printed(kind: str, told: dict[str, str], server: ServerProcess) -> Printed:
+def printed(kind: str, server_options: dict[str, str], server: ServerProcess) -> Printed:
     store = {"store": "s3://sandur/any"} if kind == ON_S3 else {}
-    settings = load_settings(environment={f"SANDUR_{key.upper()}": value for key, value in told.items()}, flags=store)
+    settings = load_settings(
+        environment={f"SANDUR_{key.upper()}": value for key, value in server_options.items()}, flags=store
+    )
     found = recipes(server.url, settings)
     for lines in found.values():
         assert all(f"  {line}" in server.printed for line in lines)
@@ -96,16 +100,16 @@ print(catalog.load_table("p.t").scan().to_arrow()["id"].to_pylist())
 def test_the_lines_for_duckdb_work(printed: Printed, tmp_path: Path) -> None:
     use = "CREATE SCHEMA sandur.d; CREATE TABLE sandur.d.t AS SELECT 42 AS id; SELECT id FROM sandur.d.t;"
 
-    shown = run_duckdb(Recipe("printed", "sql", printed.filled("DuckDB") + use), tmp_path)
+    output = run_duckdb(Recipe("printed", "sql", printed.filled("DuckDB") + use), tmp_path)
 
-    assert shown == "[(42,)]"
+    assert output == "[(42,)]"
 
 
 def test_the_lines_for_curl_work(printed: Printed, tmp_path: Path) -> None:
-    shown = run_shell(printed.filled("curl").replace("curl ", "curl -fsS "), tmp_path, printed)
+    output = run_shell(printed.filled("curl").replace("curl ", "curl -fsS "), tmp_path, printed)
 
-    assert '"endpoints"' in shown
-    assert '"namespaces"' in shown
+    assert '"endpoints"' in output
+    assert '"namespaces"' in output
 
 
 @pytest.mark.interop
@@ -115,9 +119,9 @@ def test_the_lines_for_spark_work(printed: Printed, tmp_path: Path) -> None:
     start, options = printed.filled("Spark").splitlines()
     use = "CREATE NAMESPACE sandur.s; CREATE TABLE sandur.s.t AS SELECT 42 AS id; SELECT id FROM sandur.s.t"
 
-    shown = run_shell(f"{start} -e '{use}'", tmp_path, printed)
+    output = run_shell(f"{start} -e '{use}'", tmp_path, printed)
 
-    assert "42" in shown.split()
+    assert "42" in output.split()
     assert "spark.sql.catalog.sandur.uri" in run_shell(options, tmp_path, printed)
 
 

@@ -40,8 +40,8 @@ pytestmark = pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
 
 @pytest.fixture
 def planned_by_server(served: Served) -> Iterator[RestCatalog]:
-    told = {**served.pyiceberg_properties, "scan-planning-mode": "server"}
-    opened = load_catalog("planned", type="rest", uri=served.url, **told)
+    properties = {**served.pyiceberg_properties, "scan-planning-mode": "server"}
+    opened = load_catalog("planned", type="rest", uri=served.url, **properties)
     assert isinstance(opened, RestCatalog)
     yield opened
     opened.close()

@@ -53,10 +53,10 @@ def _run_pipeline(served: Served) -> None:
     JAVA.take(lambda: None)  # It runs on Java as well, and has ended when it is done.
     store = f"s3://sandur/{served.server.folder.name}"
     command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "run", "all", "--store", store]
-    told = {f"SANDUR_{name.upper()}": value for name, value in server_settings(served.s3).items()}
+    environment = {f"SANDUR_{name.upper()}": value for name, value in server_settings(served.s3).items()}
     done = subprocess.run(
         [*command, "--master", "local[2]", "--json"],
-        env={**os.environ, **told},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=PIPELINE_SECONDS_MAX,

@@ -16,17 +16,17 @@ def main() -> int:
     parser.add_argument("--mode", action="append", choices=list(MODES), help="default: all of them")
     parser.add_argument("--only", choices=list(CLASSES), help="default: tables and views")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
+    options = parser.parse_args()
     if reason := missing():
         print(f"skipped: {reason}")
         return 0
-    console = Console(stderr=told.json)
+    console = Console(stderr=options.json)
     columns = ("mode", "kit", "passed", "failed", "cannot pass", "skipped by the kit")
     table = Table(*columns, title="REST Compatibility Kit")
     failures: list[tuple[str, str, Case]] = []
     report: dict[str, dict[str, int]] = {}
-    for mode in told.mode or MODES:
-        for name in [told.only] if told.only else CLASSES:
+    for mode in options.mode or MODES:
+        for name in [options.only] if options.only else CLASSES:
             verdict = verdict_on(mode, name)
             counts = {
                 "passed": verdict.passed,
@@ -41,7 +41,7 @@ def main() -> int:
     console.print(table)
     for mode, name, case in failures:
         console.print(f"[red]✗[/] {mode}, {name}: {case.name}: {case.problem}", highlight=False)
-    if told.json:
+    if options.json:
         print(json.dumps(report, indent=2))
     return 1 if failures else 0
 

@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a run of one class comes to: `impossible` failed as they must, `wrong` is told with the reason."""
+    """The result of one test class: `impossible` failed as expected, `wrong` failed with a reason."""
 
     passed: int
     impossible: int
@@ -114,11 +114,11 @@ def class_path() -> str:
 
 def run(test_class: str, url: str, properties: Mapping[str, str]) -> Sequence[Case]:
     """Every case of one class against the server at `url`, with the client set up by the properties."""
-    told = {**FLAGS, "uri": url, "warehouse": WAREHOUSE, **properties}
+    flags = {**FLAGS, "uri": url, "warehouse": WAREHOUSE, **properties}
     with tempfile.TemporaryDirectory() as reports:
         command = [
             "java",
-            *(f"-D{name}={value}" for name, value in told.items()),
+            *(f"-D{name}={value}" for name, value in flags.items()),
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
             "-cp",
             class_path(),

@@ -1,4 +1,4 @@
-"""What ClickHouse must be told that other engines are not."""
+"""Settings that only ClickHouse needs."""
 
 from tests.interop.serving import Served
 

@@ -11,7 +11,7 @@ from tests.interop.serving import Served
 
 
 def values(rows: Iterable[Row], *, text: str) -> str:
-    """Rows as a list of SQL values; engines that want to know the type of a null are told."""
+    """Rows as a list of SQL values; a null has a type for engines that need one."""
     return ", ".join(
         f"(CAST({number} AS BIGINT), {_text(name, text)}, CAST({'NULL' if amount is None else amount} AS DOUBLE))"
         for number, name, amount in rows

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.installing import java_home, maven_files, python_environment
-from tests.interop.engines.telling import told
+from tests.interop.engines.session_config import session_config
 from tests.interop.serving import Served
 
 JAVA_VERSION: Final = 17
@@ -18,7 +18,12 @@ JAVA_VERSION: Final = 17
 def flink_session(folder: Path, served: Served) -> Iterator[Conversation]:
     """A cluster inside one process, with the catalog `sandur`."""
     interpreter = flink_interpreter()
-    command: list[str | Path] = [interpreter, "-m", "tests.interop.engines.sessions.flink_session", told(served)]
+    command: list[str | Path] = [
+        interpreter,
+        "-m",
+        "tests.interop.engines.sessions.flink_session",
+        session_config(served),
+    ]
     with conversation(command, folder, environment=flink_environment()) as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""Environments of the heavy engines: installed when first asked for, kept under .tools, known by what they pin."""
+"""Environments of the heavy engines: installed on first use below .tools, in a folder named by a hash of their pins."""
 
 import contextlib
 import fcntl
@@ -98,8 +98,8 @@ def _sources(name: str, home: Path) -> Path:
 
 def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None], *, tools: Path = TOOLS) -> Path:
     """A folder that `install` has filled, now or earlier; what is pinned otherwise gets another folder."""
-    told = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])
-    home = tools / f"{name}-{hashlib.sha256(told).hexdigest()[:12]}"
+    pinned = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])
+    home = tools / f"{name}-{hashlib.sha256(pinned).hexdigest()[:12]}"
     with _alone(home):
         if not (home / ".ready").exists():
             shutil.rmtree(home, ignore_errors=True)
@@ -137,7 +137,7 @@ def java_home(version: int) -> Path:
 
 
 def _java_version(home: Path) -> int | None:
-    """The feature version that the release file tells; None where there is no Java."""
+    """The feature version in the release file; None without Java."""
     with contextlib.suppress(OSError):
         for line in (home / "release").read_text(encoding="utf-8").splitlines():
             if line.startswith("JAVA_VERSION="):
@@ -154,7 +154,7 @@ def _program(name: str, *, beside: Path | None = None) -> Path:
 
 @contextlib.contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """Nobody else installs into the folder meanwhile, not even another run of the tests."""
+    """Lock the folder, so that no other run of the tests installs into it."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_name(f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

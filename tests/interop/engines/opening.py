@@ -1,4 +1,4 @@
-"""Engines that run: each is started when it is first asked for, and ended with the run."""
+"""Running engines: each is started on first use and ends with the run."""
 
 import atexit
 import contextlib
@@ -15,7 +15,7 @@ from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.flink import flink_session
 from tests.interop.engines.installing import NotInstalled, cargo_program, go_program, node_modules, python_environment
 from tests.interop.engines.machines import JAVA
-from tests.interop.engines.telling import told
+from tests.interop.engines.session_config import session_config
 from tests.interop.engines.trino import trino_server
 from tests.interop.matrix import RECORDER
 from tests.interop.serving import Served
@@ -31,7 +31,7 @@ class Sql(Protocol):
 
 Opening = Callable[[Path, Served], AbstractContextManager[Any]]
 
-# What runs, with what it was told of its server and what ends it; and what cannot be had, with the reason.
+# Running engines with the configuration of their server and their exit callback; and unavailable ones with the reason.
 _opened: Final[dict[str, tuple[str, Any, contextlib.ExitStack]]] = {}
 _not_installed: Final[dict[str, str]] = {}
 
@@ -42,7 +42,12 @@ def python_session(name: str) -> Opening:
     @contextlib.contextmanager
     def opening(folder: Path, served: Served) -> Iterator[Conversation]:
         interpreter = python_environment(name)
-        command: list[str | Path] = [interpreter, "-m", f"tests.interop.engines.sessions.{name}_session", told(served)]
+        command: list[str | Path] = [
+            interpreter,
+            "-m",
+            f"tests.interop.engines.sessions.{name}_session",
+            session_config(served),
+        ]
         with conversation(command, folder) as opened:
             yield opened
 
@@ -54,7 +59,7 @@ def program_session(build: Callable[[str], Path], name: str) -> Opening:
 
     @contextlib.contextmanager
     def opening(folder: Path, served: Served) -> Iterator[Conversation]:
-        with conversation([build(name), told(served)], folder) as opened:
+        with conversation([build(name), session_config(served)], folder) as opened:
             yield opened
 
     return opening
@@ -68,7 +73,7 @@ def iceberg_js(folder: Path, served: Served) -> Iterator[Conversation]:
     if node is None:
         raise NotInstalled("node is not installed")
     script = Path(__file__).parent / "sessions" / "iceberg_js_session.mjs"
-    with conversation([node, script, home, told(served)], folder) as opened:
+    with conversation([node, script, home, session_config(served)], folder) as opened:
         yield opened
 
 
@@ -104,12 +109,12 @@ def opened(engine: str, served: Served) -> Any:
     """
     if engine in _not_installed:
         pytest.skip(_not_installed[engine])
-    if engine in _opened and _opened[engine][0] != told(served):
+    if engine in _opened and _opened[engine][0] != session_config(served):
         _close(engine)
     if engine not in _opened:
         if engine in _ON_JAVA:
             JAVA.take(lambda: _close(engine))
-        _opened[engine] = (told(served), *_open(engine, served))
+        _opened[engine] = (session_config(served), *_open(engine, served))
     return _opened[engine][1]
 
 

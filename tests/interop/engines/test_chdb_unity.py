@@ -16,16 +16,16 @@ from tests.interop.serving import Served
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 
 UNITY = "/api/2.1/unity-catalog"
-ASKED = """
+PROGRAM = """
 import json, sys
 from chdb.session import Session
 
-asked = json.loads(sys.argv[1])
+statements = json.loads(sys.argv[1])
 clickhouse = Session()
 clickhouse.query("SET allow_database_unity_catalog = 1")
-for statement in asked[:-1]:
+for statement in statements[:-1]:
     clickhouse.query(statement)
-print(clickhouse.query(asked[-1], "JSONCompactEachRow"))
+print(clickhouse.query(statements[-1], "JSONCompactEachRow"))
 """
 
 
@@ -77,7 +77,7 @@ def _answered(served: Served, s3: S3Settings, statement: str) -> list[list[objec
         interpreter = python_environment("chdb")
     except NotInstalled as reason:
         pytest.skip(f"chDB cannot be installed: {reason}")
-    command = [str(interpreter), "-c", ASKED, json.dumps([attached, statement])]
+    command = [str(interpreter), "-c", PROGRAM, json.dumps([attached, statement])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line]

@@ -102,9 +102,9 @@ def test_columns_and_properties_change(flink: Conversation, orders: str) -> None
     flink.sql(f"ALTER TABLE {orders} DROP note")
 
     assert rows_of(flink, orders) == [*ROWS, [4, "FO", 1.0]]
-    [[shown]] = flink.sql(f"SHOW CREATE TABLE {orders}")
-    assert "note" not in shown
-    assert "avro" not in shown
+    [[output]] = flink.sql(f"SHOW CREATE TABLE {orders}")
+    assert "note" not in output
+    assert "avro" not in output
 
 
 @operation("Flink", "rename")

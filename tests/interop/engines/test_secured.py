@@ -1,4 +1,4 @@
-"""Every engine on a server that asks who is there: a token opens the catalog, and without one nothing is told."""
+"""Every engine on a server that requires a token: with the token the catalog opens, without it nothing is readable."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -36,9 +36,9 @@ def folder_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]
 @pytest.fixture(scope="module")
 def bucket_secured(seaweedfs_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("secured-bucket")
-    told = server_settings(seaweedfs_settings.s3)
+    options = server_settings(seaweedfs_settings.s3)
     store = f"s3://sandur/{folder.name}"
-    with server_process(folder, "--store", store, authentication="token", token=TOKEN, **told) as server:
+    with server_process(folder, "--store", store, authentication="token", token=TOKEN, **options) as server:
         yield Served(S3, server, seaweedfs_settings.s3, TOKEN)
 
 
@@ -86,10 +86,10 @@ def test_who_shows_none_is_refused(reader: Reader, secured: Served) -> None:
 @operation("iceberg-js", "bearer token", store=FOLDER)
 def test_iceberg_js_shows_a_token(folder_secured: Served) -> None:
     namespace = created_namespace(folder_secured)
-    asked: dict[str, object] = {"call": "listNamespaces", "with": []}
+    call: dict[str, object] = {"call": "listNamespaces", "with": []}
 
-    listed = opened("iceberg-js", folder_secured).ask(**asked)
+    listed = opened("iceberg-js", folder_secured).ask(**call)
 
     assert {"namespace": [namespace]} in listed
     with pytest.raises(EngineError, match=REFUSED):
-        opened("iceberg-js", dataclasses.replace(folder_secured, token="")).ask(**asked)
+        opened("iceberg-js", dataclasses.replace(folder_secured, token="")).ask(**call)

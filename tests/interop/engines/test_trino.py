@@ -202,11 +202,11 @@ def test_partitioning_order_and_properties_change(trino: Sql, orders: str) -> No
     trino.sql(f"INSERT INTO {orders} VALUES (4, 'FO', 1.0)")
     trino.sql(f"COMMENT ON TABLE {orders} IS 'all of them'")
 
-    [[shown]] = trino.sql(f"SHOW CREATE TABLE {orders}")
+    [[output]] = trino.sql(f"SHOW CREATE TABLE {orders}")
 
-    assert "partitioning = ARRAY['truncate(country, 1)']" in shown
-    assert "sorted_by = ARRAY['amount DESC NULLS LAST']" in shown
-    assert "COMMENT 'all of them'" in shown
+    assert "partitioning = ARRAY['truncate(country, 1)']" in output
+    assert "sorted_by = ARRAY['amount DESC NULLS LAST']" in output
+    assert "COMMENT 'all of them'" in output
     assert rows_of(trino, orders) == [*ROWS, [4, "FO", 1.0]]
 
 
@@ -320,9 +320,9 @@ def test_the_metadata_tables_are_read(trino: Sql, orders: str) -> None:
 def test_the_recipe_of_the_page_works(trino: Sql) -> None:
     statements = s3_recipe("trino", address="", s3_address="").text.strip().rstrip(";").split(";\n")
 
-    shown = [trino.sql(statement) for statement in statements]
+    output = [trino.sql(statement) for statement in statements]
 
-    assert sorted(shown[-1]) == [["FO", 1], ["IS", 1]]
+    assert sorted(output[-1]) == [["FO", 1], ["IS", 1]]
 
 
 def _of(table: str, part: str) -> str:

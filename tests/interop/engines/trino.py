@@ -1,4 +1,4 @@
-"""Trino: a server of one node with a catalog on Sandur, asked over its own protocol."""
+"""Trino: a server of one node with a catalog on Sandur, used through its own protocol."""
 
 import contextlib
 import os
@@ -144,9 +144,9 @@ def _configure(etc: Path, data: Path, port: int, catalog: str) -> None:
 def catalog_properties(served: Served) -> str:
     """`etc/catalog/sandur.properties`: what the page says, and what lets tests do what is rarely wanted."""
     assert served.s3 is not None, "Trino reads no local files"
-    told = s3_recipe("trino-catalog", address=f"{LOOPBACK}:{served.server.port}", s3_address=_address(served.s3))
-    shown = {**SECURED, "iceberg.rest-catalog.oauth2.token": served.token} if served.token else {}
-    return told.text + "".join(f"{name}={value}\n" for name, value in (BOLD | shown).items())
+    recipe = s3_recipe("trino-catalog", address=f"{LOOPBACK}:{served.server.port}", s3_address=_address(served.s3))
+    secured = {**SECURED, "iceberg.rest-catalog.oauth2.token": served.token} if served.token else {}
+    return recipe.text + "".join(f"{name}={value}\n" for name, value in (BOLD | secured).items())
 
 
 def _address(s3: S3Settings) -> str:

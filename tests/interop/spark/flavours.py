@@ -42,14 +42,18 @@ def shows(
     """The mark of a test that shows these Sparks doing something; it gives the fixtures `spark` and `sql` a flavour.
 
     With `always` the first of them runs with the tests of every day, too. With `cannot` a pass means that they refuse,
-    as expected, and that this is the reason to tell.
+    as expected, and `cannot` is the reason.
     """
     return pytest.mark.parametrize(
         "spark",
         [
-            pytest.param(flavour, id=str(flavour), marks=[*_marks(flavour, is_daily=always and not place), *told])
+            pytest.param(
+                flavour, id=str(flavour), marks=[*_marks(flavour, is_daily=always and not place), *operation_marks]
+            )
             for place, flavour in enumerate(by)
-            for told in [[operation(flavour.engine, name, store=flavour.store, cannot=cannot) for name in operations]]
+            for operation_marks in [
+                [operation(flavour.engine, name, store=flavour.store, cannot=cannot) for name in operations]
+            ]
         ],
         indirect=True,
         scope="session",

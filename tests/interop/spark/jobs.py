@@ -32,7 +32,7 @@ def stream_table(spark: SparkSession, *, source: str, table: str, checkpoint: st
 
 
 def stream_counts(spark: SparkSession, *, source: str, table: str, checkpoint: str) -> None:
-    """Keep the counts of a table's words in another, which is written anew each time."""
+    """Count the words of a table into another table, which is overwritten each time."""
     counts = spark.readStream.table(source).groupBy("word").count()
     _run(counts.writeStream.outputMode("complete"), table, checkpoint)
 

@@ -92,16 +92,16 @@ class Sql:
 
 
 def catalog_of(served: Served, **more: object) -> dict[str, object]:
-    """A connection to the server, as `spark_session.py` is told it."""
-    told: dict[str, object] = {"uri": served.url, **more}
+    """A connection to the server, in the form that `spark_session.py` reads."""
+    config: dict[str, object] = {"uri": served.url, **more}
     if served.s3 is not None:
-        told["s3"] = {
+        config["s3"] = {
             "endpoint": served.s3.endpoint,
             "region": served.s3.region,
             "access_key_id": served.s3.access_key_id,
             "secret_access_key": served.s3.secret_access_key,
         }
-    return told
+    return config
 
 
 def _catalogs(served: Served) -> list[dict[str, object]]:
@@ -115,13 +115,13 @@ def running_spark(
     flavour: Flavour, folder: Path, catalogs: Sequence[Mapping[str, object]], **options: str
 ) -> Iterator[Conversation]:
     """The Spark, from its start to the end of the block; NotInstalled when it cannot be had."""
-    told = {
+    config = {
         "catalogs": list(catalogs),
         "versions": {"spark": flavour.spark, "iceberg": flavour.iceberg},
         "options": _options(folder) | options,
     }
     interpreter = python_environment("spark-3.5") if flavour.spark == OLDEST.spark else Path(sys.executable)
-    command: list[str | Path] = [interpreter, "-m", "tests.interop.spark.spark_session", json.dumps(told)]
+    command: list[str | Path] = [interpreter, "-m", "tests.interop.spark.spark_session", json.dumps(config)]
     environment = {"JAVA_HOME": str(java_home(JAVA_VERSION)), "PYTHONPATH": str(ROOT / "src")}
     with conversation(command, folder, environment=environment) as spark:
         yield spark

@@ -11,9 +11,9 @@ from tests.interop.engines.answering import answer_lines, taken_output
 from tests.interop.spark import jobs
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
-    spark = _session(told)
+    spark = _session(config)
 
     def answer(request: dict[str, Any]) -> object:
         if "sql" in request:
@@ -24,17 +24,17 @@ def main(told: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _session(told: dict[str, Any]) -> SparkSession:
-    versions = sandur.spark.Versions(**told["versions"])
-    catalogs = [_connection(one) for one in told["catalogs"]]
-    spark = sandur.spark.session(*catalogs, versions=versions, options=told["options"])
+def _session(config: dict[str, Any]) -> SparkSession:
+    versions = sandur.spark.Versions(**config["versions"])
+    catalogs = [_connection(one) for one in config["catalogs"]]
+    spark = sandur.spark.session(*catalogs, versions=versions, options=config["options"])
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def _connection(told: dict[str, Any]) -> sandur.spark.Connection:
-    s3 = told.pop("s3", None)
-    return sandur.spark.Connection(**told, s3=sandur.spark.S3Store(**s3) if s3 else None)
+def _connection(config: dict[str, Any]) -> sandur.spark.Connection:
+    s3 = config.pop("s3", None)
+    return sandur.spark.Connection(**config, s3=sandur.spark.S3Store(**s3) if s3 else None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Several writers on one table: nothing is lost, nothing is doubled, and who must not win is told so."""
+"""Several writers on one table: no row is lost or doubled, and a writer that must not win gets an error."""
 
 import subprocess
 import sys

@@ -217,8 +217,8 @@ def test_properties_are_set_shown_and_unset(sql: Sql) -> None:
     sql("ALTER TABLE t SET TBLPROPERTIES ('a' = 'one', 'comment' = 'second')")
     sql("ALTER TABLE t UNSET TBLPROPERTIES ('b')")
 
-    shown = dict(sql("SHOW TBLPROPERTIES t"))
-    assert (shown["a"], "b" in shown) == ("one", False)
+    properties = dict(sql("SHOW TBLPROPERTIES t"))
+    assert (properties["a"], "b" in properties) == ("one", False)
     described = {row[0]: row[1] for row in sql("DESCRIBE TABLE EXTENDED t")}
     assert described["Comment"] == "second"
 

@@ -15,8 +15,8 @@ FAR = "TIMESTAMP '2100-01-01 00:00:00'"
 
 def folder_of(sql: Sql, table: str = "t") -> Path:
     """Where the table lies on this machine."""
-    told = {row[0]: row[1] for row in sql("DESCRIBE TABLE EXTENDED {table}", table=table)}
-    return Path(told["Location"].removeprefix("file://").removeprefix("file:"))
+    described = {row[0]: row[1] for row in sql("DESCRIBE TABLE EXTENDED {table}", table=table)}
+    return Path(described["Location"].removeprefix("file://").removeprefix("file:"))
 
 
 def make_small_files(sql: Sql, count: int = 4) -> None:
@@ -93,7 +93,7 @@ def test_orphans_that_are_old_are_removed_and_nothing_else(sql: Sql) -> None:
     folder = folder_of(sql)
     old, young = folder / "data" / "old.parquet", folder / "data" / "young.parquet"
     for orphan in (old, young):
-        orphan.write_bytes(b"nobody knows me")
+        orphan.write_bytes(b"an orphan")
     os.utime(old, (LONG_AGO_SECONDS, LONG_AGO_SECONDS))
 
     found = sql.column("CALL sandur.system.remove_orphan_files(table => '{here}.t', dry_run => true)")

@@ -1,4 +1,4 @@
-"""Write, audit, publish: what is written aside is seen by nobody until it is let in."""
+"""Write, audit, publish: rows written aside are invisible until they are published."""
 
 import pytest
 

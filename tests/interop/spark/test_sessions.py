@@ -31,7 +31,7 @@ print(first is again, [row[0] for row in first.sql("SHOW NAMESPACES IN sandur LI
 first.stop()
 """
 
-# Nobody listens there, so that nothing can be fetched; the server itself is asked directly.
+# A proxy address without a listener, so that nothing can be downloaded; the server is reached directly.
 NOWHERE = {"Host": "127.0.0.1", "Port": "9"}
 CUT_OFF = " ".join(f"-D{scheme}.proxy{key}={value}" for scheme in ("http", "https") for key, value in NOWHERE.items())
 
@@ -66,8 +66,8 @@ def test_jars_are_taken_from_the_cache_once_they_are_there(folder_server: Server
     for_s3 = "sandur.spark.session(sandur.spark.Connection(uri=url, s3=sandur.spark.S3Store()), options=local)"
     printed(f"{for_s3}.stop()", folder_server)
 
-    shown = printed(
+    output = printed(
         f"print({for_s3}.sql('SHOW NAMESPACES IN sandur').columns)", folder_server, JAVA_TOOL_OPTIONS=CUT_OFF
     )
 
-    assert shown == "['namespace']"
+    assert output == "['namespace']"

@@ -8,16 +8,16 @@ from chdb.session import Session  # type: ignore[import-not-found]  # it is in i
 
 from tests.interop.engines.answering import answer_lines, taken_output
 
-# The first two are what ClickHouse calls an experiment still; without the last, nobody else finds the files it writes.
+# The first two features are experimental in ClickHouse. Without the last, other engines do not find its files.
 SETTINGS = ("allow_database_iceberg", "allow_insert_into_iceberg", "write_full_path_in_iceberg_metadata")
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
     session = Session()
     for name in SETTINGS:
         session.query(f"SET {name} = 1")
-    session.query(attachment(told))
+    session.query(attachment(config))
 
     def answer(request: dict[str, Any]) -> list[list[Any]]:
         text = str(session.query(request["sql"], "JSONCompactEachRow"))
@@ -26,14 +26,14 @@ def main(told: dict[str, Any]) -> None:
     answer_lines(answers, answer)
 
 
-def attachment(told: dict[str, Any]) -> str:
-    s3 = told["s3"]
+def attachment(config: dict[str, Any]) -> str:
+    s3 = config["s3"]
     keys = f", '{s3['access_key_id']}', '{s3['secret_access_key']}'" if s3 else ""
-    shown = f", auth_header = 'Authorization: Bearer {told['token']}'" if told["token"] else ""
+    token = f", auth_header = 'Authorization: Bearer {config['token']}'" if config["token"] else ""
     endpoint = f", storage_endpoint = '{s3['endpoint']}/sandur'" if s3 else ""
     return (
-        f"CREATE DATABASE sandur ENGINE = DataLakeCatalog('{told['uri']}/v1'{keys}) "
-        f"SETTINGS catalog_type = 'rest', warehouse = 'main'{endpoint}{shown}"
+        f"CREATE DATABASE sandur ENGINE = DataLakeCatalog('{config['uri']}/v1'{keys}) "
+        f"SETTINGS catalog_type = 'rest', warehouse = 'main'{endpoint}{token}"
     )
 
 

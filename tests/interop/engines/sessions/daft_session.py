@@ -17,8 +17,8 @@ COLUMNS: Final = ("id", "name", "amount")
 class Verbs:
     """What a test may ask for."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        opened = load_catalog("sandur", type="rest", uri=told["uri"], warehouse="main", **told["properties"])
+    def __init__(self, config: dict[str, Any]) -> None:
+        opened = load_catalog("sandur", type="rest", uri=config["uri"], warehouse="main", **config["properties"])
         self._catalog = Catalog.from_iceberg(opened)
         self._session = Session()
         self._session.attach_catalog(self._catalog, "sandur")
@@ -66,9 +66,9 @@ def _frame(rows: list[list[Any]]) -> DataFrame:
     return daft.from_pydict({name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)})
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
-    verbs = Verbs(told)
+    verbs = Verbs(config)
 
     def answer(request: dict[str, Any]) -> object:
         verb: Callable[..., object] = getattr(verbs, request.pop("do", "sql"))

@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 from tests.interop.engines.answering import answer_lines, taken_output
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
-    properties = told["properties"]
-    catalog = load_catalog("sandur", type="rest", uri=told["uri"], warehouse="main", **properties)
+    properties = config["properties"]
+    catalog = load_catalog("sandur", type="rest", uri=config["uri"], warehouse="main", **properties)
 
     def answer(request: dict[str, Any]) -> list[list[Any]]:
         """The rows of a query over the tables that are named; they also go to the table `into`, if there is one."""

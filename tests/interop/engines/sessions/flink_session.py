@@ -1,4 +1,4 @@
-"""Flink: a cluster inside one process, in batch mode, asked in SQL. The catalog is the current one."""
+"""Flink: a cluster inside one process, in batch mode, used through SQL. The catalog is the current one."""
 
 import json
 import sys
@@ -10,13 +10,13 @@ from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[
 from tests.interop.engines.answering import answer_lines, taken_output
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
     environment = TableEnvironment.create(settings())
-    options = {"type": "iceberg", "catalog-type": "rest", "uri": told["uri"], "warehouse": "main"}
-    options |= told["properties"]
-    if told["s3"]:
-        options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": told["s3"]["region"]}
+    options = {"type": "iceberg", "catalog-type": "rest", "uri": config["uri"], "warehouse": "main"}
+    options |= config["properties"]
+    if config["s3"]:
+        options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "client.region": config["s3"]["region"]}
     quoted = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
     environment.execute_sql(f"CREATE CATALOG sandur WITH ({quoted})")
     environment.execute_sql("USE CATALOG sandur")

@@ -1,4 +1,4 @@
-"""Sail: a Spark Connect server of its own kind, asked by Spark's thin client. The catalog is the current one."""
+"""Sail: its own Spark Connect server, used through Spark's thin client. The catalog is the current one."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from typing import Any
 from tests.interop.engines.answering import answer_lines, taken_output
 
 
-def main(told: dict[str, Any]) -> None:
+def main(config: dict[str, Any]) -> None:
     answers = taken_output()
-    os.environ |= settings(told)
+    os.environ |= settings(config)
     # Both are in an environment of their own; the settings are read when they are loaded.
     from pysail.spark import SparkConnectServer  # type: ignore[import-not-found] # noqa: PLC0415 - see above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
@@ -28,12 +28,12 @@ def main(told: dict[str, Any]) -> None:
     server.stop()
 
 
-def settings(told: dict[str, Any]) -> dict[str, str]:
+def settings(config: dict[str, Any]) -> dict[str, str]:
     """What Sail reads from its environment."""
-    shown = f', bearer_access_token="{told["token"]}"' if told["token"] else ""
-    catalog = f'[{{type="iceberg-rest", name="sandur", uri="{told["uri"]}", warehouse="main"{shown}}}]'
+    token = f', bearer_access_token="{config["token"]}"' if config["token"] else ""
+    catalog = f'[{{type="iceberg-rest", name="sandur", uri="{config["uri"]}", warehouse="main"{token}}}]'
     found = {"SAIL_CATALOG__LIST": catalog, "SAIL_CATALOG__DEFAULT_CATALOG": "sandur"}
-    if s3 := told["s3"]:
+    if s3 := config["s3"]:
         found |= {
             "AWS_ENDPOINT": s3["endpoint"],
             "AWS_ALLOW_HTTP": "true",
