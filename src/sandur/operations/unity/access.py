@@ -11,7 +11,7 @@ from sandur.catalog.records import Record
 from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
-from sandur.errors import AlreadyExists, BadRequest, NotFound, SwapLost
+from sandur.errors import AlreadyExists, BadRequest, NotFound
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange
@@ -49,7 +49,7 @@ async def load_user(lake: Lake, id_: str) -> User:
 
 
 async def list_users(lake: Lake) -> Sequence[User]:
-    """All users, by their addresses."""
+    """All users, sorted by email address."""
     keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
     users: list[User] = []
     for start in range(0, len(keys), READS_AT_ONCE):
@@ -60,7 +60,7 @@ async def list_users(lake: Lake) -> Sequence[User]:
 
 async def update_user(lake: Lake, id_: str, resource: UserResource, request: Request) -> User:
     if resource.id not in {None, id_}:
-        raise BadRequest(f"The body is about user {resource.id}, the path about {id_}")
+        raise BadRequest(f"The body names user {resource.id}, the path user {id_}")
 
     def decide(found: User | None) -> User:
         if found is None or found.state == "dropped":
@@ -96,25 +96,21 @@ UPDATE: Final = "update-permissions"
 
 
 class Metastore(Record, frozen=True, kw_only=True):
-    """What a whole workspace is called."""
+    """The id of a lake as a metastore."""
 
     id: str
 
 
 async def metastore_id(lake: Lake) -> str:
-    """The id of the workspace, made when it is first asked for."""
+    """The id of the lake as a metastore, created on first use."""
     cell = Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock)
-    found = await cell.read()
-    if found is None:
-        try:
-            found = await cell.create(Metastore(id=lake.clock.new_uuid()))
-        except SwapLost:  # Somebody else was faster.
-            found = await cell.read()
-    return found.value.id if found else ""
+    created = Metastore(id=lake.clock.new_uuid())
+    stored = await cell.update(lambda found: None if found else created, is_idempotent=True)
+    return stored.value.id if stored else ""
 
 
 async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Grants | None:
-    """The grants on a securable; None when there are none, NotFound when there is no such thing."""
+    """The grants on a securable; None if there are no grants, NotFound if the securable does not exist."""
     found = await _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name)).read()
     return found.value if found else None
 

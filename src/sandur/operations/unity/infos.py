@@ -1,4 +1,4 @@
-"""What Unity Catalog's API shows of a name, whatever stands behind it."""
+"""What Unity Catalog's API shows of a name: a table or view of any format, a volume, a function or a model."""
 
 from typing import assert_never
 
@@ -25,7 +25,7 @@ EXTERNAL = "EXTERNAL"
 
 
 async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Info:
-    """What a list and a load show. Of an Iceberg table whose metadata cannot be read, that it is there."""
+    """The info for lists and loads; with the bare minimum if the metadata of an Iceberg table cannot be read."""
     match record:
         case DeltaTable():
             return delta_table_info(identifier, record)
@@ -46,20 +46,17 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
         table = await load_document(lake, TABLES, location)
         roots = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
         return _table_info(identifier, name, table, normalize_location(roots.value.root) if roots else "")
-    except (
-        NotFound,
-        BadRequest,
-    ):  # Gone, or nothing that we understand; a store that does not answer is another thing.
+    except (NotFound, BadRequest):  # The metadata file is missing or invalid. An unavailable store still raises.
         return _bare_info(identifier, name, "VIEW" if name.kind == "view" else EXTERNAL)
 
 
 def _table_info(identifier: Identifier, name: NameRecord, document: Document[TableMetadata], root: str) -> TableInfo:
     metadata = document.metadata
-    shown = columns.with_partitions(_columns(metadata.current_schema), identity_partitions(metadata))
+    table_columns = columns.with_partitions(_columns(metadata.current_schema), identity_partitions(metadata))
     is_managed = bool(root) and is_within(normalize_location(metadata.location), root)
     return msgspec.structs.replace(
         _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL),
-        columns=columns.encode_columns(shown),
+        columns=columns.encode_columns(table_columns),
         storage_location=metadata.location,
         properties=dict(metadata.properties),
         comment=metadata.properties.get("comment"),
@@ -71,7 +68,7 @@ def _table_info(identifier: Identifier, name: NameRecord, document: Document[Tab
 def _view_info(identifier: Identifier, name: NameRecord, document: Document[ViewMetadata]) -> TableInfo:
     view = document.metadata
     version = view.current_version
-    texts = [shown.sql for shown in version.representations if shown.sql]
+    texts = [one.sql for one in version.representations if one.sql]
     return msgspec.structs.replace(
         _bare_info(identifier, name, "VIEW"),
         columns=columns.encode_columns(_columns(view.current_schema)),

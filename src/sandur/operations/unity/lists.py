@@ -1,7 +1,7 @@
-"""Lists as Unity Catalog's API gives them: from the index alone, each entry as it lies there."""
+"""Lists of Unity Catalog's API, read from the index alone: its entries hold the JSON of the answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
@@ -18,14 +18,14 @@ _SEPARATOR = "\x1f"
 
 
 class ListRequest(NamedTuple):
-    """What comes behind the token, at most so many; without a token from the beginning, without a size everything."""
+    """The page after a token (None: the first page), with at most `size` entries (None: all)."""
 
     token: str | None
     size: int | None
 
 
 class ListPage(NamedTuple):
-    """A part of a list, and how it was come by: which index was asked, and whether it was of no use."""
+    """One page of a list, the index that it was read from, and whether that index was unusable."""
 
     infos: Sequence[memoryview | bytes]
     next_token: str | None
@@ -34,57 +34,66 @@ class ListPage(NamedTuple):
     is_fallback: bool
 
 
-async def list_catalogs(lake: Lake, asked: ListRequest) -> ListPage:
-    return await _read_list(lake, CATALOGS, "catalogs", asked, _nothing(), lambda _: True)
+async def list_catalogs(lake: Lake, request: ListRequest) -> ListPage:
+    return await _read_list(lake, CATALOGS, "catalogs", request, _nothing(), lambda _: True)
 
 
-async def list_schemas(lake: Lake, catalog: str, asked: ListRequest) -> ListPage:
-    """The schemas of a catalog: its namespaces of the first level. NotFound when the catalog does not exist."""
+async def list_schemas(lake: Lake, catalog: str, request: ListRequest) -> ListPage:
+    """List the schemas of a catalog, its namespaces on the first level; NotFound if the catalog does not exist."""
     scope = namespaces_scope(catalog, None)
-    return await _read_list(lake, scope, "schemas", asked, load_catalog(lake, catalog), lambda _: True)
+    return await _read_list(lake, scope, "schemas", request, load_catalog(lake, catalog), lambda _: True)
 
 
 async def list_in_schema(
-    lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, asked: ListRequest
+    lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, request: ListRequest
 ) -> ListPage:
-    """What has a name of some kinds in a schema; NotFound when it does not exist."""
+    """List the names of some kinds in a schema; NotFound if the schema does not exist."""
     exists = _require_schema(lake, namespace)
-    return await _read_list(lake, names_scope(namespace), collection, asked, exists, lambda entry: entry.kind in kinds)
+    return await _read_list(
+        lake, names_scope(namespace), collection, request, exists, lambda entry: entry.kind in kinds
+    )
 
 
-async def list_everywhere(lake: Lake, catalog: str | None, kind: Kind, collection: str, asked: ListRequest) -> ListPage:
-    """What has a name of a kind in all schemas of a catalog, or of all catalogs, schema by schema in their order."""
-    what = (lake.layout.root, collection, catalog or "")
-    last = decode_page_token(asked.token, what).split(_SEPARATOR) if asked.token else ["", "", ""]
+async def list_everywhere(
+    lake: Lake, catalog: str | None, kind: Kind, collection: str, request: ListRequest
+) -> ListPage:
+    """List the names of one kind in all schemas of a catalog, or of all catalogs, in the order of the schemas."""
+    subject = (lake.layout.root, collection, catalog or "")
+    last = decode_page_token(request.token, subject).split(_SEPARATOR) if request.token else ["", "", ""]
     infos: list[memoryview] = []
     is_fallback = False
-    for found_catalog in [catalog] if catalog else await _names(lake, CATALOGS):
-        if found_catalog < last[0]:
-            continue
-        for schema in await _names(lake, namespaces_scope(found_catalog, None)):
-            place = [found_catalog, schema]
-            if place < last[:2]:
-                continue
-            after = last[2] if place == last[:2] else None
-            left = None if asked.size is None else asked.size - len(infos)
-            scope = names_scope(Namespace(found_catalog, (schema,)))
-            page = await read_page(
-                lake,
-                scope,
-                last=after or None,
-                wanted=left,
-                accepts=lambda entry: has_full_name(entry.name) and entry.kind == kind,
-            )
-            infos += [memoryview(entry.info) for entry in page.entries]
-            is_fallback |= page.is_fallback
-            if asked.size is not None and len(infos) >= asked.size:
-                end = page.entries[-1].name if page.entries else after or ""
-                token = encode_page_token(what, _SEPARATOR.join((*place, end)))
-                return ListPage(infos, token, collection, lake.layout.list_index(scope), is_fallback)
+    async for schema, after in _schemas_from(lake, catalog, last):
+        page = await read_page(
+            lake,
+            names_scope(schema),
+            last=after,
+            wanted=None if request.size is None else request.size - len(infos),
+            accepts=lambda entry: has_full_name(entry.name) and entry.kind == kind,
+        )
+        infos += [memoryview(entry.info) for entry in page.entries]
+        is_fallback |= page.is_fallback
+        if request.size is not None and len(infos) >= request.size:
+            end = page.entries[-1].name if page.entries else after or ""
+            token = encode_page_token(subject, _SEPARATOR.join((schema.catalog, *schema.levels, end)))
+            return ListPage(infos, token, collection, lake.layout.list_index(names_scope(schema)), is_fallback)
     path = lake.layout.schemas_index(catalog) if catalog else lake.layout.catalogs_index()
     if catalog and not infos:
         await load_catalog(lake, catalog)
     return ListPage(infos, None, collection, path, is_fallback)
+
+
+async def _schemas_from(
+    lake: Lake, catalog: str | None, last: Sequence[str]
+) -> AsyncIterator[tuple[Namespace, str | None]]:
+    """The schemas from that of the page token on; for that one also the name after which its page begins."""
+    last_catalog, last_schema, last_name = last
+    for found in [catalog] if catalog else await _names(lake, CATALOGS):
+        if found < last_catalog:
+            continue
+        for schema in await _names(lake, namespaces_scope(found, None)):
+            if (found, schema) >= (last_catalog, last_schema):
+                is_last = (found, schema) == (last_catalog, last_schema)
+                yield Namespace(found, (schema,)), last_name or None if is_last else None
 
 
 async def _names(lake: Lake, scope: Scope) -> Sequence[str]:
@@ -96,29 +105,29 @@ async def _read_list(
     lake: Lake,
     scope: Scope,
     collection: str,
-    asked: ListRequest,
+    request: ListRequest,
     exists: Awaitable[object],
     accepts: Callable[[Entry], bool],
 ) -> ListPage:
-    """The page; `exists` is asked in the same round, and what it raises is raised."""
-    what = (lake.layout.root, collection, scope.text)
+    """Read the page; `exists` runs in the same round, and its error is raised."""
+    subject = (lake.layout.root, collection, scope.text)
     try:
-        last = decode_page_token(asked.token, what) if asked.token else None
+        last = decode_page_token(request.token, subject) if request.token else None
     except BaseException:
         asyncio.ensure_future(exists).cancel()
         raise
-    _, seen = await gather_all((exists, prefetch(lake, scope, last=last, wanted=asked.size)))
+    _, seen = await gather_all((exists, prefetch(lake, scope, last=last, wanted=request.size)))
     page = await read_page(
         lake,
         scope,
         last=last,
-        wanted=asked.size,
+        wanted=request.size,
         accepts=lambda entry: has_full_name(entry.name) and accepts(entry),
         seen=seen,
     )
     return ListPage(
         infos=[memoryview(entry.info) for entry in page.entries],
-        next_token=None if page.next_last is None else encode_page_token(what, page.next_last),
+        next_token=None if page.next_last is None else encode_page_token(subject, page.next_last),
         collection=collection,
         index_path=lake.layout.list_index(scope),
         is_fallback=page.is_fallback,
@@ -132,4 +141,4 @@ async def _require_schema(lake: Lake, namespace: Namespace) -> None:
 
 
 async def _nothing() -> None:
-    """There is nothing that a list of catalogs belongs to."""
+    """The list of catalogs has no parent that must exist."""

@@ -1,4 +1,4 @@
-"""Versions of registered models: numbered by the model, each a record of its own."""
+"""Versions of registered models: numbered by their model, one record each."""
 
 import contextlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ READS_AT_ONCE: Final = 32
 
 
 class NewVersion(NamedTuple):
-    """What a client says of a version to be."""
+    """The version that a client wants to create."""
 
     source: str
     run_id: str | None
@@ -37,19 +37,19 @@ class NewVersion(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """A part of the versions of a model, oldest first."""
+    """One page of the versions of a model, oldest first."""
 
     versions: list[ModelVersion]
     next_token: str | None
 
 
 async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, request: Request) -> ModelVersion:
-    """The next version of a model.
+    """Create the next version of a model.
 
-    Its number is taken first, then it is written: a crash in between leaves a number that is never used, unless a retry
-    under the same key goes on with it.
+    The number is taken first, then the version is written. After a crash in between the number stays unused, unless a
+    retry with the same key continues with it.
     """
-    reserved = await _reserved(lake, model, request)
+    reserved = await _reserve_number(lake, model, request)
     now_ms, principal = lake.clock.now_ms(), request.source.principal
     version_id = lake.clock.new_uuid()
     version = ModelVersion(
@@ -67,7 +67,7 @@ async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, requ
 
     def decide(found: ModelVersion | None) -> ModelVersion:
         if found is not None:
-            raise Invalid(f"Version {found.version} of model {model} was begun by another request")
+            raise Invalid(f"Version {found.version} of model {model} was created by another request")
         return version
 
     return await RecordChange(lake, _cell(lake, reserved, version.version), request, CREATE, decide).run()
@@ -77,24 +77,24 @@ async def load_version(lake: Lake, model: Identifier, number: int) -> ModelVersi
     record = await load_securable(lake, model, "model")
     found = await _cell(lake, record, number).read()
     if found is None or found.value.state == "dropped":
-        raise _missing(model, number)
+        raise _version_not_found(model, number)
     return found.value
 
 
-async def list_versions(lake: Lake, model: Identifier, asked: ListRequest) -> Versions:
-    """The versions behind the token, at most so many."""
+async def list_versions(lake: Lake, model: Identifier, page: ListRequest) -> Versions:
+    """List the versions after the token, at most `size`."""
     record = await load_securable(lake, model, "model")
     folder = lake.layout.model_versions_folder(record.uuid)
-    what = (lake.layout.root, "model_versions", record.uuid)
-    last = decode_page_token(asked.token, what) if asked.token else ""
+    subject = (lake.layout.root, "model_versions", record.uuid)
+    last = decode_page_token(page.token, subject) if page.token else ""
     keys = [key async for key in list_keys(lake, folder) if key > last]
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
         some = keys[start : start + READS_AT_ONCE]
-        found = await gather_all(_plain(lake, key).read() for key in some)
+        found = await gather_all(_cell_at(lake, key).read() for key in some)
         for key, held in zip(some, found, strict=True):
-            if asked.size is not None and len(versions) == asked.size:
-                return Versions(versions, encode_page_token(what, last))
+            if page.size is not None and len(versions) == page.size:
+                return Versions(versions, encode_page_token(subject, last))
             if held and held.value.state == "live":
                 versions.append(held.value)
             last = key
@@ -107,46 +107,46 @@ async def update_version(
     def changed(found: ModelVersion) -> ModelVersion:
         return found if comment is None else replace(found, comment=comment)
 
-    return await _changed(lake, model, number, UPDATE, changed, request)
+    return await _change(lake, model, number, UPDATE, changed, request)
 
 
 async def finalize_version(lake: Lake, model: Identifier, number: int, request: Request) -> ModelVersion:
-    """The files of the version are all there: it is ready. One that is ready stays so."""
+    """Mark a version as ready: all of its files are written. Invalid if it has failed."""
 
     def changed(found: ModelVersion) -> ModelVersion:
         if found.status == "FAILED_REGISTRATION":
             raise Invalid(f"Version {number} of model {model} failed and cannot be finalized")
         return replace(found, status="READY")
 
-    return await _changed(lake, model, number, FINALIZE, changed, request)
+    return await _change(lake, model, number, FINALIZE, changed, request)
 
 
 async def drop_version(lake: Lake, model: Identifier, number: int, request: Request) -> None:
-    await _changed(lake, model, number, DROP, lambda found: replace(found, state="dropped"), request)
+    await _change(lake, model, number, DROP, lambda found: replace(found, state="dropped"), request)
 
 
 async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
-    """Drop a model; NotEmpty when it has versions and `force` is not set. A version begun meanwhile goes along."""
+    """Drop a model; NotEmpty if it has versions, without `force`. A version created meanwhile is dropped too."""
     record = await load_securable(lake, model, "model")
     if not force:
         first = await list_versions(lake, model, ListRequest(None, 1))
         if first.versions:
             raise NotEmpty(f"Model {model} is not empty. It has version {first.versions[0].version}")
     await drop_securable(lake, model, "model", request)
-    await lake.background.run("forget model versions", _forget(lake, record))
+    await lake.background.run("delete model versions", _delete_versions(lake, record))
 
 
-async def _forget(lake: Lake, record: Securable) -> None:
-    """The versions of a model that is gone for good: nobody can reach them any more."""
+async def _delete_versions(lake: Lake, record: Securable) -> None:
+    """Delete the versions of a dropped model: no request can reach them."""
     async for key in list_keys(lake, lake.layout.model_versions_folder(record.uuid)):
-        cell = _plain(lake, key)
+        cell = _cell_at(lake, key)
         if found := await cell.read():
             with contextlib.suppress(SwapLost):
                 await cell.empty(expected=found.version)
 
 
-async def _reserved(lake: Lake, model: Identifier, request: Request) -> Securable:
-    """The model as it is with one more version begun."""
+async def _reserve_number(lake: Lake, model: Identifier, request: Request) -> Securable:
+    """Take the next version number of the model."""
     record = await load_securable(lake, model, "model")
 
     def decide(found: Securable | None) -> Securable:
@@ -157,7 +157,7 @@ async def _reserved(lake: Lake, model: Identifier, request: Request) -> Securabl
     return await RecordChange(lake, lake.securable(record.uuid), request, RESERVE, decide).run()
 
 
-async def _changed(
+async def _change(
     lake: Lake,
     model: Identifier,
     number: int,
@@ -169,7 +169,7 @@ async def _changed(
 
     def decide(found: ModelVersion | None) -> ModelVersion:
         if found is None or found.state == "dropped":
-            raise _missing(model, number)
+            raise _version_not_found(model, number)
         changed = change(found)
         if changed == found:
             return found
@@ -179,12 +179,12 @@ async def _changed(
 
 
 def _cell(lake: Lake, record: Securable, number: int) -> Cell[ModelVersion]:
-    return _plain(lake, lake.layout.model_version(record.uuid, number))
+    return _cell_at(lake, lake.layout.model_version(record.uuid, number))
 
 
-def _plain(lake: Lake, key: str) -> Cell[ModelVersion]:
+def _cell_at(lake: Lake, key: str) -> Cell[ModelVersion]:
     return Cell(lake.store, key, ModelVersion, lake.clock)
 
 
-def _missing(model: Identifier, number: int) -> NotFound:
+def _version_not_found(model: Identifier, number: int) -> NotFound:
     return NotFound(f"Version {number} of model {model} does not exist", subject="model version")

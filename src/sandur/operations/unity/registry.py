@@ -1,4 +1,4 @@
-"""Storage credentials and external locations: one record, changed by one swap."""
+"""Storage credentials and external locations: all of them in one record, changed by one swap."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -32,7 +32,7 @@ E = TypeVar("E", Credential, ExternalLocation)
 
 
 class CredentialChange(NamedTuple):
-    """What is to be changed; None leaves it alone."""
+    """The fields to change; None keeps the current value."""
 
     comment: str | None = None
     owner: str | None = None
@@ -41,7 +41,7 @@ class CredentialChange(NamedTuple):
 
 
 class LocationChange(NamedTuple):
-    """What is to be changed; None leaves it alone."""
+    """The fields to change; None keeps the current value."""
 
     url: str | None = None
     credential_name: str | None = None
@@ -70,7 +70,7 @@ async def create_credential(
         changed_ms=now_ms,
         changed_by=principal,
     )
-    made = await _changed(lake, "create-credential", lambda found: with_credential(found, credential), request)
+    made = await _change(lake, "create-credential", lambda found: with_credential(found, credential), request)
     return credential_named(made, name)
 
 
@@ -82,20 +82,22 @@ async def update_credential(lake: Lake, name: str, change: CredentialChange, req
         after = replace(
             before,
             name=change.new_name or before.name,
-            comment=_chosen(change.comment, before.comment),
-            owner=_chosen(change.owner, before.owner),
-            aws_iam_role=_chosen(role, before.aws_iam_role),
+            comment=_or_current(change.comment, before.comment),
+            owner=_or_current(change.owner, before.owner),
+            aws_iam_role=_or_current(role, before.aws_iam_role),
         )
-        return found if after == before else with_changed_credential(found, name, _stamped(lake, after, request))
+        return (
+            found if after == before else with_changed_credential(found, name, _with_change_time(lake, after, request))
+        )
 
-    return credential_named(await _changed(lake, "update-credential", decide, request), change.new_name or name)
+    return credential_named(await _change(lake, "update-credential", decide, request), change.new_name or name)
 
 
 async def drop_credential(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     def decide(found: StorageRegistry) -> StorageRegistry:
         return without_credential(found, name, force=force)
 
-    await _changed(lake, "drop-credential", decide, request)
+    await _change(lake, "drop-credential", decide, request)
 
 
 async def create_location(
@@ -119,7 +121,7 @@ async def create_location(
         )
         return with_location(found, location)
 
-    made = await _changed(lake, "create-external-location", decide, request)
+    made = await _change(lake, "create-external-location", decide, request)
     return made, location_named(made, name)
 
 
@@ -134,48 +136,46 @@ async def update_location(
         after = replace(
             before,
             name=change.new_name or before.name,
-            url=_chosen(place, before.url),
-            credential_id=_chosen(credential_id, before.credential_id),
-            comment=_chosen(change.comment, before.comment),
-            owner=_chosen(change.owner, before.owner),
+            url=_or_current(place, before.url),
+            credential_id=_or_current(credential_id, before.credential_id),
+            comment=_or_current(change.comment, before.comment),
+            owner=_or_current(change.owner, before.owner),
         )
-        return found if after == before else with_changed_location(found, name, _stamped(lake, after, request))
+        return found if after == before else with_changed_location(found, name, _with_change_time(lake, after, request))
 
-    changed = await _changed(lake, "update-external-location", decide, request)
+    changed = await _change(lake, "update-external-location", decide, request)
     return changed, location_named(changed, change.new_name or name)
 
 
 async def drop_location(lake: Lake, name: str, request: Request) -> None:
-    await _changed(lake, "drop-external-location", lambda found: without_location(found, name), request)
+    await _change(lake, "drop-external-location", lambda found: without_location(found, name), request)
 
 
-def page_of(
-    lake: Lake, collection: str, entries: Mapping[str, E], asked: ListRequest
-) -> tuple[Sequence[E], str | None]:
-    """Entries in the order of their names, behind the token and at most so many; and the token of what is left."""
-    what = (lake.layout.root, collection)
-    last = decode_page_token(asked.token, what) if asked.token else ""
+def page_of(lake: Lake, collection: str, entries: Mapping[str, E], page: ListRequest) -> tuple[Sequence[E], str | None]:
+    """The entries after the token, sorted by name, at most `size`; and the token of the next page."""
+    subject = (lake.layout.root, collection)
+    last = decode_page_token(page.token, subject) if page.token else ""
     names = sorted(name for name in entries if name > last)
-    chosen = names if asked.size is None else names[: asked.size]
-    token = encode_page_token(what, chosen[-1]) if len(chosen) < len(names) else None
+    chosen = names if page.size is None else names[: page.size]
+    token = encode_page_token(subject, chosen[-1]) if len(chosen) < len(names) else None
     return [entries[name] for name in chosen], token
 
 
-def _stamped(lake: Lake, entry: E, request: Request) -> E:
+def _with_change_time(lake: Lake, entry: E, request: Request) -> E:
     return replace(entry, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
 
 T = TypeVar("T")
 
 
-def _chosen(wanted: T | None, current: T) -> T:
+def _or_current(wanted: T | None, current: T) -> T:
     return current if wanted is None else wanted
 
 
-async def _changed(
+async def _change(
     lake: Lake, operation: str, decide: Callable[[StorageRegistry], StorageRegistry], request: Request
 ) -> StorageRegistry:
-    """Every operation claims its keys for itself, and they share the record."""
+    """Each operation has its own claims; all of them change the same record."""
     change = RecordChange(lake, _cell(lake), request, operation, lambda found: decide(found or StorageRegistry()))
     return await change.run()
 

@@ -1,4 +1,4 @@
-"""Schemas: the namespaces of the tree, as Unity Catalog names them."""
+"""Schemas: Unity Catalog's name for namespaces."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -31,7 +31,7 @@ async def create_schema(
     storage_root: str | None,
     request: Request,
 ) -> SchemaInfo:
-    """A new schema; AlreadyExists when there is one of that name, NotFound when its catalog does not exist."""
+    """Create a schema; AlreadyExists if the name is taken, NotFound if the catalog does not exist."""
     for level in namespace.levels:
         checked_new_name("schema", level)
     check_property_keys(properties)
@@ -56,7 +56,7 @@ async def update_schema(
     properties: Mapping[str, str] | None,
     request: Request,
 ) -> SchemaInfo:
-    """The schema with another comment, and these properties in place of all others; None leaves either alone."""
+    """Replace the comment and all properties; None keeps the current ones."""
     check_property_keys(properties or {})
     await load_catalog(lake, namespace.catalog)
 
@@ -68,7 +68,7 @@ async def update_schema(
         )
         if changed == found:
             return found
-        # What was looked up is confirmed; and who drops it meanwhile has to look again.
+        # The read has confirmed a new schema. This swap makes a concurrent drop look for children again.
         state = "active" if found.state == "new" else found.state
         now_ms, principal = lake.clock.now_ms(), request.source.principal
         return replace(changed, state=state, updated_ms=now_ms, updated_by=principal)
@@ -86,7 +86,7 @@ async def update_schema(
 
 
 async def drop_schema(lake: Lake, namespace: Namespace, *, force: bool, request: Request) -> None:
-    """When this returns the schema is gone; NotFound, or NotEmpty when it holds something and `force` is not set."""
+    """Drop a schema, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     await load_catalog(lake, namespace.catalog)
     if force:
         await drop_namespace_cascade(lake, namespace, request)

@@ -1,4 +1,4 @@
-"""Volumes, functions and registered models: made, loaded, changed, renamed and dropped under names that all share."""
+"""Create, load, update, rename and drop volumes, functions and registered models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ async def create_volume(
     comment: str | None,
     request: Request,
 ) -> Securable:
-    """A new volume. An external one lies where its maker says, within what the settings allow."""
+    """Create a volume; Invalid if an external one is outside of the locations that the settings allow."""
     await load_catalog(lake, identifier.catalog)
     roots = await allowed_roots(lake, identifier.catalog)
     if volume_type == "EXTERNAL":
@@ -42,13 +42,13 @@ async def create_volume(
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
         location = checked_location(normalize_location(location), [normalize_location(root) for root in roots])
     elif location:
-        raise Invalid(f"Volume {identifier}: a managed volume lies where the catalog puts it, not at {location}")
+        raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
 
     def securable(uuid: str) -> Securable:
         place = location or default_location(roots[0], identifier, uuid)
         return replace(_new(lake, "volume", uuid, request, comment), location=place, volume_type=volume_type)
 
-    return await _created(lake, identifier, "volume", securable, request)
+    return await _create(lake, identifier, "volume", securable, request)
 
 
 async def create_function(
@@ -64,7 +64,7 @@ async def create_function(
     def securable(uuid: str) -> Securable:
         return replace(_new(lake, "function", uuid, request, comment), function=function)
 
-    return await _created(lake, identifier, "function", securable, request)
+    return await _create(lake, identifier, "function", securable, request)
 
 
 async def create_model(lake: Lake, identifier: Identifier, *, comment: str | None, request: Request) -> Securable:
@@ -75,11 +75,11 @@ async def create_model(lake: Lake, identifier: Identifier, *, comment: str | Non
         location = default_location(roots[0], identifier, uuid)
         return replace(_new(lake, "model", uuid, request, comment), location=location)
 
-    return await _created(lake, identifier, "model", securable, request)
+    return await _create(lake, identifier, "model", securable, request)
 
 
 async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
-    """What has that name and is of that kind; NotFound when nothing is."""
+    """Load a volume, function or model; NotFound if no securable of that kind has the name."""
     found = await _found(lake, identifier, kind)
     if found is None:
         raise securable_not_found(identifier, kind)
@@ -95,11 +95,11 @@ async def update_securable(
     new_name: str | None,
     request: Request,
 ) -> tuple[Identifier, Securable]:
-    """Its name and what it is after the change; None leaves either alone.
+    """Update the comment, then rename; None keeps the current value. Returns the new name and the record.
 
-    Each of the two happens at most once under a key; a crash in between leaves the first, and a retry does the second.
+    Each step happens at most once per key. After a crash in between, a retry does the second step.
     """
-    changed = await _commented(lake, identifier, kind, comment, request)
+    changed = await _update_comment(lake, identifier, kind, comment, request)
     if new_name in {None, "", identifier.name}:
         return identifier, changed
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
@@ -108,7 +108,7 @@ async def update_securable(
 
 
 async def drop_securable(lake: Lake, identifier: Identifier, kind: Kind, request: Request) -> None:
-    """The name is free again; what lies at its location stays."""
+    """Drop the securable; the files at its location stay."""
     await load_catalog(lake, identifier.catalog)
     await drop_name(lake, identifier, kind=kind, request=request, formats=UNITY)
 
@@ -117,7 +117,7 @@ def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
     return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=kind)
 
 
-async def _commented(
+async def _update_comment(
     lake: Lake, identifier: Identifier, kind: Kind, comment: str | None, request: Request
 ) -> Securable:
     found = await _found(lake, identifier, kind)
@@ -136,8 +136,8 @@ async def _commented(
 
     uuid = found.value.uuid if found else ""
 
-    async def same() -> Versioned[Securable] | None:
-        """What has the name, as long as it is the one that had it at first: only that one's cell is swapped."""
+    async def read() -> Versioned[Securable] | None:
+        """The record that the name leads to, if it is still the first one: only its cell is swapped."""
         current = await _found(lake, identifier, kind)
         return current if current and current.value.uuid == uuid else None
 
@@ -148,7 +148,7 @@ async def _commented(
         f"update-{kind}",
         decide,
         place=place_of(identifier),
-        read=same,
+        read=read,
     )
     return await change.run()
 
@@ -181,7 +181,7 @@ def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | Non
     )
 
 
-async def _created(
+async def _create(
     lake: Lake,
     identifier: Identifier,
     kind: Kind,
@@ -194,7 +194,7 @@ async def _created(
 
 @dataclass(frozen=True)
 class _Draft:
-    """A volume, function or model as the protocol of creation sees it: there are no files to write."""
+    """A volume, function or model for the creation engine: it has no files to write."""
 
     lake: Lake
     kind: Kind
@@ -208,7 +208,7 @@ class _Draft:
         return NewRecord(made, made)
 
     async def write(self, made: NewRecord[Securable]) -> None:
-        """The pointer says all there is."""
+        """Nothing: the record is all there is."""
 
     async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
         return pointer.value if isinstance(pointer.value, Securable) else None
@@ -218,11 +218,11 @@ class _Draft:
         return found.value if found else self.securable(claim.uuid)
 
     async def finish(self, pointer: BoundRecord) -> None:
-        """There is no commit that a receipt would tell of."""
+        """There is no commit, so there is no receipt."""
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: BoundRecord) -> SandurError | None:
-        del pointer  # Any uuid will do.
+        del pointer  # Any uuid is fine.
         return None

@@ -1,4 +1,4 @@
-"""Tables of whatever format, as Unity Catalog's classic API makes and shows them."""
+"""Create, load and drop tables of any format through Unity Catalog's classic API."""
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import TableInfo, delta_table_info
@@ -21,25 +21,25 @@ _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 
 
 async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> TableInfo:
-    """A new table or view; NotFound with the part of the name that is not there."""
+    """Create a table or view; NotFound with the part of the name that does not exist."""
     try:
-        return delta_table_info(wanted.identifier, await _created(lake, wanted, request))
+        return delta_table_info(wanted.identifier, await _create(lake, wanted, request))
     except NotFound:
-        await check_parents_exist(lake, wanted.identifier)  # Asked only now: a creation that succeeds has seen both.
+        await check_parents_exist(lake, wanted.identifier)  # Only now: a successful creation has read both.
         raise
 
 
-async def _created(lake: Lake, wanted: delta.NewTable, request: Request) -> DeltaTable:
-    """What a table says it is decides who makes it."""
+async def _create(lake: Lake, wanted: delta.NewTable, request: Request) -> DeltaTable:
+    """Check the request and choose the creation by its type."""
     identifier = wanted.identifier
     if wanted.table_type in _VIEWS:
         if not wanted.view_definition:
             raise Invalid(f"{wanted.table_type} {identifier}: view_definition is missing")
         return await delta.create_external(lake, wanted, request=request)
     if wanted.table_type not in {"MANAGED", "EXTERNAL"}:
-        raise Unsupported(f"Table {identifier}: tables of the type {wanted.table_type} are not kept here")
+        raise Unsupported(f"Table {identifier}: the table type {wanted.table_type} is not supported")
     if wanted.data_source_format == "ICEBERG":
-        raise Invalid(f"Table {identifier}: Iceberg tables are made through the Iceberg REST API")
+        raise Invalid(f"Table {identifier}: create Iceberg tables with the Iceberg REST API")
     if wanted.data_source_format not in _FILES:
         raise Invalid(f"Table {identifier}: data_source_format is missing, or not one of {', '.join(sorted(_FILES))}")
     if not wanted.location:
@@ -50,10 +50,10 @@ async def _created(lake: Lake, wanted: delta.NewTable, request: Request) -> Delt
 
 
 async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
-    """A table or view of any format; NotFound when there is none of that name, or no such schema or catalog."""
+    """Load a table or view of any format; NotFound with the part of the name that does not exist."""
     found = await delta.find_table(lake, identifier)
     if found is None:
-        raise await _nothing_there(lake, identifier)
+        raise await _not_found(lake, identifier)
     pointer = await effective_record(lake, found.pointer)
     info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
@@ -67,19 +67,19 @@ async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> No
 
 
 async def location_of(lake: Lake, table_id: str) -> str:
-    """Where the files of a table lie, by its id, or of a place that was staged for one; NotFound when there is none."""
+    """The location of a table, or of a stage, by its id; NotFound if neither exists."""
     pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
     if table and table.value.state not in {"dropped", "killed"}:
         return table.value.location
     if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
         head = (await effective_pointer(lake, pointer)).value.head
-        # The files of an Iceberg table lie above those of its metadata.
+        # The metadata files of an Iceberg table are in a folder of its location.
         return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
     return (await load_stage(lake, table_id)).location
 
 
-async def _nothing_there(lake: Lake, identifier: Identifier) -> NotFound:
-    """What to say of a table that is not there: clients want to know which part of its name it is."""
+async def _not_found(lake: Lake, identifier: Identifier) -> NotFound:
+    """The error for a missing table: it names the part of the name that does not exist."""
     _, namespace = await gather_all(
         (load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
     )
