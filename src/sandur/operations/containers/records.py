@@ -186,6 +186,13 @@ def _with_change(record: R, change: LastChange | None) -> R:
     return replace(record, **fields)
 
 
+def with_creation(lake: Lake, record: R, request: Request) -> R:
+    """The record with its owner and the time and principal of its creation, for records that have these fields."""
+    now_ms, principal = lake.clock.now_ms(), request.source.principal
+    fields: dict[str, Any] = {"created_ms": now_ms, "created_by": principal, "owner": principal}
+    return replace(record, **fields, changed_ms=now_ms, changed_by=principal)
+
+
 def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
     """The properties that Iceberg clients see: a comment set through another API is one of them."""
     if record.comment is None:

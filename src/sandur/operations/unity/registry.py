@@ -23,7 +23,7 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
-from sandur.operations.containers.records import RecordChange
+from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.cell import Cell
@@ -58,18 +58,10 @@ async def load_registry(lake: Lake) -> StorageRegistry:
 async def create_credential(
     lake: Lake, name: str, *, role: AwsIamRole | None, comment: str | None, request: Request
 ) -> Credential:
-    now_ms, principal = lake.clock.now_ms(), request.source.principal
-    credential = Credential(
-        name=name,
-        id=lake.clock.new_uuid(),
-        aws_iam_role=checked_role(role) if role else None,
-        comment=comment,
-        owner=principal,
-        created_ms=now_ms,
-        created_by=principal,
-        changed_ms=now_ms,
-        changed_by=principal,
+    plain = Credential(
+        name=name, id=lake.clock.new_uuid(), aws_iam_role=checked_role(role) if role else None, comment=comment
     )
+    credential = with_creation(lake, plain, request)
     made = await _change(lake, "create-credential", lambda found: with_credential(found, credential), request)
     return credential_named(made, name)
 
@@ -103,23 +95,13 @@ async def drop_credential(lake: Lake, name: str, *, force: bool, request: Reques
 async def create_location(
     lake: Lake, name: str, *, url: str, credential_name: str, comment: str | None, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
-    now_ms, principal, location_id = lake.clock.now_ms(), request.source.principal, lake.clock.new_uuid()
-    place = checked_url(url)
+    plain = ExternalLocation(
+        name=name, id=lake.clock.new_uuid(), url=checked_url(url), credential_id="", comment=comment
+    )
+    location = with_creation(lake, plain, request)
 
     def decide(found: StorageRegistry) -> StorageRegistry:
-        location = ExternalLocation(
-            name=name,
-            id=location_id,
-            url=place,
-            credential_id=credential_named(found, credential_name).id,
-            comment=comment,
-            owner=principal,
-            created_ms=now_ms,
-            created_by=principal,
-            changed_ms=now_ms,
-            changed_by=principal,
-        )
-        return with_location(found, location)
+        return with_location(found, replace(location, credential_id=credential_named(found, credential_name).id))
 
     made = await _change(lake, "create-external-location", decide, request)
     return made, location_named(made, name)

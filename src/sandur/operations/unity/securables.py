@@ -13,7 +13,7 @@ from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameR
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import RecordChange
+from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
@@ -166,19 +166,8 @@ def held_securable(found: ResolvedName) -> Versioned[Securable] | None:
 
 
 def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
-    now_ms, principal = lake.clock.now_ms(), request.source.principal
-    return Securable(
-        uuid=uuid,
-        table_uuid=uuid,
-        state="unbound",
-        kind=kind,
-        comment=comment,
-        owner=principal,
-        created_ms=now_ms,
-        created_by=principal,
-        changed_ms=now_ms,
-        changed_by=principal,
-    )
+    record = Securable(uuid=uuid, table_uuid=uuid, state="unbound", kind=kind, comment=comment)
+    return with_creation(lake, record, request)
 
 
 async def _create(
