@@ -15,7 +15,7 @@ from tests.pipeline.world import World
 OPTIONS = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    # A few rows are not worth compiling queries for.
+    # Compiling queries takes longer than running them on a few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.default.parallelism": "2",
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Started once: it takes seconds."""
+    """One session for all tests: a start takes seconds."""
     session = create_session("local[2]", name="tests", options=OPTIONS)
     register_sources(session)
     yield session
@@ -44,13 +44,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A fresh folder with a catalog in it."""
+    """An empty folder with a catalog."""
     with World(Settings(store=str(tmp_path / "store"), fsync="never")) as made:
         yield made
 
 
 @pytest.fixture
 def bucket_world(seaweedfs_settings: Settings, tmp_path: Path) -> Iterator[World]:
-    """A fresh prefix of a real S3 with a catalog in it."""
+    """An empty prefix of a real S3 store with a catalog."""
     with World(replace(seaweedfs_settings, store=f"s3://sandur/{tmp_path.name}")) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A driver that is killed at a step of its job, as `kill -9` does it, or whose worker is; a process of its own."""
+"""A driver process that kills itself, or its worker, at a step of its job, like `kill -9`."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ KILLED_AT = "KILLED_AT"
 
 
 class KillingStore(WrappingStore):
-    """Kills its process at the first write to a key that holds the text, before or after that takes effect."""
+    """Kills its process before or after the first write to a key with the text."""
 
     def __init__(self, inner: ObjectStore, step: str, *, after: bool) -> None:
         super().__init__(inner)

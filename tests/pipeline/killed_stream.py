@@ -1,4 +1,4 @@
-"""A stream that is killed in the midst of a batch, as `kill -9` does it; tests start it as a process of its own."""
+"""A stream in a process of its own that is killed during a batch, like `kill -9`."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def follow(
     folder: Path,
     through: Callable[[DataFrame], DataFrame] = _unchanged,
 ) -> None:
-    """Put all that is new in the feed into a table, from where the checkpoint says on."""
+    """Append the new entries of the feed to a table, starting at the checkpoint."""
     feed = spark.readStream.format("sandur_events").options(**options).load()
     rows = through(feed.select("commit_key", "position", "metadata_location", "problem"))
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
@@ -36,7 +36,7 @@ def follow(
 
 
 def _killing(process: int) -> Callable[[DataFrame], DataFrame]:
-    """Rows go on to be written; then the process of the driver that writes them is killed."""
+    """Write the rows, then kill the driver process."""
 
     def kill(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -50,10 +50,10 @@ def main() -> None:
     store, folder = sys.argv[1:]
     spark = create_session("local[2]", name="killed", options=OPTIONS)
     register_sources(spark)
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # There is one.
+    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # A session without Connect has a JVM.
     options = lake_options(Settings(store=store, fsync="never"), Layout())
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
-    with contextlib.suppress(Exception):  # Whatever it is that tells Python that its JVM is gone.
+    with contextlib.suppress(Exception):  # Python gets some error when its JVM is gone.
         follow(spark, options, Path(folder), _killing(process))
         print("it ended", flush=True)  # noqa: T201 - what the test reads
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The process from which Spark forks workers that are killed at a step of their task, as `kill -9` does it."""
+"""A daemon whose forked workers kill themselves at a step of their task, like `kill -9`."""
 
 import os
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""Real processes of Spark for tests: a standalone cluster, and a server of Spark Connect; on the loopback only."""
+"""Spark processes for tests: a standalone cluster and a Spark Connect server, on the loopback only."""
 
 import contextlib
 import os
@@ -40,13 +40,13 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_CONF_DIR": str(conf),
         "SPARK_LOCAL_IP": _HOST,
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_MEMORY": "640m",  # A server of Connect counts as a daemon, and computes.
+        "SPARK_DAEMON_MEMORY": "640m",  # A Connect server is a daemon that also computes.
     }
     return kept | options
 
 
 class Process:
-    """A process whose lines are read as they come, ended with the `with`."""
+    """A process whose output is read line by line; it ends with the `with` block."""
 
     def __init__(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Process:
         self._reader.start()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line that holds the pattern, when it has come."""
+        """Wait for the first line that matches the pattern."""
         found: list[re.Match[str]] = []
 
         def has_come() -> bool:
@@ -94,7 +94,7 @@ class Process:
 
 @contextlib.contextmanager
 def cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, list[Path]]]:
-    """The address of a standalone master, and the folder in which each worker keeps what its executors say."""
+    """The address of a standalone master, and the log folder of each worker."""
     env = environment(folder)
     spark_class = HOME / "bin" / "spark-class"
     with contextlib.ExitStack() as ends:
@@ -115,7 +115,7 @@ def cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, list[Path]]]:
 
 @contextlib.contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """The address of a server of Spark Connect that computes with two threads."""
+    """The address of a Spark Connect server with two threads."""
     (port,) = free_ports(1)
     command: list[str | Path] = [
         HOME / "bin" / "spark-submit",

@@ -1,4 +1,4 @@
-"""The same jobs on a cluster of several processes, and through Spark Connect: as users start them, by the command."""
+"""The jobs on a cluster and through Spark Connect, started with the command line."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ TABLES = 12
 
 
 def _sandur(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    """What `sandur … --json` says, a report for each job."""
+    """The reports of `sandur … --json`."""
     code = "from sandur.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments, "--json"],
@@ -43,7 +43,7 @@ def _counts(reports: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def _finished_tasks(worker: Path) -> int:
-    """How many tasks the executors of a worker say that they have finished."""
+    """The number of finished tasks in the logs of a worker's executors."""
     logs = worker.glob("app-*/*/stderr")
     return sum(log.read_text().count("Finished task") for log in logs)
 

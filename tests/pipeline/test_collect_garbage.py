@@ -39,7 +39,7 @@ DAY_SECONDS: Final = 86_400
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[World]:
-    """A world whose files can be made older than they are."""
+    """A world on a folder, whose files can be aged."""
     with World(Settings(store=str(tmp_path / "store"), fsync="never")) as made:
         yield made
 
@@ -138,7 +138,7 @@ def test_the_next_run_deletes_the_rest_until_nothing_is_left(old: World, spark: 
         age(old, days=31)
         reports.append(old.run(spark, COLLECT_GARBAGE))
 
-    # The pointer of the dropped table goes after its name, and the one that was killed on the way after its file.
+    # The pointer of the dropped table is deleted after its name, and that of the killed create after its file.
     assert [report.counts.get("pointers_removed", 0) for report in reports] == [1, 2, 0]
     assert not any(name.endswith(("removed", "settled")) for name in reports[-1].counts)
 
@@ -285,7 +285,7 @@ def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSessi
 
 @pytest.mark.slow
 def test_garbage_is_collected_in_a_bucket(seaweedfs_settings: Settings, tmp_path: Path, spark: SparkSession) -> None:
-    """Nothing in a bucket can be made older than it is: here everything is old at once."""
+    """Objects in a bucket cannot be aged, so the retention is zero."""
     store = f"s3://sandur/{tmp_path.name}"
     settings = replace(seaweedfs_settings, store=store, orphan_retention="PT0S", report_retention="PT0S")
     with World(settings) as world:
@@ -330,7 +330,7 @@ def test_a_late_publication_fails_instead_of_naming_collected_files(old: World, 
 
 
 def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str:
-    """Publish one catalog of that name in place of those before, at a time; the key of the manifest."""
+    """Publish one catalog in place of the previous ones, at a given time; returns the key of the manifest."""
     row = {"name": name, "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
     with world.context(spark, clock=FixedClock(at_ms, seed=at_ms)) as context:
         publication = Publication(context)
@@ -371,7 +371,7 @@ def test_files_published_during_a_collection_stay(old: World, spark: SparkSessio
         age(old, days=2)
 
         def publish() -> None:
-            """A run that was slow publishes when all has been looked at, and nothing is deleted yet."""
+            """A slow run publishes after the dry run and before the deletion."""
             if not published:
                 published.append(publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})}))
 

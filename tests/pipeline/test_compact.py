@@ -39,7 +39,7 @@ def system_table(world: World, name: str) -> list[dict[str, Any]]:
 
 
 def locations_by_duckdb(world: World) -> set[str]:
-    """What DuckDB reads of `system.commits`."""
+    """The rows of `system.commits` in DuckDB."""
     document = world.wait(current_document(world.lake, Identifier("main", ("system",), "commits")))
     with duckdb.connect() as connection:
         for name in ("avro", "iceberg"):
@@ -53,7 +53,7 @@ def summary(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
 
 
 def receipts_of_users(world: World) -> dict[str, Receipt]:
-    """What was committed by others than the pipeline."""
+    """The receipts of commits that the pipeline did not make."""
     found = {}
     for key, data in world.receipts().items():
         if "/iceberg/committed/" in key and len(data) > 2 and b'"kind":"pipeline"' not in data:
@@ -71,7 +71,7 @@ def snapshots_of(world: World) -> dict[str, int | None]:
 
 
 def check_history(world: World, spark: SparkSession) -> None:
-    """One row for every committed metadata file, here and in the system table."""
+    """Check that there is one row per committed metadata file, in the dataset and in the system table."""
     expected = {receipt.metadata_location for receipt in receipts_of_users(world).values()}
     published = world.dataset(spark, "commits")
     assert len(published) == len(expected)
@@ -130,7 +130,7 @@ def test_a_run_on_a_bucket_publishes_the_same(spark: SparkSession, bucket_world:
 
 @contextmanager
 def dying_at(world: World, step: str, *, after: bool) -> Iterator[DyingStore]:
-    """A store for the driver that dies at the first write to a key that holds the text."""
+    """A store for the driver that fails at the first write to a key with the text."""
     yield _DyingAtKey(connect(world.settings, world.lake.clock), step, after=after)
 
 

@@ -51,7 +51,7 @@ NAMED_BY: dict[str, tuple[Job, ...]] = {
 
 
 def furnish(world: World) -> None:
-    """Two catalogs with a namespace each, and tables that were committed to and reported of."""
+    """Two catalogs with a namespace each, and tables with commits and reports."""
     world.wait(create_catalog(world.lake, "other", root=None, properties={}, request=world.request()))
     world.wait(create_namespace(world.lake, OTHER, {}, world.request()))
     for name in ("t", "u"):
@@ -112,10 +112,10 @@ def test_no_job_fails_for_one_damaged_record_and_jobs_that_read_it_name_it(
     names = {row["name"] for row in world.dataset(spark, "tables")}
 
     for job in JOBS:
-        world.set_property("u", job.name)  # There is something to do.
+        world.set_property("u", job.name)  # So that the job has work.
         key = WHERE[kind](world)
         with damaged(world, key):
-            age(world, days=31)  # Only what is old is looked at as garbage.
+            age(world, days=31)  # Only old objects are candidates.
             report = world.run(spark, job)
         assert job not in NAMED_BY[kind] or any(key in warning for warning in report.warnings), (
             f"{job.name} does not name {key}: {report.counts} {report.warnings}"

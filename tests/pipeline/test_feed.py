@@ -24,7 +24,7 @@ async def put_receipts(lake: Lake, date: str, *names: str) -> None:
 
 
 async def positions(lake: Lake) -> dict[str, int]:
-    """The position of every receipt in the feed; a receipt that has two fails."""
+    """The position of every receipt in the feed; fails for a receipt with two."""
     found: dict[str, int] = {}
     sequence = 1
     while stored := await lake.store.get(entry_key(lake.layout, sequence)):

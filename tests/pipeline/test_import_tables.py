@@ -1,4 +1,4 @@
-"""Tables that others made get names in the catalog, wherever they lie, and nothing of theirs is touched."""
+"""`import` registers foreign tables and does not change their files."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def others(lake: Path) -> Iterator[World]:
-    """Another catalog, whose tables lie in the lake."""
+    """Another catalog with its root in the lake."""
     with World(Settings(store=str(lake), fsync="never")) as made:
         yield made
 
@@ -56,7 +56,7 @@ def _delta(folder: Path) -> None:
 
 
 def _broken(folder: Path) -> list[str]:
-    """Folders that look like tables, each with one file that cannot be read; which it is."""
+    """Folders that look like tables, each with one unreadable file."""
     checkpoint = io.BytesIO()
     pq.write_table(pa.table({"add": [1]}), checkpoint)
     first, described = f"_delta_log/{0:020d}", '{"metaData": {"id": %s, "schemaString": %s}}'
@@ -214,7 +214,7 @@ def test_tables_in_a_bucket_are_found_and_registered_in_place(
 
 
 def _keys(settings: Settings) -> dict[str, str]:
-    """What deltalake has to know to write to the bucket."""
+    """The storage options of deltalake for the bucket."""
     return {
         "AWS_ENDPOINT_URL": settings.s3.endpoint,
         "AWS_ALLOW_HTTP": "true",

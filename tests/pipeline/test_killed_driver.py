@@ -1,4 +1,4 @@
-"""Drivers and workers that are killed for real, before and after steps that count: the next run ends their work."""
+"""Drivers and workers are killed before and after each step; the next run finishes their work."""
 
 import signal
 import subprocess
@@ -27,12 +27,12 @@ DATASETS = {
     "metrics": ("table_metrics",),
 }
 PUBLISHING: tuple[tuple[str, Who, str], ...] = (
-    ("compact", "driver", "/feed/0"),  # A position is given.
-    ("compact", "worker", "/commits-"),  # Rows are written aside.
-    ("compact", "driver", "/manifest.json"),  # The manifest is written, and then swapped in.
-    ("compact", "driver", "core/manifest.json"),  # The swap by which it is published.
-    ("compact", "driver", "iceberg_pointers/"),  # A system table is made.
-    ("compact", "driver", "/snap-"),  # The files of its snapshot are written.
+    ("compact", "driver", "/feed/0"),  # Appends to the feed.
+    ("compact", "worker", "/commits-"),  # Writes rows.
+    ("compact", "driver", "/manifest.json"),  # Writes the manifest.
+    ("compact", "driver", "core/manifest.json"),  # Swaps the manifest.
+    ("compact", "driver", "iceberg_pointers/"),  # Creates a system table.
+    ("compact", "driver", "/snap-"),  # Writes the manifest list.
     ("project", "worker", "/columns-"),
     ("project", "driver", "core/manifest.json"),
     ("project", "driver", "/snap-"),
@@ -41,18 +41,18 @@ PUBLISHING: tuple[tuple[str, Who, str], ...] = (
     ("metrics", "driver", "/snap-"),
 )
 COLLECTING: tuple[tuple[Who, str], ...] = (
-    ("worker", "/pending/"),  # A receipt goes.
-    ("worker", "iceberg_pointers/"),  # A pointer is bumped, before a file goes that could become its head (GC1).
-    ("worker", ".metadata.json"),  # The file goes.
+    ("worker", "/pending/"),  # Deletes a receipt.
+    ("worker", "iceberg_pointers/"),  # Bumps a pointer before it deletes a file that could become its head (GC1).
+    ("worker", ".metadata.json"),  # Deletes the file.
     ("driver", "core/manifest.json"),  # The manifest is bumped before unreferenced files are deleted.
-    ("worker", "core/snapshots/"),  # They go.
+    ("worker", "core/snapshots/"),  # Deletes them.
 )
-# Of a worker that dies Spark tells the driver, which fails.
+# Spark reports a dead worker to the driver, which fails.
 ENDS = {"driver": -signal.SIGKILL, "worker": 1}
 
 
 def _killed(world: World, job: str, who: Who, step: str, *, after: bool) -> int:
-    """How a driver ended that was to be killed, or whose worker was."""
+    """Run a driver that is killed, or whose worker is; returns its exit code."""
     arguments = [world.settings.store, job, who, "after" if after else "before", step]
     command = [sys.executable, "-m", "tests.pipeline.killed_driver", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -61,7 +61,7 @@ def _killed(world: World, job: str, who: Who, step: str, *, after: bool) -> int:
 
 
 def _rows(world: World, spark: SparkSession, job: str) -> dict[str, list[dict[str, Any]]]:
-    """What is published, and that the system tables hold the same."""
+    """The published rows; checks that the system tables have the same."""
     found = {name: world.dataset(spark, name) for name in DATASETS[job]}
     for name, rows in found.items():
         assert sorted(map(str, system_table(world, name))) == sorted(map(str, rows)), name
@@ -90,7 +90,7 @@ def test_after_a_driver_or_a_worker_was_killed_the_next_run_publishes_the_same_a
 
 
 def _of_users(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """Without the tables that the pipeline made, of which the first run knows nothing."""
+    """The rows without the pipeline's own tables, which the first run does not know."""
     return {name: [row for row in rows if row.get("namespace") != "system"] for name, rows in found.items() if rows}
 
 

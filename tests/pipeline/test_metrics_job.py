@@ -1,4 +1,4 @@
-"""Reports of engines become statistics, once each, and outlive the reports."""
+"""`metrics` counts every report once, and its statistics outlive the reports."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from tests.pipeline.world import World, called
 
 @pytest.fixture
 def world(world: World) -> World:
-    """A world whose day does not end in the midst of a test: statistics are those of a day."""
+    """A world whose day does not end during a test."""
     world.lake.clock = FixedClock(SystemClock().now_ms())
     return world
 
@@ -72,7 +72,7 @@ def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_rep
 
 
 def test_a_day_without_its_reports_keeps_its_statistics(world: World, spark: SparkSession) -> None:
-    """Whatever the settings say now, or said on a server, about how long they are kept."""
+    """The retention in the settings does not matter."""
     world.make("t")
     _scan(world, "t", 3)
     (first,) = world.listed(world.layout.operational_folder("metrics"))

@@ -1,4 +1,4 @@
-"""`project` on real stores: what exists, read from what is new and kept from what is known."""
+"""`project` on real stores: new metadata files are read, known rows are kept."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 
 
 class LateClock(SystemClock):
-    """A clock for a run that takes an hour more than it does, from when it reads names on."""
+    """A clock that jumps by an hour when the run reads names."""
 
     def __init__(self) -> None:
         self._late_ms = 0
@@ -115,7 +115,7 @@ def snapshot_of(world: World, name: str) -> int | None:
 
 
 def changes(world: World) -> set[tuple[str, str, str | None, str | None]]:
-    """What happened to the catalog, but for the tables that the pipeline made."""
+    """The rows of `changes` without the pipeline's own tables."""
     return {
         (row["object"], row["change"], row["name"], row["previous_name"])
         for row in system_table(world, "changes")

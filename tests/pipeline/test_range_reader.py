@@ -1,4 +1,4 @@
-"""How objects are shared out among tasks: every object in one range, whatever there is below a folder."""
+"""Every object of a folder is in exactly one range."""
 
 from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, hashed_ranges, hex_ranges, list_range
 from sandur.storage.contract import ABSENT, ObjectStore

@@ -12,7 +12,7 @@ TABLES = names_scope(NAMESPACE)
 
 
 def _lie(world: World, scope: Scope) -> None:
-    """The index says that there is nothing."""
+    """Make the index empty."""
     cell = world.lake.index(scope)
     found = world.wait(cell.read())
     assert found is not None

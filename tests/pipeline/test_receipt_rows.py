@@ -1,4 +1,4 @@
-"""Receipts as rows: what is understood, what is kept aside and why, and the way back to the very bytes."""
+"""Receipts as rows, their problems, and the exact conversion back."""
 
 import hashlib
 

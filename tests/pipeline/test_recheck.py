@@ -101,7 +101,7 @@ async def test_an_unreadable_table_keeps_its_published_row(lake: Lake, damaged: 
 
 
 async def test_a_live_table_without_a_name_keeps_its_published_row(lake: Lake) -> None:
-    """Its old name was taken by another before anybody looked there again."""
+    """Another table took the old name before the recheck."""
     was = await published(lake, "t")
 
     await move(lake, "t", "u")

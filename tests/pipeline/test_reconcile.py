@@ -1,4 +1,4 @@
-"""`reconcile` on a real store: receipts that were taken away come back, to the last bit."""
+"""`reconcile` on a real store restores deleted receipts exactly."""
 
 import msgspec
 import pytest
@@ -40,7 +40,7 @@ def test_deleted_receipts_are_restored_exactly(spark: SparkSession, world: World
 
 
 def told_again(world: World) -> list[str]:
-    """What has a second position."""
+    """The receipts with a second position."""
     feed = Feed(world.lake)
     entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.catch_up()).sequence + 1)]
     return [receipt for entry in entries if entry.is_again for receipt in entry.receipts]

@@ -1,4 +1,4 @@
-"""What engines report, read into columns, whatever they send."""
+"""Reports of engines as rows, for all that engines send."""
 
 import json
 from typing import Any

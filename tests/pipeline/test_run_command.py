@@ -1,4 +1,4 @@
-"""What `sandur run` says: lines of JSON for machines; for people what was done, and how far it is while it is done."""
+"""The output of `sandur run`: JSON lines for machines, a table and progress for people."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
 def test_people_see_the_report_on_stdout_and_the_progress_on_stderr(
     world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal, which is where progress is shown.
+    monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal.
 
     is_done = _run(world, spark, dry_run=True)
     out, err = capsys.readouterr()

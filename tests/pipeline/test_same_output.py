@@ -1,4 +1,4 @@
-"""Replayed, reordered, copied or in parts: from the same input every job makes the same output.
+"""Every job makes the same output of the same input, replayed, reordered, copied or split.
 
 Each test lets the input come in parts, a run behind each; then it runs again, over copies, and from the start over
 everything at once, read in other parts and in another order.
@@ -48,7 +48,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 @contextmanager
 def in_other_parts(spark: SparkSession) -> Iterator[None]:
-    """What readers read is cut into parts of one folder, one hex digit or one object, and comes last part first."""
+    """Make readers split their input into the smallest parts, and read them in reverse order."""
     forwards = tasks.run_per_item
 
     def backwards(spark: SparkSession, items: Sequence[Any], work: Any, schema: Any) -> Any:
@@ -76,7 +76,7 @@ PROJECTED = (
 
 
 def projected(world: World, spark: SparkSession) -> dict[str, Rows]:
-    """What is published of others than the pipeline, and what there is by all that happened."""
+    """The published rows of users, and the final state according to `changes`."""
     found = {name: of_users(world.dataset(spark, name)) for name in PROJECTED}
     changes = sorted(of_users(world.dataset(spark, "changes")), key=lambda row: (row["feed_entry"], row["seen_at"]))
     left = {row["id"]: {name: row[name] for name in ("object", "id", "namespace", "name")} for row in changes}
@@ -128,14 +128,14 @@ def test_current_tables_are_the_same(spark: SparkSession, world: World) -> None:
 
 
 def copy_name(world: World, name: str, copy: str) -> None:
-    """Another name leads to the same table."""
+    """Add a second name for the same table."""
     stored = world.wait(world.store.get(world.layout.name(called(name))))
     assert stored
     world.put(world.layout.name(called(copy)), stored.data)
 
 
 def copy_receipts(world: World) -> None:
-    """Every receipt lies under another date as well."""
+    """Copy every receipt under another date."""
     for key, data in world.receipts().items():
         date = world.layout.parse_receipt(key).date
         world.put(key.replace(date, "2020-02-02"), data)
@@ -197,7 +197,7 @@ def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
     keys = sorted(lost)
     for data in lost.values():
         receipt = msgspec.json.decode(data, type=Receipt)
-        if receipt.metadata_version < 2:  # No walk comes to these.
+        if receipt.metadata_version < 2:  # No walk reaches these.
             world.wait(world.lake.locations.remove(receipt.metadata_location))
     copy_receipts(world)
     for part in (keys[:3], keys[3:]):
@@ -242,7 +242,7 @@ def test_derived_receipts_are_the_same(spark: SparkSession, world: World) -> Non
 
 
 def lists(world: World) -> dict[str, list[Any]]:
-    """What every list says of what exists, but for when it was written."""
+    """The content of every index without its times."""
     scopes: tuple[Scope, ...] = (
         CATALOGS,
         namespaces_scope("main", None),
@@ -276,7 +276,7 @@ def test_indexes_are_the_same(spark: SparkSession, world: World) -> None:
 
 
 def imported(world: World) -> dict[str, tuple[str, str]]:
-    """What each name that was given leads to."""
+    """The target of each registered name."""
     identifiers = [world.layout.parse_name(listed.key) for listed in world.listed(world.layout.all_names_folder())]
     found = {str(one): world.wait(current_document(world.lake, one)) for one in identifiers}
     return {name: (document.location, document.metadata.table_uuid or "") for name, document in found.items()}

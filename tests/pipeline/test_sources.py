@@ -1,4 +1,4 @@
-"""The data sources as anybody uses them: in batches, and as a stream that ends up in a table exactly once."""
+"""The data sources in batches, and as a stream that fills a table exactly once."""
 
 import subprocess
 import sys
@@ -25,10 +25,10 @@ def test_sources_read_the_current_records(spark: SparkSession, world: World) -> 
     dropped = world.make("forgotten")
     world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     world.settle()
-    lake_opts = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings, world.layout)
 
     def read(source: str, **options: str) -> list[dict[str, object]]:
-        frame = spark.read.format(source).options(**lake_opts).options(**options).load()
+        frame = spark.read.format(source).options(**source_options).options(**options).load()
         return [row.asDict() for row in frame.collect()]
 
     events = read("sandur_events")
@@ -57,22 +57,22 @@ def test_the_stream_ends_up_in_a_table_exactly_once_through_restarts(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    lake_opts = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings, world.layout)
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
 
-    follow(spark, lake_opts, tmp_path)
+    follow(spark, source_options, tmp_path)
     world.put(late_key, late)
     world.commits("orders", 1)
-    follow(spark, lake_opts, tmp_path)
-    follow(spark, lake_opts, tmp_path)
+    follow(spark, source_options, tmp_path)
+    follow(spark, source_options, tmp_path)
 
     check_exactly_once(spark, world, tmp_path)
 
 
 def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
-    """Every commit is in the table that the stream fills, once."""
+    """Check that the table of the stream has every commit once."""
     rows = spark.read.parquet(str(folder / "table")).collect()
     keys = [world.layout.parse_receipt(key).commit_key for key in world.receipts()]
     assert sorted(row.commit_key for row in rows) == sorted(keys)
@@ -90,7 +90,7 @@ def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    lake_opts = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings, world.layout)
     receipts = world.receipts()
     known, gone, bad, *_ = sorted(receipts)
     feed = Feed(world.lake)
@@ -100,14 +100,14 @@ def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
     streams = {"once": each_once, "plain": lambda rows: rows}
 
     for name, through in streams.items():
-        follow(spark, lake_opts, tmp_path / name, through)
+        follow(spark, source_options, tmp_path / name, through)
     world.put(gone, receipts[gone])
     world.remove(bad)
     world.put(bad, receipts[bad])
     for _ in range(2):
         world.wait(feed.append_again([receipt_of_key(world.layout, key) for key in (known, gone, bad)]))
         for name, through in streams.items():
-            follow(spark, lake_opts, tmp_path / name, through)
+            follow(spark, source_options, tmp_path / name, through)
 
     once, plain = (
         sorted(row.commit_key or "" for row in spark.read.parquet(str(tmp_path / name / "table")).collect())
@@ -128,16 +128,16 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
-    lake_opts = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings, world.layout)
     command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
 
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     offsets, commits = (list((tmp_path / "checkpoint" / name).glob("[0-9]*")) for name in ("offsets", "commits"))
     world.put(late_key, late)
     world.commits("orders", 1)
-    follow(spark, lake_opts, tmp_path)  # Finishes the planned batch; new receipts are in the next one.
+    follow(spark, source_options, tmp_path)  # Finishes the planned batch; new receipts are in the next one.
     replayed = spark.read.parquet(str(tmp_path / "table")).count()
-    follow(spark, lake_opts, tmp_path)
+    follow(spark, source_options, tmp_path)
 
     assert "it is killed now" in ended.stdout, ended.stderr
     assert "it ended" not in ended.stdout
@@ -193,10 +193,10 @@ def test_a_table_with_an_unreadable_pointer_has_a_row_with_its_problem(
 def test_an_invalid_option_is_named(
     spark: SparkSession, world: World, source: str, options: dict[str, str], said: str
 ) -> None:
-    lake_opts = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings, world.layout)
 
     with pytest.raises(Exception, match=said):
-        spark.read.format(source).options(**lake_opts).options(**options).load().collect()
+        spark.read.format(source).options(**source_options).options(**options).load().collect()
 
 
 def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:

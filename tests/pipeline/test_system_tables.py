@@ -1,4 +1,4 @@
-"""Old snapshots of system tables go, with the files that only they name, and nothing else does."""
+"""The expiry of a system table removes old snapshots and the files that only they name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shapes only grow: a column keeps its id, its name and its kind for ever, for files of before are read by them."""
+"""Shapes only grow: a column keeps its id, name and kind, because old files are read with them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Transforms as functions of frames: the same rows come out, whatever order, copies or parts they come in."""
+"""Transforms give the same rows for any order, copies or parts of their input."""
 
 import random  # noqa: TID251 - seeded
 from collections.abc import Sequence
@@ -131,7 +131,7 @@ def test_a_timeline_marks_the_current_version_and_missing_links(spark: SparkSess
 
 
 def test_a_chain_continues_in_another_table_and_across_restarted_versions(spark: SparkSession) -> None:
-    """A file registered over a table may be of another one, and its version lower than that before."""
+    """A registered file may be of another table and have a lower version."""
     old, new = chain("old", 3), chain("new", 4, from_ms=9 * DAY_MS)
     new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
     new[2]["metadata_version"], new[3]["metadata_version"] = 0, 1

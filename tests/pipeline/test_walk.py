@@ -64,7 +64,7 @@ async def take_away(lake: Lake, *keys: str) -> None:
 
 
 async def walk(lake: Lake, uuid: str, depth_max: int = 100) -> list[Finding]:
-    """As another process does it, which remembers nothing."""
+    """Walk with empty caches, like another process."""
     fresh = make_lake(lake.store, lake.clock)
     return [finding async for finding in walk_table(fresh, uuid, depth_max=depth_max)]
 

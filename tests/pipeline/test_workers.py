@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 def archives_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From how many archives this worker imports, and how many are read anew when a task begins."""
+    """The number of archives that a worker imports from, and that a task reads again."""
     archives = sum(isinstance(finder, zipimport.zipimporter) for finder in sys.path_importer_cache.values())
     with mock.patch.object(zipimport, "_read_directory", wraps=zipimport._read_directory) as read:  # type: ignore[attr-defined]
         importlib.invalidate_caches()

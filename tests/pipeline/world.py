@@ -1,4 +1,4 @@
-"""A catalog on a real store for jobs to work on: tables are made and committed to as clients do it."""
+"""A catalog on a real store; tables are created and committed to as clients do it."""
 
 import itertools
 from collections.abc import Coroutine, Iterator
@@ -67,7 +67,7 @@ class World:
         return self.blocking.wait(work)
 
     def settle(self) -> None:
-        """What is finished behind the answers is finished."""
+        """Wait for background work."""
         self.wait(self.lake.background.drain())
 
     def request(self, source: Source | None = None) -> Request:
@@ -80,7 +80,7 @@ class World:
         return made
 
     def set_property(self, name: str, value: str, *, key: str = "p") -> LoadedTable:
-        """A commit, of which there can be as many as one likes."""
+        """Commit to a table by setting a property."""
         change = commit({"action": "set-properties", "updates": {key: value}})
         done = self.wait(commit_table(self.lake, called(name), change, self.request()))
         self.settle()
@@ -111,7 +111,7 @@ class World:
         self.wait(self.store.delete(key, expected=listed.version))
 
     def damage(self, key: str) -> None:
-        """Nobody can read what lies there."""
+        """Overwrite an object with bytes that cannot be decoded."""
         listed = self.wait(self.store.head(key))
         assert listed
         self.wait(self.store.put(key, b"rubbish", expected=listed.version))
@@ -126,7 +126,7 @@ class World:
             return job.run(context)
 
     def dataset(self, spark: SparkSession, name: str) -> list[dict[str, Any]]:
-        """The rows of what is published, in an order of their own."""
+        """The rows of a published dataset, sorted."""
         with self.context(spark) as context:
             frame = spark.read.format("sandur_dataset").options(**context.source_options).option("dataset", name).load()
             return rows_of(frame.toArrow())

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Stands in front of the real package, as if it were not installed.
+# Shadows the real package, as if it were not installed.
 WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
