@@ -22,7 +22,8 @@ from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
+from sandur.pipeline.publishing import DatasetUpdate, Publication
+from sandur.pipeline.sources.datasets import CoreManifest
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT

@@ -13,74 +13,25 @@ import msgspec
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, Row
 
-from sandur.catalog.records import Record
 from sandur.errors import Busy, Conflict, SwapLost, Unavailable
 from sandur.pipeline.executor_tasks.write import (
     PROBLEMS,
-    ROWS_PER_FILE_MAX,
     SMALL_BYTES_MAX,
     WRITTEN,
-    PublishedFile,
     find_problems,
     verify_task,
     write_task,
 )
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.sources.datasets import DatasetReader
+from sandur.pipeline.sources.datasets import CoreManifest, CorePointer, Dataset, DatasetReader, PublishedFile
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import empty_frame, read_frame, run_per_item
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 MANIFEST: Final = "manifest.json"
-FILES_MAX: Final = 64
-FULL_FILE_BYTES: Final = 4 << 20
-"""The compressed size of a file that was full by its bytes."""
 SWAPS_MAX: Final = 8
 MANIFESTS_MAX: Final = 100_000
-
-
-class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A published dataset: its files, and how much of the input they contain.
-
-    `sequence` is that of the last manifest that changed it. `watermark` has the last position of each input, never a
-    time.
-    """
-
-    sequence: int
-    files: tuple[PublishedFile, ...] = ()
-    columns: tuple[str, ...] = ()
-    watermark: dict[str, int] = {}
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether it has so many small files that it should be rewritten."""
-        size_bytes = sum(file.size_bytes for file in self.files)
-        needed = max(2 * self.rows // ROWS_PER_FILE_MAX, 2 * size_bytes // FULL_FILE_BYTES)
-        return len(self.files) >= FILES_MAX + needed
-
-
-class CoreManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All published datasets at one moment. It is immutable; `previous` is the key of the one before."""
-
-    version: int = 1
-    sequence: int = 0
-    previous: str | None = None
-    run_id: str = ""
-    published_ms: int = 0
-    datasets: dict[str, Dataset] = {}
-
-
-class CorePointer(Record, frozen=True, kw_only=True):
-    """`core/manifest.json`: the key of the current manifest."""
-
-    sequence: int
-    manifest: str
-    published_ms: int
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from sandur.pipeline.iceberg_manifests import (
     list_entry,
 )
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.publishing import CoreManifest, Dataset
+from sandur.pipeline.sources.datasets import CoreManifest, Dataset
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import portions, record_batch, run_per_item
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES

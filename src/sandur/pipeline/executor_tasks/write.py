@@ -5,16 +5,15 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.pipeline.sources.datasets import ROWS_PER_FILE_MAX, PublishedFile
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import ArrowTask, Batches, portions, record_batch
 from sandur.storage.contract import ABSENT, ObjectStore, get_many
 
-ROWS_PER_FILE_MAX: Final = 200_000
 BYTES_PER_FILE_MAX: Final = 64 << 20
 """Bounds the memory of a task: a schema or a summary may be of any length."""
 SMALL_BYTES_MAX: Final = 32 << 20
@@ -23,15 +22,6 @@ FILES_AT_ONCE: Final = 8
 WRITTEN: Final = "dataset string, key string, rows long, size_bytes long, sha256 string"
 """One row per written file."""
 PROBLEMS: Final = "problem string"
-
-
-class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file of a dataset, identified by the hash of its bytes."""
-
-    key: str
-    rows: int
-    size_bytes: int
-    sha256: str
 
 
 class FileWriter:

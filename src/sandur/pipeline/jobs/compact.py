@@ -9,11 +9,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.write import PublishedFile
 from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
+from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import NamesReader, PointersReader
+from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
 from sandur.pipeline.sources.events import FeedReader
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, QUARANTINE, TIMELINE
 from sandur.pipeline.tasks import empty_frame, read_frame

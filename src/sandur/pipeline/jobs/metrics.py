@@ -11,7 +11,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.metrics import Report
 from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
+from sandur.pipeline.publishing import DatasetUpdate, Publication
+from sandur.pipeline.sources.datasets import CoreManifest
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between
 from sandur.pipeline.tables import TABLE_METRICS, shape
 from sandur.pipeline.tasks import read_frame

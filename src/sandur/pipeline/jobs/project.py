@@ -10,11 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from sandur.pipeline import system_tables
 from sandur.pipeline.executor_tasks.metadata import PROBLEM, READABLE, metadata_task, readability_task
 from sandur.pipeline.executor_tasks.recheck import recheck_task
-from sandur.pipeline.executor_tasks.write import WRITTEN, PublishedFile
+from sandur.pipeline.executor_tasks.write import WRITTEN
 from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.publishing import CoreManifest, DatasetUpdate, Publication
+from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader, NamesReader
+from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
 from sandur.pipeline.tasks import read_frame, task_count
 from sandur.pipeline.transforms import projection

@@ -1,4 +1,4 @@
-"""`sandur_dataset`: published datasets, read from the catalog's store."""
+"""Published datasets: the manifest that names their files, and `sandur_dataset`, which reads them."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,28 +10,69 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sandur.catalog.records import Record
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import SHAPES, Shape
 
 ROWS_PER_BATCH: Final = 20_000
+ROWS_PER_FILE_MAX: Final = 200_000
+FILES_MAX: Final = 64
+FULL_FILE_BYTES: Final = 4 << 20
+"""The compressed size of a file that was full by its bytes."""
 
 
-class _Pointer(msgspec.Struct):
-    manifest: str
+class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet file of a dataset, identified by the hash of its bytes."""
 
-
-class _File(msgspec.Struct):
     key: str
+    rows: int
+    size_bytes: int
+    sha256: str
 
 
-class _Dataset(msgspec.Struct):
-    files: list[_File]
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A published dataset: its files, and how much of the input they contain.
+
+    `sequence` is that of the last manifest that changed it. `watermark` has the last position of each input, never a
+    time.
+    """
+
+    sequence: int
+    files: tuple[PublishedFile, ...] = ()
+    columns: tuple[str, ...] = ()
+    watermark: dict[str, int] = {}
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether it has so many small files that it should be rewritten."""
+        size_bytes = sum(file.size_bytes for file in self.files)
+        needed = max(2 * self.rows // ROWS_PER_FILE_MAX, 2 * size_bytes // FULL_FILE_BYTES)
+        return len(self.files) >= FILES_MAX + needed
 
 
-class _Manifest(msgspec.Struct):
-    datasets: dict[str, _Dataset]
+class CoreManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """All published datasets at one moment. It is immutable; `previous` is the key of the one before."""
+
+    version: int = 1
+    sequence: int = 0
+    previous: str | None = None
+    run_id: str = ""
+    published_ms: int = 0
+    datasets: dict[str, Dataset] = {}
+
+
+class CorePointer(Record, frozen=True, kw_only=True):
+    """`core/manifest.json`: the key of the current manifest."""
+
+    sequence: int
+    manifest: str
+    published_ms: int
 
 
 class SandurDataset(DataSource):
@@ -64,7 +105,7 @@ class DatasetReader(DataSourceReader):
                 manifest = blocking.wait(_current_manifest(blocking.lake))
             if not manifest:
                 return []
-            decoded = msgspec.json.decode(blocking.wait(_read(blocking.lake, manifest)), type=_Manifest)
+            decoded = msgspec.json.decode(blocking.wait(_read(blocking.lake, manifest)), type=CoreManifest)
             dataset = decoded.datasets.get(self.options["dataset"])
             return [InputPartition(file.key) for file in dataset.files] if dataset else []
 
@@ -97,7 +138,7 @@ def _shape(options: Mapping[str, str]) -> Shape:
 
 async def _current_manifest(lake: Lake) -> str:
     found = await lake.store.get(lake.layout.core_manifest())
-    return msgspec.json.decode(found.data, type=_Pointer).manifest if found else ""
+    return msgspec.json.decode(found.data, type=CorePointer).manifest if found else ""
 
 
 async def _read(lake: Lake, key: str) -> bytes:
