@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.securables import ModelVersion
+from sandur.catalog.records import ModelVersion
 from sandur.catalog.users import Email, UserResource
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog

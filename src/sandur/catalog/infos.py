@@ -1,41 +1,111 @@
-"""Catalogs, schemas and tables in the form of Unity Catalog's API."""
+"""Catalogs, schemas, tables and other entities in the form of Unity Catalog's API."""
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
-from sandur.catalog.records import Catalog, DeltaTable, NamespaceRecord
+from sandur.catalog.records import (
+    Catalog,
+    DeltaTable,
+    FunctionDefinition,
+    ModelStatus,
+    ModelVersion,
+    NamespaceRecord,
+    Securable,
+    VolumeType,
+)
 
 _COMMENT = "comment"
 _LOCATION = "location"
 _OWNER = "owner"
 
 
-class CatalogInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EntityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields that the infos of most entities share."""
+
     name: str
+    comment: str | None = None
+    owner: str | None = None
+    created_at: int
+    created_by: str | None = None
+    updated_at: int
+    updated_by: str | None = None
+
+
+class CatalogInfo(EntityInfo, frozen=True, kw_only=True):
     id: str
     properties: dict[str, str]
-    created_at: int
-    updated_at: int
     storage_location: str
     storage_root: str | None = None
+
+
+class SchemaInfo(EntityInfo, frozen=True, kw_only=True):
+    catalog_name: str
+    full_name: str
+    schema_id: str
+    properties: dict[str, str]
+    storage_root: str | None = None
+    storage_location: str | None = None
+
+
+class TableInfo(EntityInfo, frozen=True, kw_only=True):
+    """A table or view. `columns` is JSON in the form of the API, as the record stores it."""
+
+    catalog_name: str
+    schema_name: str
+    table_type: str
+    data_source_format: str | None = None
+    columns: msgspec.Raw | None = None
+    storage_location: str | None = None
+    properties: dict[str, str] | None = None
+    table_id: str
+    view_definition: str | None = None
+    view_dependencies: msgspec.Raw | None = None
+
+
+class VolumeInfo(EntityInfo, frozen=True, kw_only=True):
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    volume_id: str
+    volume_type: VolumeType
+    storage_location: str
+
+
+class RegisteredModelInfo(EntityInfo, frozen=True, kw_only=True):
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    id: str
+    storage_location: str
+
+
+class FunctionInfo(FunctionDefinition, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    catalog_name: str
+    schema_name: str
+    full_name: str
+    function_id: str
+    created_at: int
+    updated_at: int
     comment: str | None = None
     owner: str | None = None
     created_by: str | None = None
     updated_by: str | None = None
 
 
-class SchemaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
+class ModelVersionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    model_name: str
     catalog_name: str
-    full_name: str
-    schema_id: str
-    properties: dict[str, str]
+    schema_name: str
+    version: int
+    source: str
+    status: ModelStatus
+    storage_location: str
+    id: str
     created_at: int
     updated_at: int
-    storage_root: str | None = None
-    storage_location: str | None = None
+    run_id: str | None = None
     comment: str | None = None
-    owner: str | None = None
     created_by: str | None = None
     updated_by: str | None = None
 
@@ -57,7 +127,7 @@ def catalog_info(catalog: Catalog) -> CatalogInfo:
 
 
 def schema_info(namespace: Namespace, record: NamespaceRecord) -> SchemaInfo:
-    """A comment among the properties, where Iceberg clients and Spark put it, is shown as the comment, too."""
+    """The info of a namespace; a comment among the properties, where Iceberg clients and Spark put it, wins."""
     location = record.properties.get(_LOCATION)
     return SchemaInfo(
         name=str(namespace),
@@ -79,9 +149,9 @@ def schema_info(namespace: Namespace, record: NamespaceRecord) -> SchemaInfo:
 def update_schema_record(
     record: NamespaceRecord, *, comment: str | None, properties: dict[str, str] | None
 ) -> NamespaceRecord:
-    """The record with another comment, and these properties in place of all others; None leaves either alone.
+    """The record with a new comment and new properties; None keeps either.
 
-    Where its tables lie is not among the properties that Unity Catalog knows, and stays.
+    The location is not a property in Unity Catalog, so it stays.
     """
     kept = record.properties
     if properties is not None:
@@ -95,30 +165,8 @@ def update_schema_record(
 NO_COLUMNS = msgspec.Raw(b"[]")
 
 
-class TableInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`columns` is JSON in the form of the API, as it is kept."""
-
-    name: str
-    catalog_name: str
-    schema_name: str
-    table_type: str
-    data_source_format: str | None = None
-    columns: msgspec.Raw | None = None
-    storage_location: str | None = None
-    properties: dict[str, str] | None = None
-    table_id: str
-    created_at: int
-    updated_at: int
-    comment: str | None = None
-    owner: str | None = None
-    created_by: str | None = None
-    updated_by: str | None = None
-    view_definition: str | None = None
-    view_dependencies: msgspec.Raw | None = None
-
-
 def delta_table_info(identifier: Identifier, table: DeltaTable) -> TableInfo:
-    """A Delta table, or another that this API made."""
+    """The info of a Delta table, or of another table of the Unity Catalog API."""
     return TableInfo(
         name=identifier.name,
         catalog_name=identifier.catalog,
@@ -141,10 +189,53 @@ def delta_table_info(identifier: Identifier, table: DeltaTable) -> TableInfo:
 
 
 def without_fields(info: bytes | memoryview, *, omit_columns: bool, omit_properties: bool) -> bytes:
-    """The info of a table without what the client does not want."""
+    """The info of a table without the fields that the client omits."""
     fields = msgspec.json.decode(info, type=dict[str, msgspec.Raw])
     if omit_columns:
         fields.pop("columns", None)
     if omit_properties:
         fields.pop("properties", None)
     return msgspec.json.encode(fields)
+
+
+def securable_info(identifier: Identifier, record: Securable) -> VolumeInfo | FunctionInfo | RegisteredModelInfo:
+    """The info of a volume, a function or a registered model."""
+    shared = {
+        "name": identifier.name,
+        "catalog_name": identifier.catalog,
+        "schema_name": str(identifier.namespace),
+        "full_name": full_name_of(identifier),
+        "comment": record.comment,
+        "owner": record.owner or None,
+        "created_at": record.created_ms,
+        "created_by": record.created_by or None,
+        "updated_at": record.changed_ms,
+        "updated_by": record.changed_by or None,
+    }
+    if record.function is not None:
+        definition = msgspec.structs.asdict(record.function)
+        return msgspec.convert({**definition, **shared, "function_id": record.uuid}, FunctionInfo, from_attributes=True)
+    if record.volume_type is not None:
+        volume = {"volume_id": record.uuid, "volume_type": record.volume_type, "storage_location": record.location}
+        return msgspec.convert({**shared, **volume}, VolumeInfo)
+    model = {"id": record.uuid, "storage_location": record.location}
+    return msgspec.convert({**shared, **model}, RegisteredModelInfo)
+
+
+def version_info(model: Identifier, version: ModelVersion) -> ModelVersionInfo:
+    return ModelVersionInfo(
+        model_name=model.name,
+        catalog_name=model.catalog,
+        schema_name=str(model.namespace),
+        version=version.version,
+        source=version.source,
+        status=version.status,
+        storage_location=version.location,
+        id=version.id,
+        created_at=version.created_ms,
+        updated_at=version.changed_ms,
+        run_id=version.run_id,
+        comment=version.comment,
+        created_by=version.created_by or None,
+        updated_by=version.changed_by or None,
+    )

@@ -28,49 +28,44 @@ class LastChange(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str = ""
 
 
-class Catalog(Record, frozen=True, kw_only=True):
-    """A catalog: a tree of namespaces, and where its tables lie unless they say otherwise.
+class _Container(Record, frozen=True, kw_only=True):
+    """The fields that catalogs and namespaces share."""
 
-    `dropping` and `dropped` are as for a namespace. `asked_root` is the root that its maker asked for, if any.
+    id: str
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    owner: str = ""
+    change: LastChange | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    updated_ms: int = 0
+    updated_by: str = ""
+
+
+class Catalog(_Container, frozen=True, kw_only=True):
+    """A catalog: a tree of namespaces, and the default root of its tables.
+
+    `dropping` and `dropped` are as for a namespace. `asked_root` is the root that the client requested, if any.
     """
 
     name: str
-    id: str
     root: str
     state: Literal["active", "dropping", "dropped"] = "active"
     asked_root: str = ""
-    comment: str | None = None
-    properties: dict[str, str] = {}
-    owner: str = ""
-    change: LastChange | None = None
-    created_ms: int = 0
-    created_by: str = ""
-    updated_ms: int = 0
-    updated_by: str = ""
 
 
-class NamespaceRecord(Record, frozen=True, kw_only=True):
-    """A namespace. `id` is new at every creation, so that a child can tell whether its namespace was made again.
+class NamespaceRecord(_Container, frozen=True, kw_only=True):
+    """A namespace. `id` is new at every creation, so that a child can tell whether its namespace was created again.
 
-    `new` is a namespace whose parent, for a first level its catalog, has not been seen again since it was written;
-    `dropping` reads as active, and whoever has a child to show swaps it back (N6); `dropped` is nothing, and has no id.
-    Like a name, a namespace is never deleted by an operation, only swapped (N9): what expects it absent can then not
-    bring it back.
+    `new`: the parent (for a first level the catalog) has not been read since the namespace was written. `dropping`
+    reads as active, and a writer of a child swaps it back (N6). `dropped` means absent, and has no id. No operation
+    deletes a namespace or a name, it is only swapped (N9): a writer that expects it absent then cannot bring it back.
 
-    `comment` is one that was given apart from the properties; there may be one among them, too, which then counts.
+    `comment` is one that was set apart from the properties; a comment among the properties wins.
     """
 
     state: Literal["new", "active", "dropping", "dropped"]
-    id: str
     parent_id: str = ""
-    comment: str | None = None
-    properties: dict[str, str] = {}
-    owner: str = ""
-    change: LastChange | None = None
-    created_ms: int = 0
-    created_by: str = ""
-    updated_ms: int = 0
-    updated_by: str = ""
 
 
 class NameRecord(Record, frozen=True, kw_only=True):
@@ -280,6 +275,27 @@ class Securable(_Bound, frozen=True, kw_only=True):
     function: FunctionDefinition | None = None
     last_version: int = 0
     owner: str = ""
+    change: LastChange | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+    changed_by: str = ""
+
+
+ModelStatus = Literal["PENDING_REGISTRATION", "FAILED_REGISTRATION", "READY"]
+
+
+class ModelVersion(Record, frozen=True, kw_only=True):
+    """A version of a registered model. No operation deletes it; a drop swaps it to `dropped`, like a name (N9)."""
+
+    version: int
+    id: str
+    state: Literal["live", "dropped"] = "live"
+    status: ModelStatus = "PENDING_REGISTRATION"
+    source: str = ""
+    run_id: str | None = None
+    location: str = ""
+    comment: str | None = None
     change: LastChange | None = None
     created_ms: int = 0
     created_by: str = ""

@@ -1,4 +1,4 @@
-"""Storage credentials and external locations: kept together, for each is checked against the others."""
+"""Storage credentials and external locations, in one record, because each is checked against the others."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,12 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import checked_new_name
+from sandur.catalog.infos import EntityInfo
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import LastChange, Record
 from sandur.errors import AlreadyExists, Invalid, NotEmpty, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000
-"""How many credentials, and how many locations, a workspace may have: they lie in one record."""
+"""The most credentials, and the most locations, of a workspace: they share one record."""
 
 _ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:iam::\d{12}:role/[\w+=,.@/-]{1,512}\Z", re.ASCII)
 _SCHEMES: Final = ("file", "s3", "gs", "abfs")
@@ -25,10 +26,9 @@ class AwsIamRole(msgspec.Struct, frozen=True):
     role_arn: str
 
 
-class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     id: str
-    aws_iam_role: AwsIamRole | None = None
     comment: str | None = None
     owner: str = ""
     created_ms: int = 0
@@ -37,53 +37,35 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changed_by: str = ""
 
 
-class ExternalLocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
-    id: str
+class Credential(_Entry, frozen=True, kw_only=True):
+    aws_iam_role: AwsIamRole | None = None
+
+
+class ExternalLocation(_Entry, frozen=True, kw_only=True):
     url: str
     credential_id: str
-    comment: str | None = None
-    owner: str = ""
-    created_ms: int = 0
-    created_by: str = ""
-    changed_ms: int = 0
-    changed_by: str = ""
 
 
 class StorageRegistry(Record, frozen=True, kw_only=True):
-    """All of them by name. One record, so that no two locations overlap and no credential goes that one needs."""
+    """All credentials and locations by name, in one record: no locations overlap, and no used credential is missing."""
 
     credentials: dict[str, Credential] = msgspec.field(default_factory=dict)
     locations: dict[str, ExternalLocation] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
 
 
-class CredentialInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
+class CredentialInfo(EntityInfo, frozen=True, kw_only=True):
     full_name: str
     id: str
     purpose: Literal["STORAGE"]
-    created_at: int
-    updated_at: int
     aws_iam_role: AwsIamRole | None = None
-    comment: str | None = None
-    owner: str | None = None
-    created_by: str | None = None
-    updated_by: str | None = None
 
 
-class ExternalLocationInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
+class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
     id: str
     url: str
     credential_name: str
     credential_id: str
-    created_at: int
-    updated_at: int
-    comment: str | None = None
-    owner: str | None = None
-    created_by: str | None = None
-    updated_by: str | None = None
 
 
 def credential_info(credential: Credential) -> CredentialInfo:
@@ -126,25 +108,25 @@ def checked_role(role: AwsIamRole) -> AwsIamRole:
 
 
 def checked_url(url: str) -> str:
-    """The url in one spelling; Invalid when it is of no kind that tables can lie on, or names a whole store."""
+    """The normalized url; raises Invalid for an unsupported scheme, and for a url that names a whole store."""
     plain = normalize_location(url)
     scheme, _, path = plain.partition("://")
     if scheme not in _SCHEMES or not path.strip("/") or not plain.isprintable():
         raise Invalid(f"Invalid url {url[:200]!r}: expected one of {', '.join(f'{known}://' for known in _SCHEMES)}")
     if any(segment in {"", ".", ".."} for segment in path.strip("/").split("/")):
-        raise Invalid(f"Invalid url {url[:200]!r}: it holds an empty segment or dots")
+        raise Invalid(f"Invalid url {url[:200]!r}: it contains an empty segment or dots")
     return plain
 
 
 def with_credential(registry: StorageRegistry, credential: Credential) -> StorageRegistry:
-    """The registry with a new credential; AlreadyExists when the name is taken."""
+    """The registry with a new credential; raises AlreadyExists if the name is taken."""
     checked_new_name("credential", credential.name)
     _check_free(registry.credentials, credential.name, "credential")
     return replace(registry, credentials={**registry.credentials, credential.name: credential})
 
 
 def with_location(registry: StorageRegistry, location: ExternalLocation) -> StorageRegistry:
-    """The registry with a new location; Invalid when it overlaps another one."""
+    """The registry with a new location; raises Invalid if it overlaps another one."""
     checked_new_name("external location", location.name)
     _check_free(registry.locations, location.name, "external location")
     _check_apart(registry, location)
@@ -166,20 +148,20 @@ def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocat
 
 
 def with_changed_credential(registry: StorageRegistry, name: str, changed: Credential) -> StorageRegistry:
-    """The registry with a credential changed, and perhaps renamed."""
+    """The registry with a changed credential, which may have a new name."""
     credentials = _renamed(registry.credentials, name, changed, "credential", lambda entry: entry.name)
     return replace(registry, credentials=credentials)
 
 
 def with_changed_location(registry: StorageRegistry, name: str, changed: ExternalLocation) -> StorageRegistry:
-    """The registry with a location changed, and perhaps renamed; Invalid when it overlaps another one by now."""
+    """The registry with a changed location, which may have a new name; raises Invalid if it overlaps another one."""
     _check_apart(registry, changed)
     locations = _renamed(registry.locations, name, changed, "external location", lambda entry: entry.name)
     return replace(registry, locations=locations)
 
 
 def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> StorageRegistry:
-    """The registry without a credential; NotEmpty when a location needs it, unless those shall go along."""
+    """The registry without a credential; raises NotEmpty if a location uses it, unless `force` drops those too."""
     credential = credential_named(registry, name)
     needing = [location.name for location in registry.locations.values() if location.credential_id == credential.id]
     if needing and not force:
@@ -200,7 +182,7 @@ def _check_free(entries: Mapping[str, object], name: str, what: Subject) -> None
     if name in entries:
         raise AlreadyExists(f"{what.capitalize()} already exists: {name}", subject=what)
     if len(entries) >= ENTRIES_MAX:
-        raise Invalid(f"{what.capitalize()} {name}: there are {ENTRIES_MAX} already, which is the most")
+        raise Invalid(f"{what.capitalize()} {name}: there are already {ENTRIES_MAX}, which is the limit")
 
 
 def _check_apart(registry: StorageRegistry, location: ExternalLocation) -> None:

@@ -1,12 +1,12 @@
-"""Properties of tables and views: which keys are never stored, and numbers in them."""
+"""Properties of tables and views: the keys that are never stored, and numeric values."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sandur.errors import Invalid
 from sandur.splicing import shorten
 
-# Keys that clients use to ask for or to show something; they are never part of a table's properties.
+# Keys that clients send or display, and that are never part of a table's properties.
 RESERVED_PROPERTIES = frozenset(
     {
         "format-version",
@@ -26,7 +26,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "Table") -> int | None:
-    """The number under `key`, or nothing if the key is absent; raises `Invalid` if it is no 32-bit integer."""
+    """The number under `key`, None if the key is absent; raises `Invalid` if it is not a 32-bit integer."""
     text = properties.get(key)
     if text is None:
         return None
@@ -34,3 +34,7 @@ def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "T
     if number is None or not -_INT32_MAX - 1 <= number <= _INT32_MAX:
         raise Invalid(f"{owner} property {key} must have integer value: {shorten(text)}")
     return number
+
+
+def without_keys(properties: Mapping[str, str], removals: Collection[str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key not in removals}

@@ -1,7 +1,7 @@
 """The effect of each update on a table: identity, schemas, specs, sort orders, properties, statistics and keys."""
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -18,7 +18,7 @@ from sandur.iceberg.partitioning import (
     same_spec,
     with_field_ids,
 )
-from sandur.iceberg.properties import RESERVED_PROPERTIES
+from sandur.iceberg.properties import RESERVED_PROPERTIES, without_keys
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
 from sandur.iceberg.snapshots import (
     EncryptedKey,
@@ -284,13 +284,8 @@ def set_properties(draft: Draft, updates: Mapping[str, str]) -> Draft:
     return draft.changed(properties={**draft.metadata.properties, **persisted}) if persisted else draft
 
 
-def remove_properties(draft: Draft, removals: Iterable[str]) -> Draft:
-    removed = frozenset(removals)
-    if not removed:
-        return draft
-    return draft.changed(
-        properties={key: value for key, value in draft.metadata.properties.items() if key not in removed}
-    )
+def remove_properties(draft: Draft, removals: Sequence[str]) -> Draft:
+    return draft.changed(properties=without_keys(draft.metadata.properties, removals)) if removals else draft
 
 
 def set_statistics(draft: Draft, file: StatisticsFile) -> Draft:

@@ -8,14 +8,21 @@ import msgspec
 
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import updates as u
-from sandur.iceberg import view_updates
+from sandur.iceberg import view_metadata
 from sandur.iceberg.properties import integer_property
 from sandur.iceberg.requests import TableIdentifier, decode_table_commit
 from sandur.iceberg.requirements import AssertViewUuid, Requirement, requirement_type
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.updates import ViewVersion
-from sandur.iceberg.view_metadata import VIEW_FORMAT_VERSION, VersionLogEntry, ViewMetadata
-from sandur.iceberg.view_updates import VERSION_ID_START, ViewDraft, dialects_of, empty_view_metadata
+from sandur.iceberg.view_metadata import (
+    VERSION_ID_START,
+    VIEW_FORMAT_VERSION,
+    VersionLogEntry,
+    ViewDraft,
+    ViewMetadata,
+    dialects_of,
+    empty_view_metadata,
+)
 from sandur.splicing import JsonArray, check_utf8, decode, shorten
 
 # The updates that mean something for a view; every other one is for tables.
@@ -84,21 +91,21 @@ def check_view_requirements(base: ViewMetadata | None, requirements: Sequence[Re
 def _applied(draft: ViewDraft, update: ViewUpdate, *, now_ms: int) -> ViewDraft:  # noqa: PLR0911 # One line per update.
     match update:
         case u.AssignUuid():
-            return view_updates.assign_uuid(draft, update.uuid)
+            return view_metadata.assign_uuid(draft, update.uuid)
         case u.UpgradeFormatVersion():
-            return view_updates.upgrade_format_version(draft, update.format_version)
+            return view_metadata.upgrade_format_version(draft, update.format_version)
         case u.AddSchema():
-            return view_updates.add_schema(draft, update.schema)
+            return view_metadata.add_schema(draft, update.schema)
         case u.SetLocation():
-            return view_updates.set_location(draft, update.location)
+            return view_metadata.set_location(draft, update.location)
         case u.SetProperties():
-            return view_updates.set_properties(draft, update.updates)
+            return view_metadata.set_properties(draft, update.updates)
         case u.RemoveProperties():
-            return view_updates.remove_properties(draft, update.removals)
+            return view_metadata.remove_properties(draft, update.removals)
         case u.AddViewVersion():
-            return view_updates.add_view_version(draft, update.view_version)
+            return view_metadata.add_view_version(draft, update.view_version)
         case u.SetCurrentViewVersion():
-            return view_updates.set_current_view_version(draft, update.view_version_id, now_ms=now_ms)
+            return view_metadata.set_current_view_version(draft, update.view_version_id, now_ms=now_ms)
         case _:
             assert_never(update)
 

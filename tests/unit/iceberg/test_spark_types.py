@@ -4,8 +4,8 @@ import pytest
 
 from sandur.delta.types import type_name, type_text
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.spark_types import spark_fields
 from sandur.iceberg.types import ListType, MapType, NestedField, StructType
+from sandur.operations.unity.infos import spark_fields
 
 
 def fields(*types: object) -> Schema:

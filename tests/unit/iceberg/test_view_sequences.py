@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sandur.errors import BadRequest
 from sandur.iceberg.validation import check_view_metadata, decode_foreign_view_metadata
 from sandur.iceberg.view_commit import decode_create_view, decode_view_commit
-from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
-from sandur.iceberg.view_updates import dialects_of
+from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, dialects_of, encode_view_metadata
 from tests.unit.iceberg.views import (
     NOW_MS,
     Json,

@@ -12,8 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import BoundRecord, Catalog, DeltaStage, DeltaTable, NamespaceRecord, head_of
-from sandur.catalog.securables import ModelVersion
+from sandur.catalog.records import BoundRecord, Catalog, DeltaStage, DeltaTable, ModelVersion, NamespaceRecord, head_of
 from sandur.catalog.users import User
 from sandur.operations.containers.records import help_predecessor
 from sandur.operations.janitors.files import Budget, BudgetSpent, delete_folder

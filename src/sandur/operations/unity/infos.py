@@ -1,19 +1,27 @@
-"""What Unity Catalog's API shows of a name: a table or view of any format, a volume, a function or a model."""
+"""The info of a name in Unity Catalog's API: a table or view of any format, a volume, a function or a model."""
 
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.infos import NO_COLUMNS, TableInfo, delta_table_info
+from sandur.catalog.infos import (
+    NO_COLUMNS,
+    FunctionInfo,
+    RegisteredModelInfo,
+    TableInfo,
+    VolumeInfo,
+    delta_table_info,
+    securable_info,
+)
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import BoundRecord, DeltaTable, NameRecord, Pointer, Securable
-from sandur.catalog.securables import FunctionInfo, RegisteredModelInfo, VolumeInfo, securable_info
 from sandur.delta import columns
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.spark_types import identity_partitions, spark_fields
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, StructType, primitive
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, VIEWS, Document, load_document
@@ -99,3 +107,74 @@ def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> Tab
         created_at=name.updated_ms,
         updated_at=name.updated_ms,
     )
+
+
+SparkType = str | Mapping[str, object]
+
+# What Spark has no type for is named after what its readers get instead.
+_PRIMITIVES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "time": "string",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "timestamp_ns": "timestamp_ntz",
+    "timestamptz_ns": "timestamp",
+    "string": "string",
+    "uuid": "string",
+    "fixed": "binary",
+    "binary": "binary",
+    "variant": "variant",
+    "unknown": "void",
+    "geometry": "binary",
+    "geography": "binary",
+}
+
+
+def spark_fields(schema: Schema) -> Sequence[Mapping[str, object]]:
+    """The fields of a schema, in their order."""
+    return [_field(field) for field in schema.fields]
+
+
+def identity_partitions(metadata: TableMetadata) -> Sequence[str]:
+    """The columns that the table is partitioned by as they are, in the order of its partition spec."""
+    names = {field.id: field.name for field in metadata.current_schema.fields}
+    identities = [field for field in metadata.default_spec.fields if field.transform == "identity"]
+    return list(dict.fromkeys(names[field.sources[0]] for field in identities if field.sources[0] in names))
+
+
+def _field(field: NestedField) -> Mapping[str, object]:
+    return {
+        "name": field.name,
+        "type": _type(field.type),
+        "nullable": not field.required,
+        "metadata": {} if field.doc is None else {"comment": field.doc},
+    }
+
+
+def _type(field_type: FieldType) -> SparkType:
+    match field_type:
+        case str():
+            found = primitive(field_type)
+            if found.name == "decimal":
+                return f"decimal({found.precision},{found.scale})"
+            return _PRIMITIVES[found.name]
+        case StructType(fields=fields):
+            return {"type": "struct", "fields": [_field(field) for field in fields]}
+        case ListType():
+            return {
+                "type": "array",
+                "elementType": _type(field_type.element),
+                "containsNull": not field_type.element_required,
+            }
+        case MapType():
+            return {
+                "type": "map",
+                "keyType": _type(field_type.key),
+                "valueType": _type(field_type.value),
+                "valueContainsNull": not field_type.value_required,
+            }

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.records import Securable
-from sandur.catalog.securables import ModelVersion
+from sandur.catalog.records import ModelVersion, Securable
 from sandur.catalog.sources import Request
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
 from sandur.operations.concurrency import gather_all

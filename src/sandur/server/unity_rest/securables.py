@@ -11,8 +11,8 @@ from sandur.catalog.identifiers import (
     namespace_from_parts,
     parse_full_name,
 )
+from sandur.catalog.infos import securable_info, version_info
 from sandur.catalog.records import FunctionDefinition, VolumeType
-from sandur.catalog.securables import securable_info, version_info
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
