@@ -1,1 +1,1 @@
-"""Scan planning: tables made of manifests alone, and planners side by side."""
+"""Scan planning: tables that consist of manifests only, and comparisons of planners."""

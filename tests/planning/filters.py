@@ -1,4 +1,4 @@
-"""Random rows and random filters, and what a filter says of a row, worked out on its own."""
+"""Random rows and filters, and an independent evaluation of a filter for one row."""
 
 import math
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def rows() -> st.SearchStrategy[list[dict[str, Any]]]:
     row = st.fixed_dictionaries(
         {name: values if COLUMNS[name][2] else st.none() | values for name, values in VALUES.items()}
     )
-    # Few rows, too: only then all rows of a file are null or not a number, or have the same value.
+    # Few rows, too: only then can all rows of a file be null, be NaN, or have the same value.
     return st.lists(row, min_size=1, max_size=2) | st.lists(row, min_size=1, max_size=12)
 
 
@@ -89,7 +89,7 @@ def _tests(draw: st.DrawFn) -> Any:
     operator = draw(st.sampled_from(operators))
     if operator in {"is-null", "not-null", "is-nan", "not-nan"}:
         return {"type": operator, "term": term}
-    # JSON has no word for what is not finite.
+    # JSON has no infinity and no NaN.
     plain = VALUES[name].filter(lambda value: not isinstance(value, float) or math.isfinite(value))
     values = plain.map(lambda value: value_to_json(kind, made(term, value)))
     if operator in {"in", "not-in"}:
@@ -98,7 +98,7 @@ def _tests(draw: st.DrawFn) -> Any:
 
 
 def of(text: str, name: str) -> dict[str, Any]:
-    """What a transform makes of a column."""
+    """A term: a transform of a column."""
     return {"type": "transform", "transform": text, "term": name}
 
 
@@ -107,20 +107,20 @@ def column_of(term: Any) -> str:
 
 
 def kind_of(term: Any) -> Primitive:
-    """The type of what a filter compares."""
+    """The type of the compared values."""
     source = primitive(COLUMNS[column_of(term)][1])
     return source if isinstance(term, str) else result_type(parse_transform(term["transform"]), source)
 
 
 def made(term: Any, value: Any) -> Any:
-    """What a term makes of a value of its column; of a void one only literals, which are compared with nothing."""
+    """The value of a term. A void term has only literals, which match nothing."""
     if isinstance(term, str) or term["transform"] == "void":
         return value
     return apply_transform(parse_transform(term["transform"]), primitive(COLUMNS[column_of(term)][1]), value)
 
 
 def holds(test: Any, row: Row) -> bool:  # noqa: PLR0911 - one line per operator
-    """What the filter says of a row. A null is not equal to anything, and neither smaller nor greater."""
+    """Whether a row matches. A null equals nothing, and is neither smaller nor greater than anything."""
     if isinstance(test, bool):
         return test
     match test["type"]:
@@ -159,7 +159,7 @@ NEGATED: Final = _OPPOSITES | {right: left for left, right in _OPPOSITES.items()
 
 
 def not_holds(test: Any, row: Row) -> bool:
-    """A `not` in front of a test turns the test around: of a null, neither `<` nor `not <` holds."""
+    """A `not` inverts the operator: for a null, neither `<` nor `not <` is true."""
     if isinstance(test, bool):
         return not test
     match test["type"]:
@@ -189,7 +189,7 @@ def _compares(operator: str, test: Any, value: Any) -> bool:
 
 
 def compares(operator: str, value: Any, literals: Sequence[Any]) -> bool:
-    """Whether a value that is there and literals of its type are as the operator says."""
+    """Compare a value that is not null with literals of its type."""
     first = literals[0]
     match operator:
         case "lt":

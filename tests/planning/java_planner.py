@@ -1,4 +1,4 @@
-"""Iceberg's own Java planner over a table in a folder, in a bare JVM that is reached through py4j."""
+"""Iceberg's Java planner for a table in a folder, in a JVM that py4j controls."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from tests.differential.java_oracle import OracleUnavailable, _cached_jar, _reso
 
 
 class JavaTask(NamedTuple):
-    """A file scan task of Java's."""
+    """A file scan task of the Java planner."""
 
     path: str
     deletes: frozenset[str]
@@ -71,7 +71,7 @@ class JavaPlanner:
         return table.newScan().filter(parser.fromJson(json.dumps(filter_json), schema))
 
     def selecting(self, scan: Any, *columns: str) -> Any:
-        """The scan, of these columns only."""
+        """The scan of some columns."""
         names = self._gateway.jvm.java.util.ArrayList()
         for column in columns:
             names.add(column)
@@ -94,7 +94,7 @@ class JavaPlanner:
             tasks.close()
 
     def appended(self, metadata_path: str, start: int, end: int, filter_json: Any) -> set[str]:
-        """The files of a scan of what was appended after one snapshot, up to another."""
+        """The files of an incremental append scan between two snapshots."""
         table = self.table(metadata_path)
         wanted = self._iceberg.expressions.ExpressionParser.fromJson(json.dumps(filter_json), table.schema())
         long = self._gateway.jvm.java.lang.Long.parseLong
@@ -107,12 +107,12 @@ class JavaPlanner:
             tasks.close()
 
     def cpu_seconds(self) -> float:
-        """How much the JVM has worked since it began."""
+        """The CPU time of the JVM."""
         used = self._gateway.jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
         return float(used.get().toMillis()) / 1e3
 
     def count(self, scan: Any) -> int:
-        """How many tasks a scan has, counted in Java."""
+        """The number of tasks of a scan, counted in Java."""
         tasks = scan.planFiles()
         try:
             return int(self._iceberg.relocated.com.google.common.collect.Iterables.size(tasks))

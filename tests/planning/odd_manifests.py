@@ -1,4 +1,4 @@
-"""Manifests of chance as a writer of any kind may make them: fields in any order, unions both ways, maps in blocks."""
+"""Random valid manifests: fields in any order, null first or last in unions, maps in several blocks."""
 
 import json
 import random  # noqa: TID251 - seeded
@@ -23,7 +23,7 @@ Schema = Any
 
 
 def varint(number: int) -> bytes:
-    """A number as Avro writes it."""
+    """A number in Avro's encoding."""
     rest = (number << 1) ^ (number >> 63)
     found = bytearray()
     while rest > 0x7F:
@@ -33,19 +33,19 @@ def varint(number: int) -> bytes:
 
 
 def number(chance: random.Random, width: int) -> int:
-    """A number of so many bytes, of either sign."""
+    """A random number of a given encoded width, of either sign."""
     lowest = 0 if width == 1 else 1 << (7 * width - 8)
     found = chance.randrange(lowest, min(1 << (7 * width - 1), 1 << 63))
     return found if chance.random() < 0.5 else -found - 1
 
 
 def avro_file(schema: Schema, blocks: list[tuple[int, bytes]]) -> bytes:
-    """A file of blocks, each with how many records it says that it has."""
+    """A container file of blocks, each with the number of records that it declares."""
     header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null", "partition-spec-id": b"3"}
-    told = b"".join(_bytes(name.encode()) + _bytes(value) for name, value in header.items())
+    entries = b"".join(_bytes(name.encode()) + _bytes(value) for name, value in header.items())
     sync = b"S" * 16
     parts = [varint(count) + _bytes(block) + sync for count, block in blocks]
-    return b"".join((b"Obj\x01", varint(len(header)), told, b"\x00", sync, *parts))
+    return b"".join((b"Obj\x01", varint(len(header)), entries, b"\x00", sync, *parts))
 
 
 def _bytes(content: bytes) -> bytes:
@@ -53,12 +53,12 @@ def _bytes(content: bytes) -> bytes:
 
 
 class OddManifest:
-    """One manifest of chance; the seed says all of it."""
+    """One random manifest that depends on the seed only."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self.schema = self._schema()
-        # By field, so that some have no null at all, some hardly any and some nothing else.
+        # Per field, so that some fields have no nulls, some few, and some only nulls.
         self._nulls = {name: self._chance.choice([0, 0, 0.03, 0.5, 1]) for name in (*COUNTS, *BOUNDS, *OPTIONAL, "")}
         self._layouts = {name: self._layout() for name in (*COUNTS, *BOUNDS)}
         self._blocks = self._chance.choice(["one", "one", "many", "sized"])
@@ -66,7 +66,7 @@ class OddManifest:
 
     @property
     def data(self) -> bytes:
-        """The file, in blocks of any size."""
+        """The file, in blocks of random size."""
         count, size = self._chance.choice([64, 80, 200]), self._chance.choice([1_000, 61, 30])
         records = [self._encoded(self.schema, "", row) for row in range(count)]
         parts = [records[start : start + size] for start in range(0, count, size)]
@@ -112,7 +112,7 @@ class OddManifest:
         return {"type": "array", "items": {"type": "record", "name": f"k_{name}", "fields": fields}}
 
     def _layout(self) -> list[list[tuple[int, int]]]:
-        """Keys with how many bytes their values take, in one way or another; a key may come twice in a map."""
+        """Keys and the widths of their values. A key may occur twice in a map."""
         keys = [self._chance.choice([1, 7, 200, 1 << 30]) * place for place in range(1, 8)]
         ways = self._chance.choice([1, 1, 3, 50])
         return [

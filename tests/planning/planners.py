@@ -1,4 +1,4 @@
-"""Our planner over a table in a folder, as a function."""
+"""Sandur's planner for a table in a folder, as a function."""
 
 import asyncio
 import json
@@ -69,14 +69,14 @@ def selecting_of(folder: Path, metadata_path: str, lake: Lake | None = None, **s
 
 
 def plan(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
-    """All tasks of a scan, none of them behind a plan task."""
+    """All tasks of a scan without plan tasks."""
     answered = asyncio.run(run_plan("p", selecting_of(folder, metadata_path, **said), INLINE))
     assert not answered.plan_tasks
     return tasks_in(answered.fields)
 
 
 def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
-    """All tasks of a scan, whose manifests are decoded all records at once, packed, and asked again."""
+    """All tasks of a scan whose manifests are decoded in batches, packed, and read from the cache."""
 
     async def run() -> list[list[Task]]:
         lake = lake_of(folder)
@@ -90,7 +90,7 @@ def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task
 
 
 def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said: Any) -> list[list[Task]]:
-    """The tasks of a scan, those of the answer first, then those behind each plan task."""
+    """The tasks of a scan: first those in the answer, then those of each plan task."""
 
     async def run() -> list[list[Task]]:
         lake = lake_of(folder)

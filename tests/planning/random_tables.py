@@ -1,4 +1,4 @@
-"""Tables and filters made by chance, from a seed, for planners that are compared with each other."""
+"""Random tables and filters, from a seed, for comparisons of planners."""
 
 import random  # noqa: TID251 - seeded
 from collections import defaultdict
@@ -15,7 +15,7 @@ UNPARTITIONED = tuple(spec for spec in SPECS if all(text == "void" for _, text, 
 
 
 class Made:
-    """A table of chance, and filters for it."""
+    """A random table, and filters for it."""
 
     def __init__(self, folder: Path, seed: int, *, version: int, with_equality: bool) -> None:
         self._chance = random.Random(seed)
@@ -27,7 +27,7 @@ class Made:
         self._all_deletes: list[MadeFile] = []
         manifests: list[MadeManifest] = []
         for number in range(self._chance.randrange(1, 5)):
-            # Those without a partition more often: their deletes hold for the files of all others.
+            # Unpartitioned specs more often: their deletes apply to all files.
             spec = self._chance.choice((*SPECS, *UNPARTITIONED, *UNPARTITIONED))
             manifests += self._manifests(spec, number)
         self.table.add_snapshot(manifests)
@@ -62,7 +62,7 @@ class Made:
         return next(delete.referenced_data_file for delete in self._all_deletes if delete.path == delete_path)
 
     def deletes_of(self, path: str) -> set[str]:
-        """The delete files of a data file, worked out on their own."""
+        """The delete files of a data file, by an independent computation."""
         found = [delete for delete in self._all_deletes if self._applies(delete, self._data[path])]
         has_vector = any(delete.file_format == "PUFFIN" for delete in found)
         return {
@@ -155,7 +155,7 @@ class Made:
         }
 
     def filter(self, *, without: frozenset[str] = frozenset(), terms: bool = True, depth: int = 0) -> Any:
-        """A filter of chance that does not touch some of the columns; `terms`: of transforms of columns, too."""
+        """A random filter without some of the columns; with `terms` also on transforms of columns."""
         chance = self._chance
         if depth < 3 and chance.random() < 0.4:
             kind = chance.choice(["and", "or", "not"])

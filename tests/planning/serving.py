@@ -1,4 +1,4 @@
-"""Servers on one store with a table of made manifests: what each of them answers."""
+"""Servers on one store with a generated table, and functions that send requests to them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ class Fleet:
     def server(self, layout: Layout = LAYOUT, **settings: Any) -> Lake:
         """A server that has just started."""
         locations = Locations(f"file://{self.folder}", self.store, open_store=lambda _: self.store)
-        told = msgspec.structs.replace(self.settings, **settings)
-        return Lake(store=self.store, layout=layout, clock=self.clock, settings=told, locations=locations)
+        changed = msgspec.structs.replace(self.settings, **settings)
+        return Lake(store=self.store, layout=layout, clock=self.clock, settings=changed, locations=locations)
 
     @property
     def table_folder(self) -> Path:
@@ -72,7 +72,7 @@ def numbered(first: int, count: int) -> list[MadeFile]:
 
 
 def paths(first: int, stop: int) -> list[str]:
-    """Where the files with these numbers lie."""
+    """The paths of the files with these numbers."""
     return [f"file:///t/data/{number}.parquet" for number in range(first, stop)]
 
 
@@ -92,10 +92,10 @@ def asking(principal: str = "ann", *, key: str | None = None) -> Request:
     return Request("hash", key, Source(kind="rest", principal=principal))
 
 
-async def asked(
+async def request_plan(
     server: Lake, *, by: Request | None = None, table: Identifier = TABLE, body: bytes | None = None, **said: Any
 ) -> Result:
-    """What becomes of a request: of one that says these things, or that is this body."""
+    """The result of a plan request with these fields, or with this body."""
     wanted = scan_request(**said) if body is None else decode_scan_request(body)
     return await plans.plan_table_scan(server, table, wanted, by or asking())
 
@@ -113,7 +113,7 @@ async def fetched(server: Lake, token: str, principal: str = "ann", *, table: Id
 
 
 async def finished(server: Lake, result: Result) -> Result:
-    """The result when it is no longer merely submitted: asked for whenever the work on it at this server has ended."""
+    """The final result: fetched again each time this server's work on it has ended."""
     for _ in range(LOOKS_MAX):
         if not isinstance(result, Submitted):
             return result
@@ -124,7 +124,7 @@ async def finished(server: Lake, result: Result) -> Result:
 
 
 async def everything(server: Lake, result: Result, *, table: Identifier = TABLE) -> Sequence[str]:
-    """The paths of all files of a completed plan, in the answer and behind its tasks, as often as they are told."""
+    """The paths of all files of a completed plan, in the answer and in its tasks, including repetitions."""
     assert isinstance(result, Completed)
     paths = [task.path for task in tasks_in(result.result.fields)]
     for token in result.result.plan_tasks:

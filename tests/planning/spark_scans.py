@@ -113,13 +113,13 @@ def main(url: str) -> None:
                 catalog: [str(row) for row in spark.sql(query.format(c=catalog, t=name, w=wanted)).collect()]
                 for catalog in ("client", "server")
             }
-            told = {
+            result = {
                 "table": name,
                 "filter": wanted,
                 "rows": len(found["client"]),
                 "same": found["client"] == found["server"],
             }
-            print(json.dumps(told), flush=True)  # noqa: T201 - read by the test
+            print(json.dumps(result), flush=True)  # noqa: T201 - read by the test
     spark.stop()
 
 

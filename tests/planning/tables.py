@@ -1,4 +1,4 @@
-"""Tables made of metadata and manifests alone, whose rows are known: no data file is ever written."""
+"""Tables that consist of metadata and manifests. Their rows are known, but no data file is written."""
 
 import json
 import math
@@ -138,7 +138,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class MadeFile:
-    """A data or delete file that is only described."""
+    """The description of a data or delete file."""
 
     path: str
     partition: tuple[Any, ...] = ()
@@ -170,7 +170,7 @@ class MadeManifest:
 
 @dataclass
 class MadeTable:
-    """A table in a folder, on its way to being written."""
+    """A table in a folder that is not written yet."""
 
     folder: Path
     specs: Sequence[Spec]
@@ -205,7 +205,7 @@ class MadeTable:
         return snapshot_id
 
     def write(self, *, name: str = "v1.metadata.json") -> str:
-        """Write the metadata file; where it lies."""
+        """Write the metadata file and return its path."""
         path = self.folder / "metadata" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.metadata))
@@ -363,7 +363,7 @@ _TRUNCATED = 6
 
 
 def _bounds(kind: str, values: Sequence[Any]) -> tuple[bytes, bytes | None]:
-    """Bounds as writers make them: those of texts are cut, and then the upper one is raised."""
+    """Bounds as writers store them: texts are truncated, and the upper bound is then increased."""
     lowest, highest = min(values), max(values)
     if kind != "string" or len(highest) <= _TRUNCATED:
         lower = lowest[:_TRUNCATED] if kind == "string" else lowest

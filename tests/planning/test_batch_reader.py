@@ -1,4 +1,4 @@
-"""Arrays of many records read at once, beside the same arrays as they were written."""
+"""The batch reader returns the arrays that were encoded."""
 
 import random  # noqa: TID251 - seeded
 
@@ -22,7 +22,7 @@ Elements = list[tuple[int, int]] | list[tuple[int, bytes]] | list[int]
 
 
 def encoded(elements: Elements, *, blocks: int = 1, is_sized: bool = False) -> bytes:
-    """An array in so many blocks, which may say how long they are."""
+    """An array in a number of blocks, with or without their sizes."""
     parts = [elements[place::blocks] for place in range(blocks)] if blocks > 1 else [elements]
     found = b""
     for part in parts:
@@ -40,7 +40,7 @@ def encoded_element(element: int | tuple[int, int] | tuple[int, bytes]) -> bytes
 
 
 def read_back(schema: object, arrays: list[bytes]) -> list[list[object]]:
-    """What is read of every array, by the order of its elements."""
+    """The elements of every array, in order."""
     data = b"".join(arrays)
     starts = np.cumsum([0, *map(len, arrays)])
     read, after = BatchReader(data + PADDING).read(schema, starts[:-1])
@@ -97,7 +97,7 @@ def test_arrays_in_several_blocks_and_empty_ones_are_read_among_the_others() -> 
     assert [sorted(one, key=str) for one in found] == [[] if place % 7 == 2 else elements for place in range(100)]
 
 
-def test_a_key_that_differs_is_told_apart_from_one_that_is_the_same() -> None:
+def test_arrays_with_different_keys_at_one_position_are_read() -> None:
     written = [[(1 if place % 2 else 2, 7), (3, 8)] for place in range(100)]
 
     assert read_back(PAIRS, [encoded(one) for one in written]) == written
@@ -119,7 +119,7 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
             assert str(error)  # noqa: PT017 - either is right
         else:
             assert isinstance(read, Items)
-            assert sum(len(rows) for rows, _ in read.steps) >= 0  # What is read later is known to be readable.
+            assert sum(len(rows) for rows, _ in read.steps) >= 0
 
 
 def test_a_choice_that_a_union_does_not_have_is_refused() -> None:
@@ -141,7 +141,7 @@ def of_any_width(count: int) -> list[list[tuple[int, int]]]:
     return [[(key, number(chance, chance.randrange(1, 5))) for key in range(9)] for _ in range(count)]
 
 
-def test_a_number_of_too_many_bytes_is_refused_at_once() -> None:
+def test_a_number_of_too_many_bytes_is_refused() -> None:
     arrays = [encoded(one) for one in of_any_width(300)]
     arrays[200] = arrays[200][:-2] + b"\x80" * 10 + b"\x01\x00"
 

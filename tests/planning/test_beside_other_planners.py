@@ -1,4 +1,4 @@
-"""Random tables and filters: our plans beside PyIceberg's and Java's own."""
+"""Random tables and filters: our plans compared with those of PyIceberg and Java."""
 
 import random  # noqa: TID251 - seeded
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed
     table = StaticTable.from_metadata(made.path)
     compared = 0
     for _ in range(FILTERS):
-        # A text is never read as bytes there, nor a transform as a term.
+        # PyIceberg does not parse texts as bytes, nor transforms as terms.
         wanted = made.filter(without=frozenset({"bin"}), terms=False)
         ours = {task.path: set(task.deletes) for task in plan(tmp_path, made.path, filter=wanted)}
         try:
             tasks = list(table.scan(row_filter=BooleanExpression.model_validate(wanted)).plan_files())
-        except TypeError:  # It compares nulls in some residuals.
+        except TypeError:  # PyIceberg compares nulls in some residuals.
             continue
         theirs = {task.file.file_path: {file.file_path for file in task.delete_files} for task in tasks}
         compared += 1
@@ -40,7 +40,7 @@ def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed
         for path in ours.keys() - theirs.keys():
             assert is_left_to_readers(wanted, made.rows[path]), (wanted, path)
         for path in theirs.keys() - ours.keys():
-            # It reads files in which all values are the one that is not wanted, and files of nulls and NaNs alone.
+            # PyIceberg reads files with only the excluded value, and files with only nulls and NaNs.
             assert operators(wanted) & {"not-eq", "not-in", "not-starts-with"} or has_nan(wanted, made.rows[path]), (
                 wanted,
                 path,
@@ -50,11 +50,11 @@ def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed
             assert deletes == made.deletes_of(path)
             if path not in theirs:
                 continue
-            # It meets no partition of NaN.
+            # PyIceberg does not match partitions of NaN.
             assert deletes <= theirs[path] or any(map(is_nan, made.partition_of(path)))
             for other in theirs[path] - deletes:
-                # It takes partitions of different specs for the same when their values are, does not ask which file a
-                # delete names, and tells position deletes beside the deletion vector that holds them, too.
+                # PyIceberg confuses partitions of different specs with equal values, ignores which file a delete
+                # names, and returns position deletes besides the deletion vector that includes them.
                 has_vector = any(name.endswith(".puffin") for name in deletes)
                 is_elsewhere = made.specs[other] != made.specs[path] or made.named_by(other) not in {None, path}
                 assert has_vector or is_elsewhere, (path, other)
@@ -62,17 +62,17 @@ def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed
 
 
 def is_left_to_readers(wanted: Any, rows: list[Row]) -> bool:
-    """Whether a file has a NaN that may be greater than a number: to other planners it never is, to Spark always."""
+    """Whether a file has a NaN that may be greater than a number: never to other planners, always to Spark."""
     return has_nan(wanted, rows) and bool(operators(wanted) & {"gt", "gt-eq"})
 
 
 def has_nan(wanted: Any, rows: list[Row]) -> bool:
-    """Whether a NaN is among the values that a filter is about."""
+    """Whether a column of the filter has a NaN."""
     return any(is_nan(row[name]) for row in rows for name in named(wanted))
 
 
 def operators(test: Any, *, is_negated: bool = False) -> set[str]:
-    """The tests of a filter, once every `not` is pushed into them."""
+    """The predicates of a filter after every `not` is moved into them."""
     if test["type"] == "not":
         return operators(test["child"], is_negated=not is_negated)
     if "term" in test:
@@ -84,7 +84,7 @@ OPERATIONS = ("append", "append", "append", "overwrite", "delete", "replace")
 
 
 def history(folder: Path, chance: random.Random) -> str:
-    """A table of several snapshots, each of which adds files and merges the manifests of all before it."""
+    """A table of several snapshots. Each adds files and merges all earlier manifests."""
     table = MadeTable(folder, [Spec(0)])
     known: list[MadeFile] = []
     for number in range(1, 8):
@@ -116,20 +116,20 @@ def test_we_plan_the_appended_files_that_java_plans(tmp_path: Path, java: JavaPl
 
 
 def named(test: Any) -> set[str]:
-    """The columns that a filter is about."""
+    """The columns of a filter."""
     inner = [test[side] for side in ("left", "right", "child") if side in test]
     return {column_of(test["term"])} if "term" in test else set().union(*map(named, inner))
 
 
 def transformed_columns(test: Any) -> set[str]:
-    """The columns of which a filter compares what a transform makes of them."""
+    """The columns that a filter uses with a transform."""
     inner = [test[side] for side in ("left", "right", "child") if side in test]
     found = {column_of(test["term"])} if isinstance(test.get("term"), dict) else set()
     return found.union(*map(transformed_columns, inner))
 
 
 def is_misread(wanted: Any, task: Task) -> bool:
-    """Whether Java misses rows of a file: where a column is a partition, it takes any transform of it for itself."""
+    """Whether Java misses rows of a file: it confuses a partition column with transforms of it."""
     spec = SPECS[task.file["spec-id"]]
     return any(text == "identity" and source in transformed_columns(wanted) for source, text, _ in spec.fields)
 
@@ -139,7 +139,7 @@ def is_number(value: Any) -> bool:
 
 
 def has_zero(test: Any) -> bool:
-    """Whether a floating-point zero is in a filter."""
+    """Whether a filter has a floating-point zero."""
     inner = [test[side] for side in ("left", "right", "child") if side in test]
     given = [test.get("value"), *test.get("values", [])]
     return any(isinstance(value, float) and value == 0 for value in given) or any(map(has_zero, inner))
@@ -167,22 +167,22 @@ def test_we_plan_the_files_deletes_and_residuals_that_java_plans(tmp_path: Path,
         try:
             theirs = {task.path: task for task in java.plan(made.path, wanted)}
         except Py4JJavaError as error:
-            # Whether a null partition is in a set is more than it can say, and a bucket is no text.
+            # Java cannot test whether a null partition is in a set, or compare a bucket with a text.
             assert "NullPointerException" in str(error) or transformed_columns(wanted)  # noqa: PT017 - others go on
             continue
         for path in ours.keys() - theirs.keys():
-            # Where all values of a column are zero, it leaves out what is not equal to zero; zero has two signs.
+            # If all values are zero, Java skips the file for `!= 0`, but zero has two signs.
             is_right = is_misread(wanted, ours[path]) or is_left_to_readers(wanted, made.rows[path])
             assert has_zero(wanted) or is_right, (wanted, path)
         for path in theirs.keys() - ours.keys():
-            # It reads files of nulls and NaNs alone for comparisons, and for transforms that are null.
+            # Java reads files with only nulls and NaNs for comparisons, and for transforms that are null.
             assert has_nan(wanted, made.rows[path]) or transformed_columns(wanted), (wanted, path)
             assert not any(holds(wanted, row) for row in made.rows[path]), (wanted, path)
         for path, task in ((path, task) for path, task in ours.items() if path in theirs):
             assert set(task.deletes) == theirs[path].deletes == made.deletes_of(path), path
-            # Where a partition is null, Java takes a null for the smallest of all values, and NaN for the greatest.
-            told = [row for row in made.rows[path] if all(is_number(row[name]) for name in named(wanted))]
-            for row in [] if is_misread(wanted, task) else told:
+            # For a null partition, null is the smallest value to Java, and NaN the greatest.
+            rows = [row for row in made.rows[path] if all(is_number(row[name]) for name in named(wanted))]
+            for row in [] if is_misread(wanted, task) else rows:
                 assert holds(task.residual, row) == holds(theirs[path].residual, row), (wanted, row)
             compared.add(path)
     assert compared

@@ -1,4 +1,4 @@
-"""Bounds as writers leave them: cut, absent, or none at all, and what may still be concluded."""
+"""Bounds as writers store them: truncated, absent or invalid, and what follows from them."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def bound(kind: str, test: dict[str, Any]) -> Any:
 
 
 def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any], **counts: int) -> bool:
-    """Whether a file of two rows with these bounds, without nulls if not told, is read for a test of its column."""
+    """Whether a scan reads a file of two rows with these bounds; without nulls by default."""
     found = {"lower_bounds": lower, "upper_bounds": upper, "value_counts": 2, "null_value_counts": 0, **counts}
     file = {"file_path": "p", "file_format": "PARQUET", "record_count": 2, "file_size_in_bytes": 1, "partition": {}}
     statistics = {which: [{"key": 1, "value": value}] for which, value in found.items() if value is not None}
@@ -70,20 +70,20 @@ def test_a_zero_is_read_whether_or_not_its_sign_counts(operator: str, zero: floa
     assert is_read("double", of(bound), of(bound), {"type": "eq", "value": zero})
 
 
-def test_texts_that_were_cut_within_a_character_are_no_bounds_of_what_is_made_of_them() -> None:
+def test_a_text_that_was_cut_inside_of_a_character_has_no_transformed_bound() -> None:
     cut = {"type": "transform", "transform": "truncate[2]", "term": "c"}
 
     assert is_read("string", "a\u00e9".encode()[:2], b"b", {"type": "eq", "term": cut, "value": "a\u00e9"})
     assert not is_read("string", b"ab", b"b", {"type": "eq", "term": cut, "value": "aa"})
 
 
-def test_a_decimal_that_is_none_of_its_type_is_no_bound() -> None:
+def test_bytes_that_are_not_a_decimal_of_the_type_are_not_a_bound() -> None:
     assert is_read("decimal(9, 2)", b"\x7f" * 12, None, {"type": "lt", "value": "1.00"})
 
 
 @pytest.mark.parametrize(("kind", "year"), [("timestamp_ns", 9999), ("timestamp", 300_000)])
 def test_a_day_that_is_further_away_than_a_time_can_be_is_no_bound(kind: str, year: int) -> None:
-    """Columns of dates may become columns of times."""
+    """A date column may be promoted to a timestamp column."""
     first, last = (struct.pack("<i", days) for days in (0, (year - 1970) * 365))
     field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)
     after = {"type": "gt", "value": "2020-01-01T00:00:00"}

@@ -1,4 +1,4 @@
-"""Manifests decoded all at once, beside the same manifests read record by record."""
+"""Manifests decoded in batches, compared with the same manifests read record by record."""
 
 import contextlib
 import io
@@ -80,7 +80,7 @@ def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, 
         assert at_once[name].cast(column.type).equals(column), name
 
 
-def test_a_manifest_that_cannot_be_read_at_once_is_read_record_by_record(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_decoded_in_batches_is_read_record_by_record(tmp_path: Path) -> None:
     data = made_manifest(tmp_path, RECORDS_MIN - 1)
     found = open_container(data)
 
@@ -126,7 +126,7 @@ def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, cod
             data[chance.randrange(4, len(data))] = chance.randrange(256)
         damaged = bytes(data[: chance.randrange(5, len(data))]) if number % 3 == 0 else bytes(data)
 
-        with contextlib.suppress(Invalid):  # Anything else would be told as a fault of the server.
+        with contextlib.suppress(Invalid):  # Any other error would be a server error.
             found = decode_manifest(damaged, location="m")
             looked_through(found)
 
@@ -137,7 +137,7 @@ def test_a_manifest_takes_about_as_much_memory_as_it_says(tmp_path: Path) -> Non
     table = MadeTable(tmp_path, [Spec(0)])
     table.add_snapshot([MadeManifest(Spec(0), files)])
     data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
-    looked_through(decode_manifest(data, location="m"))  # What is remembered of all manifests is not counted.
+    looked_through(decode_manifest(data, location="m"))  # Fills the caches that all manifests share.
     by_arrow = pa.total_allocated_bytes()
 
     tracemalloc.start()
@@ -150,7 +150,7 @@ def test_a_manifest_takes_about_as_much_memory_as_it_says(tmp_path: Path) -> Non
 
 
 def looked_through(found: ManifestColumns) -> None:
-    """What is made later was known to be right before."""
+    """All columns exist and have the right length."""
     assert all(len(column) == found.count for column in found.columns.values())
 
 
@@ -190,19 +190,19 @@ def test_a_codec_that_no_writer_of_manifests_has_is_refused_by_name(tmp_path: Pa
 
 
 def schema_of(**fields: object) -> dict[str, object]:
-    told = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return {"type": "record", "name": "r" + "_".join(fields), "fields": told}
+    written = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": "r" + "_".join(fields), "fields": written}
 
 
 def avro_file(schema: dict[str, object], block: bytes) -> bytes:
-    """A file of one block, whatever is in it."""
+    """A file of one block with any content."""
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(schema), [], codec="null")
     return out.getvalue() + block + out.getvalue()[-16:]
 
 
 @pytest.mark.timeout(60)
-def test_what_would_be_read_for_ever_is_refused() -> None:
+def test_a_file_that_would_be_read_for_ever_is_refused() -> None:
     nothing = schema_of(status="null", data_file=schema_of(partition=schema_of()))
     endless = schema_of(status={"type": "array", "items": "null"}, data_file=schema_of(partition=schema_of()))
     many = encoded_varint(1 << 60)

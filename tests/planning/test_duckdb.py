@@ -1,4 +1,4 @@
-"""DuckDB plans by itself: when its extension learns to ask for plans, this fails, and the documentation changes."""
+"""DuckDB plans scans itself. If its extension learns to request plans, this fails, and docs/planning.md changes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.server.process import server_process
 
 @pytest.mark.interop
 @pytest.mark.timeout(300)
-def test_duckdb_reads_what_we_would_plan_without_asking_for_a_plan(tmp_path: Path) -> None:
+def test_duckdb_reads_a_table_without_a_plan_request(tmp_path: Path) -> None:
     with server_process(tmp_path, fsync="never") as server:
         with load_catalog("plain", type="rest", uri=server.url) as catalog:
             catalog.create_namespace("ns")

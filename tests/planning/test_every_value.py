@@ -1,4 +1,4 @@
-"""Every test of every kind of value: no file and no manifest is left out that holds a matching row."""
+"""Every operator with every kind of value: no file or manifest with a matching row is skipped."""
 
 import json
 import math
@@ -62,7 +62,7 @@ def transforms_of(kind: Primitive) -> list[str]:
 
 
 def made(text: str, kind: Primitive, value: Any) -> Any:
-    """What a transform makes of a value."""
+    """The transform of a value."""
     return None if value is None or text == "void" else apply_transform(parse_transform(text), kind, value)
 
 
@@ -88,11 +88,11 @@ def known(values: Sequence[Any]) -> list[Any]:
 
 
 def bounds(kind: Primitive, values: Sequence[Any], *, is_cut: bool) -> tuple[bytes | None, bytes | None]:
-    """The bounds as writers keep them: those of texts and bytes may be cut, and the upper one is then raised."""
+    """Bounds as writers store them: texts and bytes may be truncated, and the upper bound is then increased."""
     ordered = known(values)
     if not ordered:
         return None, None
-    # Java once took the first bit of a UUID for a sign.
+    # Old versions of Java order UUIDs as signed numbers.
     order = (lambda value: value[0] ^ 0x80) if kind.name == "uuid" and is_cut else None
     lowest, highest = min(ordered, key=order), max(ordered, key=order)
     if not is_cut or kind.name not in {"string", "binary"}:
@@ -101,7 +101,7 @@ def bounds(kind: Primitive, values: Sequence[Any], *, is_cut: bool) -> tuple[byt
 
 
 def raised(kind: Primitive, highest: Any) -> bytes | None:
-    """The lowest short value above all that begin as this one does; None when there is none."""
+    """The lowest short value above all values with this prefix; None if there is none."""
     if len(highest) <= WIDTH:
         return value_bytes(kind, highest)
     top = "\U0010ffff" if kind.name == "string" else b"\xff"
@@ -121,14 +121,14 @@ def statistics(kind: Primitive, rows: Sequence[Any], *, has_counts: bool) -> dic
 
 
 def files_of(kind: Primitive, text: str) -> list[tuple[Any, ...]]:
-    """One or two rows each, that lie in the same partition."""
+    """One or two rows of the same partition."""
     values = (None, *VALUES[kind.text])
     pairs = [*((value,) for value in values), *combinations_with_replacement(values, 2)]
     return [rows for rows in pairs if len({repr(made(text, kind, value)) for value in rows}) == 1]
 
 
 class Partitioned:
-    """Files of one column in all their forms, and manifests of one of them each."""
+    """Files of one column with all values, and one manifest for each file."""
 
     def __init__(self, kind: Primitive, text: str) -> None:
         applied = parse_transform(text)
@@ -176,12 +176,12 @@ def summary(kind: Primitive, value: Any) -> FieldSummary:
 
 
 def predicates_of(kind: Primitive, text: str) -> Iterator[dict[str, Any]]:
-    """Every operator with every value of what a transform makes of the column."""
+    """Every operator with every value of a term."""
     term: Any = "c" if text == "identity" else {"type": "transform", "transform": text, "term": "c"}
     result = kind if text == "void" else result_type(parse_transform(text), kind)
     unary = ["is-null", "not-null"] + (["is-nan", "not-nan"] if result.name in {"float", "double"} else [])
     yield from ({"type": operator, "term": term} for operator in unary)
-    # JSON has no word for what is not finite.
+    # JSON has no infinity and no NaN.
     plain = [value for value in VALUES[kind.text] if not isinstance(value, float) or math.isfinite(value)]
     literals = list(dict.fromkeys(value if text == "void" else made(text, kind, value) for value in plain))
     operators = ["lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq"]
@@ -195,7 +195,7 @@ def predicates_of(kind: Primitive, text: str) -> Iterator[dict[str, Any]]:
 
 
 def holds(test: dict[str, Any], value: Any) -> bool:
-    """What a test says of a value: a null is not equal to anything, and neither smaller nor greater."""
+    """Whether a value matches. A null equals nothing, and is neither smaller nor greater than anything."""
     operator, is_nan = test["type"], isinstance(value, float) and math.isnan(value)
     match operator:
         case "is-null":
@@ -235,9 +235,9 @@ def check(group: Partitioned, found: Any, expected: list[list[bool]], test: Any)
     opened = {one.manifest_path for one in manifests_to_open(group.manifests, found, {1: group.spec})}
     left = residuals(found, entries)
     for place, matching in enumerate(expected):
-        told = (group.spec.fields[0].transform, test, group.files[place])
+        case = (group.spec.fields[0].transform, test, group.files[place])
         residual = left.texts[left.kinds[place]]
-        assert selected[place] or not any(matching), told
-        assert str(place) in opened or not any(matching), told
-        assert residual != b"true" or all(matching), told
-        assert residual != b"false" or not any(matching), told
+        assert selected[place] or not any(matching), case
+        assert str(place) in opened or not any(matching), case
+        assert residual != b"true" or all(matching), case
+        assert residual != b"false" or not any(matching), case

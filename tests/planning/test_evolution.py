@@ -1,4 +1,4 @@
-"""Columns that came, went, or changed their type: what was written about the old ones is not taken for the new."""
+"""Columns that were added, dropped or promoted: statistics of an old column do not apply to a new one."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ ROW: dict[str, Any] = {"id": 7, "name": "a", "f": 0.1, "i": -5, "day": 3}
 
 
 def planned(folder: Path, spec: Spec, change: Callable[[dict[str, Any]], None], wanted: Any) -> list[Any]:
-    """The residuals of a table of one row, whose columns were changed after it was written."""
+    """The residuals of a table of one row whose schema changed after the write."""
     table = MadeTable(folder, [spec])
     table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", spec.partition(ROW), [ROW])])])
     path = Path(table.write())
@@ -27,7 +27,7 @@ def planned(folder: Path, spec: Spec, change: Callable[[dict[str, Any]], None], 
 
 
 def again(column: dict[str, Any]) -> None:
-    """The column `name` is dropped, and another of that name is added."""
+    """Drop the column `name` and add another with that name."""
     column["id"] = 20 if column["name"] == "name" else column["id"]
 
 

@@ -1,4 +1,4 @@
-"""Filters as JSON: both generations, every operator, and what they mean for a schema."""
+"""Filters as JSON: both generations, every operator, and binding to a schema."""
 
 import json
 from typing import Any
@@ -217,7 +217,7 @@ def test_days_of_all_years_have_a_text_which_filters_use_for_years_of_four_digit
         ({"type": "is-null", "term": "s.Inner"}, {"type": "is-null", "term": "s.Inner"}),
     ],
 )
-def test_what_no_value_can_be_is_compared_as_if_it_could(given: Any, meant: Any) -> None:
+def test_a_literal_outside_of_the_type_is_still_compared(given: Any, meant: Any) -> None:
     assert bound(given) == meant
 
 
@@ -259,7 +259,7 @@ def test_what_no_value_can_be_is_compared_as_if_it_could(given: Any, meant: Any)
     ],
     ids=str,
 )
-def test_what_is_no_filter_is_refused(given: Any) -> None:
+def test_json_that_is_not_a_filter_is_refused(given: Any) -> None:
     with pytest.raises(BadRequest):
         bound(given)
 
@@ -273,7 +273,7 @@ def test_a_filter_that_is_nested_too_deeply_is_refused() -> None:
         bound(given)
 
 
-def test_names_are_told_apart_by_case_only_when_that_is_asked_for() -> None:
+def test_names_are_case_sensitive_only_on_request() -> None:
     given = {"type": "eq", "term": "S.inner", "value": 1}
 
     assert bound(given, is_case_sensitive=False) == {"type": "eq", "term": "s.Inner", "value": 1}

@@ -1,4 +1,4 @@
-"""Planning over HTTP: PyIceberg lets the server plan, and what each status looks like on the wire."""
+"""Planning over HTTP: PyIceberg with server-side planning, and the body of each status."""
 
 import ssl
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def table(server: ServerProcess) -> Iterator[Table]:
-    """A table whose spec changed and from which rows were deleted."""
+    """A table with two specs and deleted rows."""
     catalog: Catalog = load_catalog("plain", type="rest", uri=server.url)
     catalog.create_namespace("scans")
     rows = pa.table(
@@ -164,7 +164,7 @@ def nested(depth: int) -> Any:
         ("POST", "t/plan", [], 400, "BadRequestException"),
     ],
 )
-def test_what_is_not_there_or_makes_no_sense_is_told_in_the_protocols_words(
+def test_unknown_ids_and_invalid_requests_have_the_errors_of_the_protocol(
     server: ServerProcess, method: str, path: str, body: Any, status: int, kind: str
 ) -> None:
     answer = call(server, method, path, body)
@@ -212,7 +212,7 @@ def test_a_plan_is_known_under_its_own_table_only(server: ServerProcess) -> None
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("part", [b"[", b'{"type":"not","child":', b'{"a":[', b'"'])
-def test_what_is_nested_without_end_is_a_bad_request(server: ServerProcess, part: bytes) -> None:
+def test_a_filter_that_is_nested_too_deep_is_a_bad_request(server: ServerProcess, part: bytes) -> None:
     url = f"{server.url}/v1/namespaces/scans/tables/t"
 
     for body in (b'{"filter":' + part * 100_000, b'{"plan-task":' + part * 100_000, part * 100_000):
@@ -243,7 +243,7 @@ def test_pyiceberg_follows_tasks_that_lead_to_others(tmp_path: Path) -> None:
 
 
 def until_completed(server: ServerProcess, plan_id: str) -> Iterator[dict[str, Any]]:
-    """What is answered when the plan is asked for, until it is no longer submitted."""
+    """The answers to fetches of a plan until it is no longer submitted."""
     for _ in range(500):
         answer = call(server, "GET", f"t/plan/{plan_id}").json()
         yield answer

@@ -1,4 +1,4 @@
-"""Java's own REST client: it polls what is submitted, fetches tasks in parallel, and cancels."""
+"""Iceberg's Java REST client: it polls submitted plans, fetches tasks in parallel, and cancels."""
 
 import json
 from collections.abc import Iterator
@@ -114,5 +114,5 @@ def test_java_begins_a_range_after_an_expired_snapshot_as_we_do(tmp_path: Path, 
 
     assert ours == paths(2, 4)
     assert set(ours) == java.appended(path, 1, 3, filter_json=True)
-    with pytest.raises(Py4JJavaError, match="not a parent ancestor"):  # Ours is empty.
+    with pytest.raises(Py4JJavaError, match="not a parent ancestor"):  # Our scan is empty.
         java.appended(path, 3, 3, filter_json=True)

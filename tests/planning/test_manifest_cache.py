@@ -18,7 +18,7 @@ from sandur.storage.contract import ObjectStore, Stored, list_all
 from sandur.storage.local import LocalStore
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
-from tests.planning.serving import Fleet, asked, asking, everything, made_table
+from tests.planning.serving import Fleet, asking, everything, made_table, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 COUNT = 2_100
@@ -38,45 +38,45 @@ async def test_memory_holds_no_more_than_it_may(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_cache_bytes_max=100_000)
     server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
 
-    assert len(await everything(server, await asked(server))) == 600
+    assert len(await everything(server, await request_plan(server))) == 600
 
     assert 0 < server.feature(PlanningCache).manifests.bytes <= 100_000
 
 
-async def test_a_manifest_is_read_once_however_many_ask_for_it_at_once(tmp_path: Path, spy: SpyStore) -> None:
+async def test_concurrent_plans_read_a_manifest_once(tmp_path: Path, spy: SpyStore) -> None:
     fleet = Fleet(tmp_path, store=spy)
     server = await fleet.furnish(made_table(fleet.table_folder, 30, 30))
     spy.reset()
 
-    results = await asyncio.gather(*(asked(server, **WANTED) for _ in range(10)))
+    results = await asyncio.gather(*(request_plan(server, **WANTED) for _ in range(10)))
 
     assert {tuple(await everything(server, result)) for result in results} == {("file:///t/data/7.parquet",)}
     assert sorted(avro_reads(spy)) == sorted(set(avro_reads(spy)))
 
 
-async def test_a_manifest_that_cannot_be_read_is_asked_for_again_the_next_time(tmp_path: Path) -> None:
+async def test_a_failed_read_of_a_manifest_is_repeated_the_next_time(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 3))
     manifest = fleet.table_folder / "metadata" / "m1-0.avro"
     manifest.rename(manifest.with_suffix(".away"))
-    assert isinstance(await asked(server), Failed)
+    assert isinstance(await request_plan(server), Failed)
 
     manifest.with_suffix(".away").rename(manifest)
 
-    assert len(await everything(server, await asked(server))) == 3
+    assert len(await everything(server, await request_plan(server))) == 3
 
 
-async def test_what_plans_selected_is_remembered_within_bounds(tmp_path: Path) -> None:
+async def test_cached_selections_stay_within_their_limit(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_cache_bytes_max=200_000, plan_inline_files_max=5, plan_task_files=20)
     server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
 
-    assert len(await everything(server, await asked(server))) == 600
+    assert len(await everything(server, await request_plan(server))) == 600
 
     assert server.feature(PlanningCache).selected.bytes <= 200_000
 
 
 def add_deletes(metadata_path: str) -> None:
-    """Three position deletes and one by equality in every partition of a table for measuring."""
+    """Add three position deletes and one equality delete to every partition of a benchmark table."""
     folder = Path(metadata_path).parent.parent
     deletes = [
         MadeFile(
@@ -105,14 +105,14 @@ def add_deletes(metadata_path: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["100 %", "1 %", "with deletes"])
 def test_memory_does_not_grow_with_the_table(tmp_path: Path, case: str) -> None:
-    """Five times as many files, and a cache that holds neither."""
+    """Plan two tables, one with five times as many files, with a cache that is too small for both."""
     peaks = []
     for count in (100_000, 500_000):
         path = planning_tables.made_table(tmp_path / str(count), count, 5_000)
         if case == "with deletes":
             add_deletes(path)
-        told = json.dumps(planning_tables.filters(count).get(case, True))
-        measured = planning.apart("ours", told, str(tmp_path / f"catalog {count}"), "1", str(8 << 20), path)
+        text = json.dumps(planning_tables.filters(count).get(case, True))
+        measured = planning.apart("ours", text, str(tmp_path / f"catalog {count}"), "1", str(8 << 20), path)
         assert measured["files"] == (count // 100 if case == "1 %" else count)
         peaks.append(measured["peak MB"] - measured["before MB"])
 
@@ -120,7 +120,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, case: str) -> None:
 
 
 class GatheringStore(WrappingStore):
-    """Answers for a manifest only when so many of them are asked for at once as may be."""
+    """Returns manifests only when READS_AT_ONCE of them are requested concurrently."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -144,7 +144,7 @@ async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path:
     fleet = Fleet(tmp_path, store=store)
     server = await fleet.furnish(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
 
-    result = await asyncio.wait_for(asked(server), 60)
+    result = await asyncio.wait_for(request_plan(server), 60)
 
     assert len(await everything(server, result)) == 6 * READS_AT_ONCE
     assert store.asked_most == READS_AT_ONCE
@@ -153,7 +153,7 @@ async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path:
 async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_ttl="PT10M")
     server = await fleet.furnish(made_table(fleet.table_folder, 1))
-    await asked(server, by=asking())
+    await request_plan(server, by=asking())
     folder = server.layout.operational_folder("plans")
     listed = await list_all(fleet.store, folder)
     fleet.clock.advance(listed[0].modified_ms - fleet.clock.now_ms() + 9 * 60_000)

@@ -1,4 +1,4 @@
-"""Random tables and random filters: every matching row is in a file that is read once, with the deletes of its rows."""
+"""Random tables and filters: every matching row is in a file that the scan reads once, with its deletes."""
 
 import tempfile
 from collections import defaultdict
@@ -30,11 +30,11 @@ def files_of(made: list[dict[str, Any]], spec: Spec, name: str) -> dict[str, Mad
 @settings(max_examples=100, deadline=None)
 @given(
     groups=st.lists(st.tuples(st.sampled_from(SPECS), rows()), min_size=1, max_size=3),
-    asked=st.lists(filters(), min_size=1, max_size=4),
+    wanted=st.lists(filters(), min_size=1, max_size=4),
     version=st.sampled_from([1, 2, 3]),
 )
 def test_every_matching_row_is_planned_and_its_residual_agrees(
-    groups: list[tuple[Spec, list[dict[str, Any]]]], asked: list[Any], version: int
+    groups: list[tuple[Spec, list[dict[str, Any]]]], wanted: list[Any], version: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = MadeTable(Path(folder), SPECS, format_version=version)
@@ -47,16 +47,16 @@ def test_every_matching_row_is_planned_and_its_residual_agrees(
         table.add_snapshot(manifests)
 
         path = table.write()
-        answers = [plan(Path(folder), path, filter=filter_json) for filter_json in asked]
-        assert plan_as_if_large(Path(folder), path, filter=asked[0]) == answers[0]
+        answers = [plan(Path(folder), path, filter=filter_json) for filter_json in wanted]
+        assert plan_as_if_large(Path(folder), path, filter=wanted[0]) == answers[0]
 
-    for filter_json, tasks in zip(asked, answers, strict=True):
+    for filter_json, tasks in zip(wanted, answers, strict=True):
         assert_nothing_is_lost(files, filter_json, tasks)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_every_delete_is_told_of_the_files_it_applies_to_and_of_no_other(
+def test_every_delete_is_listed_for_the_files_it_applies_to_and_for_no_other(
     tmp_path: Path, seed: int, version: int
 ) -> None:
     made = Made(tmp_path, 2_000 + seed, version=version, with_equality=True)

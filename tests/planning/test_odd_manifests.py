@@ -1,4 +1,4 @@
-"""Manifests that are unusual, and none the less right, or that are not what they seem: read in both ways."""
+"""Unusual and hostile manifests, decoded in batches and record by record."""
 
 import asyncio
 import random  # noqa: TID251 - seeded
@@ -32,7 +32,7 @@ from tests.planning.planners import lake_of
 
 
 def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """The columns, but statistics that no file has: only one of the ways makes columns of them."""
+    """The columns without statistics that no file has: only one decoder makes columns for them."""
     return {
         name: column
         for name, column in columns.items()
@@ -40,7 +40,7 @@ def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     }
 
 
-def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_manifests_are_the_same_in_batches_and_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 0
     for seed in range(50):
         monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
@@ -63,7 +63,7 @@ def test_manifests_of_chance_are_read_the_same_at_once_and_record_by_record(monk
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_read_record_by_record_is_the_same_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_read_in_pieces_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = OddManifest(seed).data
     found = open_container(data)
     whole = manifest_columns(read_records(found), partition_fields(found.schema), header_of(found))
@@ -88,17 +88,17 @@ def test_records_that_became_columns_are_not_kept() -> None:
     tracemalloc.stop()
 
     assert found.count == 5_000
-    assert peak_bytes < 24 << 20  # As records, all of them take 40 MiB.
+    assert peak_bytes < 24 << 20  # All of them as records take 40 MiB.
 
 
 @pytest.mark.parametrize(("key", "piece_bytes_max"), [(b"q" * 3_000, 32 << 20), (b"x", 10_000)])
-def test_what_would_take_many_times_its_room_at_once_is_read_record_by_record(
+def test_a_manifest_that_takes_too_much_memory_in_batches_is_read_record_by_record(
     monkeypatch: pytest.MonkeyPatch, key: bytes, piece_bytes_max: int
 ) -> None:
     monkeypatch.setattr(batch_decoder, "PIECE_BYTES_MAX", piece_bytes_max)
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long", "key_metadata": "bytes"}
-    # Nothing in the first entry tells that what is rare in it is in all the others.
+    # The byte that is rare in the first entry is frequent in all others.
     first = varint(1) + text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(bytes(5_000))
     data = manifest(300, file, text(b"qile:///t/data/a.orc") + FORMAT + COUNTED + text(key), first=first)
     found = open_container(data)
@@ -110,7 +110,7 @@ def test_what_would_take_many_times_its_room_at_once_is_read_record_by_record(
 
 
 def manifest(count: int, file: Mapping[str, Any], one: bytes, *, first: bytes = b"") -> bytes:
-    """So many entries that are all the same, whose files have these fields; `first` is an entry before them."""
+    """A manifest of equal entries whose files have these fields; `first` is an entry before them."""
     fields = [{"name": name, "type": kind} for name, kind in file.items()]
     entry: list[dict[str, Any]] = [
         {"name": "status", "type": "int"},
@@ -203,7 +203,7 @@ MANY = varint(1 << 40)
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("kinds", "block", "told"),
+    ("kinds", "block", "message"),
     [
         ([SELF], varint(1) * 1_000_000, "contains itself"),
         ([record("a.r", [{"name": "next", "type": {"type": "array", "items": "b.r"}}])], b"", "contains itself"),
@@ -213,10 +213,10 @@ MANY = varint(1 << 40)
         ([{"type": "array", "items": {"type": "error", "name": "r", "fields": []}}], MANY, "error"),
     ],
 )
-def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, told: str) -> None:
+def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, message: str) -> None:
     schema = record("manifest_file", [{"name": f"f{place}", "type": kind} for place, kind in enumerate(kinds)])
 
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=message):
         decode_manifest_list(avro_file(schema, [(1, block)]), location="l")
 
 

@@ -1,4 +1,4 @@
-"""Decoded manifests packed and unpacked, and large ones decoded piece by piece."""
+"""Manifests packed and unpacked, and large ones decoded in pieces."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def columns(tmp_path: Path) -> ManifestColumns:
     return decode_manifest(made_manifest(tmp_path, 300), location="m")
 
 
-def test_what_is_unpacked_is_what_was_packed(columns: ManifestColumns) -> None:
+def test_unpacking_restores_the_packed_columns(columns: ManifestColumns) -> None:
     back = unpack(pack(columns))
 
     assert (back.count, back.header) == (columns.count, columns.header)
@@ -32,7 +32,7 @@ def test_what_is_unpacked_is_what_was_packed(columns: ManifestColumns) -> None:
         assert back.column(name).equals(columns.column(name)), name
 
 
-def test_only_the_columns_that_are_asked_about_are_unpacked(columns: ManifestColumns) -> None:
+def test_only_the_columns_that_are_used_are_unpacked(columns: ManifestColumns) -> None:
     whole = pack(columns)
     damaged = tuple(
         group if "lower_bounds.1" in group.names else msgspec.structs.replace(group, data=b"") for group in whole.groups

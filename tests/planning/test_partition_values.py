@@ -1,4 +1,4 @@
-"""Partition values as clients are told them, and what is left to readers of those that cannot be compared."""
+"""Partition values as JSON, and residuals for values that cannot be compared."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, float("inf"), float("-inf")])
-def test_a_partition_of_any_number_is_told_as_that_number(tmp_path: Path, value: float) -> None:
+def test_a_partition_value_of_any_number_is_that_number_in_json(tmp_path: Path, value: float) -> None:
     (task,) = plan_of_partition(tmp_path, value)
 
     assert repr(task.file["partition"]) == repr([value])
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "told"),
+    ("column", "values", "expected"),
     [
         ("day", (0, 18_262), ["1970-01-01", "2020-01-01"]),
         ("day", (-719_162, 2_932_896), ["0001-01-01", "9999-12-31"]),
@@ -30,8 +30,8 @@ def test_a_partition_of_any_number_is_told_as_that_number(tmp_path: Path, value:
         ("ts", (0, 1_000_000), ["1970-01-01T00:00:00.000000", "1970-01-01T00:00:01.000000"]),
     ],
 )
-def test_partitions_are_told_in_the_form_that_clients_read(
-    tmp_path: Path, column: str, values: tuple[int | None, ...], told: list[object]
+def test_partition_values_have_the_form_that_clients_read(
+    tmp_path: Path, column: str, values: tuple[int | None, ...], expected: list[object]
 ) -> None:
     spec = Spec(3, ((column, "identity", 1002),))
     table = MadeTable(tmp_path, [spec])
@@ -41,10 +41,10 @@ def test_partitions_are_told_in_the_form_that_clients_read(
     ]
     table.add_snapshot([MadeManifest(spec, files)])
 
-    assert [task.file["partition"] for task in plan(tmp_path, table.write())] == [[one] for one in told]
+    assert [task.file["partition"] for task in plan(tmp_path, table.write())] == [[one] for one in expected]
 
 
-def test_a_partition_of_nan_is_not_told_as_null(tmp_path: Path) -> None:
+def test_a_partition_of_nan_is_not_null_in_json(tmp_path: Path) -> None:
     (task,) = plan_of_partition(tmp_path, float("nan"))
 
     assert task.file["partition"] == ["NaN"]
@@ -58,7 +58,7 @@ def test_whether_nan_is_greater_than_a_number_is_left_to_the_reader(tmp_path: Pa
 
 
 def plan_of_partition(folder: Path, value: float, **said: object) -> list[Task]:
-    """A file of one number that is its partition, of which nothing else is known."""
+    """A file with one number as partition value, and without statistics."""
     spec = Spec(3, (("x", "identity", 1002),))
     table = MadeTable(folder, [spec])
     file = MadeFile("file:///t/a.parquet", (value,), record_count=1, has_stats=False)

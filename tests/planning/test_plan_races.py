@@ -1,4 +1,4 @@
-"""Plans while others do something: cancel, expire snapshots, take files away, or ask at the same moment."""
+"""Plans during concurrent changes: cancellation, expired snapshots, deleted files, and equal requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,6 @@ from tests.planning.serving import (
     PLAIN,
     SMALL,
     Fleet,
-    asked,
     asking,
     cancelled,
     everything,
@@ -30,6 +29,7 @@ from tests.planning.serving import (
     numbered,
     paths,
     polled,
+    request_plan,
 )
 from tests.planning.tables import MadeManifest, MadeTable
 
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class StuckStore(WrappingStore):
-    """Never answers when it is asked for a manifest; does something else before a plan is swapped."""
+    """Never returns a manifest, and runs a hook before a plan is swapped."""
 
     async def before_a_swap(self) -> None:
-        """Nothing, unless a test says so."""
+        """The hook; tests replace it."""
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         if "/m1-" in call.key:
@@ -54,12 +54,12 @@ async def stuck_plan(folder: Path) -> tuple[StuckStore, Fleet, Lake, Submitted]:
     store = StuckStore(LocalStore(folder, fsync="never"))
     fleet = Fleet(folder, store=store, plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Submitted)
     return store, fleet, server, result
 
 
-async def test_a_plan_that_is_asked_for_while_it_is_cancelled_is_not_worked_on_any_more(
+async def test_a_fetch_during_a_cancellation_does_not_restart_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _, server, result = await stuck_plan(tmp_path)
@@ -89,21 +89,21 @@ async def test_a_plan_that_was_cancelled_on_another_server_can_be_stopped_here(t
     assert work.cancelled()
 
 
-async def test_of_all_who_cancel_at_once_none_fails(tmp_path: Path) -> None:
+async def test_concurrent_cancellations_all_succeed(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    result = await asked(server)
+    result = await request_plan(server)
 
     await asyncio.gather(*(cancelled(fleet.server(), result.plan_id) for _ in range(6)))
 
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 
-async def test_of_all_who_plan_with_one_key_at_once_each_gets_every_file_once(tmp_path: Path) -> None:
+async def test_concurrent_plans_with_one_key_each_get_every_file_once(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
 
-    results = await asyncio.gather(*(asked(fleet.server(), by=asking(key="k")) for _ in range(6)))
+    results = await asyncio.gather(*(request_plan(fleet.server(), by=asking(key="k")) for _ in range(6)))
 
     assert len({result.plan_id for result in results}) == 1
     for result in results:
@@ -111,7 +111,7 @@ async def test_of_all_who_plan_with_one_key_at_once_each_gets_every_file_once(tm
 
 
 class SweepingStore(WrappingStore):
-    """Takes a plan away as soon as somebody finds that it is there already."""
+    """Deletes a plan as soon as a create finds that it exists."""
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         try:
@@ -123,13 +123,13 @@ class SweepingStore(WrappingStore):
             raise
 
 
-async def test_a_plan_that_is_swept_away_while_its_key_comes_again_is_made_anew(tmp_path: Path) -> None:
+async def test_a_plan_that_is_swept_during_a_repeated_request_is_made_again(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, store=SweepingStore(LocalStore(tmp_path, fsync="never")), **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    await asked(server, by=asking(key="k"))
+    await request_plan(server, by=asking(key="k"))
     fleet.clock.advance(11 * 60_000)
 
-    again = await asked(server, by=asking(key="k"))
+    again = await request_plan(server, by=asking(key="k"))
 
     assert sorted(await everything(fleet.server(), again)) == sorted(paths(0, 9))
 
@@ -138,7 +138,10 @@ async def test_a_key_belongs_to_its_principal_and_its_request(tmp_path: Path) ->
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
-    by_ann, by_bob = await asked(server, by=asking(key="k")), await asked(server, by=asking("bob", key="k"))
+    by_ann, by_bob = (
+        await request_plan(server, by=asking(key="k")),
+        await request_plan(server, by=asking("bob", key="k")),
+    )
 
     assert by_ann.plan_id != by_bob.plan_id
     with pytest.raises(NotFound):
@@ -146,7 +149,7 @@ async def test_a_key_belongs_to_its_principal_and_its_request(tmp_path: Path) ->
 
 
 async def moved_on(server: Lake, table: MadeTable) -> None:
-    """The table has another snapshot, and the one before it has expired."""
+    """Add a snapshot to the table and expire the one before it."""
     table.add_snapshot([MadeManifest(PLAIN, numbered(100, 3))])
     del table.snapshots[0]
     location = f"file://{table.write(name='v2.metadata.json')}"
@@ -157,7 +160,7 @@ async def test_a_plan_whose_snapshot_expired_is_read_on_as_long_as_its_files_are
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
-    result = await asked(server)
+    result = await request_plan(server)
 
     await moved_on(server, table)
 
@@ -171,7 +174,7 @@ async def test_a_plan_whose_files_are_gone_fails_and_says_which(tmp_path: Path, 
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
     await moved_on(server, table)
 
@@ -191,7 +194,7 @@ async def test_a_plan_of_the_current_snapshot_needs_no_old_metadata_file(tmp_pat
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
-    result = await asked(server)
+    result = await request_plan(server)
     location = f"file://{table.write(name='v2.metadata.json')}"
     await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
 
@@ -205,7 +208,7 @@ async def test_servers_with_other_settings_answer_for_each_others_plans(tmp_path
     server = await fleet.furnish(made_table(fleet.table_folder, 9, 3))
     generous = fleet.server(plan_inline_files_max=1_000, plan_task_files=1_000)
 
-    behind_tasks = await asked(server)
+    behind_tasks = await request_plan(server)
     inline = await polled(generous, behind_tasks.plan_id)
 
     assert isinstance(behind_tasks, Completed)
@@ -220,7 +223,7 @@ async def test_a_plan_of_another_workspace_on_the_same_store_does_not_exist(tmp_
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     its_own = made_table(tmp_path / "tables/default/another/main/a/t", 9)
     neighbour = await fleet.furnish(its_own, Layout(workspace="another"))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
 
     for attempt in (
@@ -232,4 +235,4 @@ async def test_a_plan_of_another_workspace_on_the_same_store_does_not_exist(tmp_
             await attempt
 
     assert sorted(await everything(server, result)) == sorted(paths(0, 9))
-    assert sorted(await everything(neighbour, await asked(neighbour))) == sorted(paths(0, 9))
+    assert sorted(await everything(neighbour, await request_plan(neighbour))) == sorted(paths(0, 9))

@@ -1,4 +1,4 @@
-"""Whose plans are: for one table, whatever its name is by now, and for nobody who asks under another one."""
+"""The scope of a plan: one table, also after a rename, and no other table of the same name."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from tests.planning.serving import (
     SMALL,
     TABLE,
     Fleet,
-    asked,
     cancelled,
     everything,
     fetched,
@@ -26,6 +25,7 @@ from tests.planning.serving import (
     numbered,
     paths,
     polled,
+    request_plan,
 )
 from tests.planning.tables import MadeManifest, MadeTable
 
@@ -33,7 +33,7 @@ OTHER = called("other")
 
 
 async def planned(server: Lake) -> Completed:
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
     assert result.result.plan_tasks
     return result
@@ -95,7 +95,7 @@ async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) 
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
     result = await planned(server)
-    # The very same file: were tables told apart by what is in it, these two would be one.
+    # The same file: the content of the metadata cannot distinguish these two tables.
     copy = f"file://{table.write(name='copy.metadata.json')}"
     await register_table(server, NAMESPACE, "other", copy, request=request("register the other"))
 
@@ -122,7 +122,7 @@ async def test_plans_of_a_dropped_table_are_gone_also_when_its_name_comes_back(t
 async def test_a_table_is_looked_up_when_its_name_was_forgotten_meanwhile(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    await asked(server)  # From now on what is current is known without reading the name.
+    await request_plan(server)  # Fills the cache of names.
     server._seen.clear()
 
     result = await planned(server)

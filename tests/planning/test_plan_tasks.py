@@ -1,4 +1,4 @@
-"""Plan tasks: every file behind one of them and no more than an answer has room for, whatever the table looks like."""
+"""Plan tasks: each file is in one of them, and every answer stays within its limit, for tables of any shape."""
 
 import tracemalloc
 from pathlib import Path
@@ -24,12 +24,12 @@ from sandur.operations.planning.plans import Completed
 from sandur.operations.planning.scan import ANSWER_BYTES_MAX
 from tests.planning.filters import holds
 from tests.planning.planners import tasks_in
-from tests.planning.serving import SMALL, TABLE, Fleet, asked, everything, fetched, made_table, paths
+from tests.planning.serving import SMALL, TABLE, Fleet, everything, fetched, made_table, paths, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 
 def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:
-    """Let the manifest list of the first snapshot say something else of one manifest."""
+    """Change what the manifest list of the first snapshot says about one manifest."""
     listed = folder / "metadata" / "snap-1.avro"
     with listed.open("rb") as file:
         reader = fastavro.reader(file)
@@ -41,7 +41,7 @@ def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [1, 4, 5, 8, 30, -3])
-async def test_a_manifest_with_another_number_of_files_than_its_list_says_is_told_whole(
+async def test_all_files_are_planned_of_a_manifest_with_another_count_than_its_list_says(
     tmp_path: Path, said: int
 ) -> None:
     fleet = Fleet(tmp_path, **SMALL)
@@ -49,14 +49,14 @@ async def test_a_manifest_with_another_number_of_files_than_its_list_says_is_tol
     say_of_the_manifest(fleet.table_folder, 0, added_files_count=said)
     server = await fleet.furnish(table)
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Completed)
     assert result.result.plan_tasks
     assert sorted(await everything(server, result)) == sorted(paths(0, 12))
 
 
-def test_no_number_of_files_that_a_list_may_tell_makes_more_tasks_than_can_be_told() -> None:
+def test_no_declared_number_of_files_makes_too_many_tasks() -> None:
     counts = [(2**31 - 1, 2**31 - 1), (-(2**31), 0), (-(2**31), 5), (-(2**31), -7), (5, -5)]
     manifests = [ManifestFile(manifest_path="m", added_files_count=a, existing_files_count=b) for a, b in counts]
     size = entries_per_task(sum(manifest.live_files or 0 for manifest in manifests), 128)
@@ -78,7 +78,7 @@ def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:
 
 
 async def answers(server: Lake, tokens: list[str]) -> list[tuple[int, list[str]]]:
-    """What comes of the tasks and of those that they lead to: the length of each answer and the files it tells."""
+    """Fetch the tasks and all tasks that they return: the length of each answer, and its files."""
     found = []
     while tokens:
         body = await plans.fetch_scan_tasks(server, TABLE, tokens.pop(0), principal="ann")
@@ -97,21 +97,21 @@ async def test_a_long_filter_makes_no_long_answer(tmp_path: Path, count: int, fi
     fleet = Fleet(tmp_path, plan_task_files=files_per_task)
     server = await fleet.furnish(made_table(fleet.table_folder, count, 3))
 
-    result = await asked(server, filter=LONG)
+    result = await request_plan(server, filter=LONG)
 
     assert isinstance(result, Completed)
     found = await answers(server, list(result.result.plan_tasks))
     inline = [task.path for task in tasks_in(result.result.fields)]
-    told = [path for _, some in found for path in some]
+    fetched = [path for _, some in found for path in some]
     assert bool(inline) is (count == 15)
-    assert sorted(inline + told) == sorted(paths(0, count + 3))
+    assert sorted(inline + fetched) == sorted(paths(0, count + 3))
     assert all(length < ANSWER_BYTES_MAX and some for length, some in found)
 
 
-async def test_what_a_plan_with_a_long_filter_is_remembered_by_is_counted(tmp_path: Path) -> None:
+async def test_the_cache_counts_the_memory_of_a_plan_with_a_long_filter(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, *[12] * 6))
-    result = await asked(server, filter=LONG)
+    result = await request_plan(server, filter=LONG)
     assert isinstance(result, Completed)
 
     await answers(server, list(result.result.plan_tasks))
@@ -129,18 +129,18 @@ async def test_memory_does_not_grow_with_the_files_that_repeat_a_long_filter(tmp
         server = await fleet.furnish(made_table(fleet.table_folder, *[60] * manifests))
         tracemalloc.start()
         try:
-            result = await asked(server, filter=LONG)
+            result = await request_plan(server, filter=LONG)
             assert isinstance(result, Completed)
             found = await answers(server, list(result.result.plan_tasks))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        assert sum(len(told) for _, told in found) == 60 * manifests
+        assert sum(len(files) for _, files in found) == 60 * manifests
 
     assert peaks[1] < peaks[0] * 1.2, peaks
 
 
-async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_them(tmp_path: Path) -> None:
+async def test_delete_files_are_correct_in_any_order_of_references(tmp_path: Path) -> None:
     spec = Spec(0, (("i", "identity", 1000),))
     fleet = Fleet(tmp_path)
     table = MadeTable(fleet.table_folder, [spec])
@@ -163,18 +163,18 @@ async def test_deletes_are_told_as_they_are_in_whatever_order_files_refer_to_the
     table.add_snapshot([MadeManifest(spec, data), MadeManifest(spec, deletes, sequence_number=2, content=1)])
     server = await fleet.furnish(table)
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Completed)
     answer = msgspec.json.decode(b"{" + result.result.fields + b"}")
     for task in answer["file-scan-tasks"]:
         (part,) = task["data-file"]["partition"]
         (place,) = task["delete-file-references"]
-        told = answer["delete-files"][place]
+        file = answer["delete-files"][place]
         made = deletes[part]
-        assert (told["file-path"], told["partition"], told["record-count"]) == (made.path, [part], part + 1)
-        assert told["content"] == ("position-deletes", "equality-deletes")[part % 2]
-        assert told.get("equality-ids") == (None if made.equality_ids is None else list(made.equality_ids))
+        assert (file["file-path"], file["partition"], file["record-count"]) == (made.path, [part], part + 1)
+        assert file["content"] == ("position-deletes", "equality-deletes")[part % 2]
+        assert file.get("equality-ids") == (None if made.equality_ids is None else list(made.equality_ids))
     assert len(answer["delete-files"]) == len(answer["file-scan-tasks"]) == 6
 
 
@@ -184,7 +184,7 @@ def all_of(tests: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tmp_path: Path) -> None:
-    """Of 200 predicates every partition answers another one; what is left of 400 kB is never the same."""
+    """Every partition answers another one of 200 predicates, so that every residual of 400 kB differs."""
     spec = Spec(0, (("i", "identity", 1000),))
     rows = [{"id": number, "i": number, "name": f"{number:06d}"} for number in range(120)]
     fleet = Fleet(tmp_path)
@@ -197,7 +197,7 @@ async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tm
         [{"type": "or", "left": left, "right": right} for left, right in zip(partitions, others, strict=True)]
     )
 
-    result = await asked(server, filter=long)
+    result = await request_plan(server, filter=long)
 
     assert isinstance(result, Completed)
     found = [await fetched(server, token) for token in result.result.plan_tasks]

@@ -1,4 +1,4 @@
-"""Plans: in the answer or behind tasks, worked out at once or later, by any server, for whoever asked."""
+"""Plans: complete or as tasks, immediate or submitted, on any server, for their principal only."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,6 @@ from tests.planning.serving import (
     PLAIN,
     SMALL,
     Fleet,
-    asked,
     asking,
     cancelled,
     everything,
@@ -33,6 +32,7 @@ from tests.planning.serving import (
     numbered,
     paths,
     polled,
+    request_plan,
 )
 from tests.planning.tables import MadeManifest
 
@@ -41,7 +41,7 @@ async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path)
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Completed)
     assert [task.path for task in tasks_in(result.result.fields)] == paths(0, 5)
@@ -52,7 +52,7 @@ async def test_a_large_plan_is_behind_tasks_that_hold_every_file_once(tmp_path: 
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 10, 1, 1, 7))
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Completed)
     assert not tasks_in(result.result.fields)
@@ -66,7 +66,7 @@ async def test_a_selective_filter_on_a_large_table_is_in_the_answer(tmp_path: Pa
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 50, 50))
 
-    result = await asked(server, filter={"type": "eq", "term": "id", "value": 70})
+    result = await request_plan(server, filter={"type": "eq", "term": "id", "value": 70})
 
     assert list(await everything(server, result)) == paths(70, 71)
 
@@ -75,7 +75,7 @@ async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 40))
 
-    result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
+    result = await request_plan(server, filter={"type": "lt", "term": "id", "value": 9})
 
     assert isinstance(result, Completed)
     assert len(result.result.plan_tasks) == 3
@@ -86,7 +86,7 @@ async def test_manifests_that_were_seen_to_hold_no_match_are_behind_no_task(tmp_
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 8, 40))
 
-    result = await asked(server, filter={"type": "gt-eq", "term": "id", "value": 8})
+    result = await request_plan(server, filter={"type": "gt-eq", "term": "id", "value": 8})
 
     assert isinstance(result, Completed)
     assert len(result.result.plan_tasks) == 10
@@ -96,7 +96,7 @@ async def test_manifests_that_were_seen_to_hold_no_match_are_behind_no_task(tmp_
 async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
     token = result.result.plan_tasks[0]
 
@@ -110,7 +110,7 @@ async def test_a_plan_stays_with_its_snapshot_while_the_table_moves_on(tmp_path:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
 
     table.add_snapshot([MadeManifest(PLAIN, numbered(100, 3))])
@@ -120,11 +120,11 @@ async def test_a_plan_stays_with_its_snapshot_while_the_table_moves_on(tmp_path:
     assert sorted(await everything(fleet.server(), result)) == sorted(paths(0, 9))
 
 
-async def test_a_slow_plan_is_submitted_and_completed_when_asked_again(tmp_path: Path) -> None:
+async def test_a_slow_plan_is_submitted_and_completed_when_it_is_fetched(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Submitted)
     assert list(await everything(server, await finished(server, result))) == paths(0, 4)
@@ -133,7 +133,7 @@ async def test_a_slow_plan_is_submitted_and_completed_when_asked_again(tmp_path:
 async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Submitted)
     await server.feature(PlanningCache).plans.close()
 
@@ -145,7 +145,7 @@ async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path)
 async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
 
     await cancelled(fleet.server(), result.plan_id)
@@ -158,7 +158,7 @@ async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_pa
 
 
 class StuckStore(WrappingStore):
-    """Never answers when it is asked for a manifest."""
+    """Never returns a manifest."""
 
     async def get(self, key: str) -> Stored | None:
         if "/m1-" in key:
@@ -169,7 +169,7 @@ class StuckStore(WrappingStore):
 async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, store=StuckStore(LocalStore(tmp_path, fsync="never")), plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Submitted)
     (work,) = server.feature(PlanningCache).plans._tasks.values()
 
@@ -180,10 +180,10 @@ async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) 
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 
-async def test_a_plan_is_only_for_whoever_asked_for_it(tmp_path: Path) -> None:
+async def test_a_plan_belongs_to_the_principal_that_made_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
 
     for attempt in (
@@ -203,7 +203,7 @@ async def test_a_plan_is_only_for_whoever_asked_for_it(tmp_path: Path) -> None:
 async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path, settings: dict[str, Any], seconds: int) -> None:
     fleet = Fleet(tmp_path, **SMALL, **settings)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    result = await asked(server)
+    result = await request_plan(server)
     assert isinstance(result, Completed)
 
     fleet.clock.advance((seconds - 1) * 1_000)
@@ -222,9 +222,9 @@ async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: P
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
-    first = await asked(server, by=asking(key="k"))
-    again = await asked(fleet.server(), by=asking(key="k"))
-    other = await asked(server, by=asking(key="another"))
+    first = await request_plan(server, by=asking(key="k"))
+    again = await request_plan(fleet.server(), by=asking(key="k"))
+    other = await request_plan(server, by=asking(key="another"))
 
     assert first.plan_id == again.plan_id != other.plan_id
 
@@ -233,24 +233,24 @@ async def test_a_repeated_request_is_answered_for_the_snapshot_of_the_first_one(
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
-    await asked(server, by=asking(key="k"))
+    await request_plan(server, by=asking(key="k"))
     table.add_snapshot([MadeManifest(PLAIN, numbered(100, 9))])
     location = f"file://{table.write(name='v2.metadata.json')}"
     await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
 
-    again = await asked(fleet.server(), by=asking(key="k"))
+    again = await request_plan(fleet.server(), by=asking(key="k"))
 
     assert sorted(await everything(server, again)) == sorted(paths(0, 9))
-    fleet.clock.advance(11 * 60_000)  # The plan is over, or was given up: the next request is a new one.
-    later = await asked(server, by=asking(key="k"))
+    fleet.clock.advance(11 * 60_000)  # The plan has expired or was cancelled, so the next request makes a new plan.
+    later = await request_plan(server, by=asking(key="k"))
     assert isinstance(later, Completed)
     await cancelled(server, later.plan_id)
-    later = await asked(server, by=asking(key="k"))
+    later = await request_plan(server, by=asking(key="k"))
     assert sorted(await everything(server, later)) == sorted(paths(100, 109))
 
 
 @pytest.mark.parametrize("token", ["", "x", "e30", "é", "WzEsInAiLDEsW11d", "A" * 100_000])
-async def test_a_task_that_nobody_gave_out_does_not_exist(tmp_path: Path, token: str) -> None:
+async def test_a_task_that_no_plan_made_does_not_exist(tmp_path: Path, token: str) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
@@ -263,7 +263,7 @@ async def test_a_task_that_nobody_gave_out_does_not_exist(tmp_path: Path, token:
 async def test_a_forged_task_gets_nothing_that_its_plan_does_not_hold(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 40))
-    result = await asked(server, filter={"type": "lt", "term": "id", "value": 9})
+    result = await request_plan(server, filter={"type": "lt", "term": "id", "value": 9})
     assert isinstance(result, Completed)
 
     all_of_it = await fetched(server, encode_task(result.plan_id, 1, [Run(0, 0, 40)]))
@@ -310,7 +310,7 @@ async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others
         fastavro.writer(file, schema, records)
     server = await fleet.furnish(table)
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Completed)
     *allowed, _, last = result.result.plan_tasks
@@ -325,9 +325,9 @@ async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_serv
     manifest = fleet.table_folder / "metadata" / "m1-1.avro"
     manifest.write_bytes(b"Obj\x01 not really")
 
-    broken = await asked(server)
+    broken = await request_plan(server)
     manifest.unlink()
-    gone = await asked(fleet.server())
+    gone = await request_plan(fleet.server())
 
     assert isinstance(broken, Failed)
     assert "m1-1.avro: cannot be read" in str(broken.error)
@@ -344,7 +344,7 @@ async def test_a_snapshot_cannot_lead_to_files_outside_of_where_tables_lie(tmp_p
     table.snapshots[0]["manifest-list"] = f"file://{hidden}"
     server = await fleet.furnish(table)
 
-    result = await asked(server)
+    result = await request_plan(server)
 
     assert isinstance(result, Failed)
     assert "catalog's own folder" in str(result.error)
@@ -371,7 +371,7 @@ async def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, said: di
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
     with pytest.raises(BadRequest):
-        await asked(server, **said)
+        await request_plan(server, **said)
 
 
 async def test_a_table_without_a_snapshot_has_nothing_to_read(tmp_path: Path) -> None:
@@ -380,18 +380,18 @@ async def test_a_table_without_a_snapshot_has_nothing_to_read(tmp_path: Path) ->
     table.snapshots.clear()
     server = await fleet.furnish(table)
 
-    result = await asked(server, filter={"type": "eq", "term": "ID", "value": 1}, case_sensitive=False)
+    result = await request_plan(server, filter={"type": "eq", "term": "ID", "value": 1}, case_sensitive=False)
 
     assert list(await everything(server, result)) == []
     assert list(await everything(server, await polled(server, result.plan_id))) == []
 
 
-async def test_rows_asked_for_at_least_end_the_looking_when_they_are_there(tmp_path: Path) -> None:
+async def test_a_scan_ends_when_the_requested_rows_are_found(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 3, 3, 3))
 
-    some = await asked(server, min_rows_requested=4)
-    filtered = await asked(server, min_rows_requested=4, filter={"type": "gt-eq", "term": "id", "value": 0})
+    some = await request_plan(server, min_rows_requested=4)
+    filtered = await request_plan(server, min_rows_requested=4, filter={"type": "gt-eq", "term": "id", "value": 0})
 
     assert list(await everything(server, some)) == paths(0, 6)
     assert list(await everything(server, filtered)) == paths(0, 9)
@@ -401,10 +401,10 @@ async def test_a_warm_plan_is_two_rounds_and_reads_no_manifest(tmp_path: Path) -
     spy = SpyStore(LocalStore(tmp_path, fsync="never"))
     fleet = Fleet(tmp_path, store=spy)
     server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
-    await asked(server)
+    await request_plan(server)
     spy.reset()
 
-    await asked(server)
+    await request_plan(server)
 
     assert spy.rounds == 2
     assert not [key for key in spy.keys("get") if key.endswith(".avro")]

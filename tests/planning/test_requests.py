@@ -1,4 +1,4 @@
-"""What a scan can be asked for: snapshots by branch and tag, ranges, columns; and requests of absurd size."""
+"""Plan requests: snapshots by branch and tag, ranges, columns, and requests of extreme size."""
 
 import json
 from dataclasses import replace
@@ -11,12 +11,12 @@ from sandur.errors import BadRequest
 from sandur.iceberg.scan.requests import REQUEST_BYTES_MAX
 from sandur.operations.planning.plans import Completed
 from tests.planning.planners import plan
-from tests.planning.serving import PLAIN, Fleet, asked, everything, made_table, numbered, paths
+from tests.planning.serving import PLAIN, Fleet, everything, made_table, numbered, paths, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 
 def table_with_history(folder: Path) -> MadeTable:
-    """Three snapshots in a line, each of which appended one file to the manifest of the one before."""
+    """Three snapshots in a line. Each appends one file to the manifest of the one before."""
     table = MadeTable(folder, [PLAIN])
     files: list[MadeFile] = []
     for number in (1, 2, 3):
@@ -62,11 +62,11 @@ def test_a_range_over_a_snapshot_that_has_expired_is_refused(tmp_path: Path) -> 
         planned(tmp_path, table, start_snapshot_id=1, end_snapshot_id=3)
 
 
-def test_a_branch_or_a_tag_is_asked_for_by_its_snapshot_also_when_that_is_no_ancestor(tmp_path: Path) -> None:
+def test_a_branch_or_a_tag_is_scanned_by_its_snapshot_even_if_that_is_no_ancestor(tmp_path: Path) -> None:
     table = table_with_history(tmp_path)
     aside = MadeManifest(PLAIN, numbered(4, 1), snapshot_id=4, sequence_number=4)
     branch = table.add_snapshot([aside], **{"parent-snapshot-id": 1})
-    table.snapshots.insert(0, table.snapshots.pop())  # The last one is current.
+    table.snapshots.insert(0, table.snapshots.pop())  # Makes the last one current.
 
     assert planned(tmp_path, table) == paths(1, 4)
     assert planned(tmp_path, table, snapshot_id=branch) == paths(4, 5)
@@ -116,7 +116,7 @@ async def test_a_filter_may_hold_a_hundred_thousand_literals(
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 5, 5))
 
-    result = await asked(server, filter=wanted)
+    result = await request_plan(server, filter=wanted)
 
     assert isinstance(result, Completed)
     assert list(await everything(server, result)) == paths(first, stop)
@@ -152,7 +152,7 @@ async def test_a_filter_may_hold_thousands_of_predicates(tmp_path: Path) -> None
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 10))
 
-    result = await asked(server, filter=balanced(5_000))
+    result = await request_plan(server, filter=balanced(5_000))
 
     assert list(await everything(server, result)) == paths(7, 8)
 
@@ -181,6 +181,6 @@ async def test_a_request_of_absurd_size_is_refused_shortly(tmp_path: Path, body:
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
     with pytest.raises(BadRequest) as caught:
-        await asked(server, body=body)
+        await request_plan(server, body=body)
 
     assert len(str(caught.value)) < 1_000

@@ -1,4 +1,4 @@
-"""What a scan selects: deletes by sequence number and partition, specs that changed, ranges of snapshots, versions."""
+"""Selected files: deletes by sequence number and partition, changed specs, ranges of snapshots, format versions."""
 
 import json
 from pathlib import Path
@@ -169,7 +169,7 @@ def test_a_delete_meets_its_partition_although_the_decimal_was_widened_in_betwee
 
 
 def widen(manifest: Path) -> None:
-    """Write a manifest as if its decimals had 20 digits and not 9, and so more bytes."""
+    """Write a manifest whose decimals have 20 digits instead of 9, and so more bytes."""
     with manifest.open("rb") as file:
         reader = fastavro.reader(file)
         records = list(reader)
@@ -207,7 +207,7 @@ def test_two_deletion_vectors_of_one_file_are_refused(tmp_path: Path) -> None:
         planned(tmp_path, MadeManifest(PLAIN, [data("a")]), MadeManifest(PLAIN, deletes, content=1), version=3)
 
 
-def test_deletes_of_pruned_partitions_are_not_told(tmp_path: Path) -> None:
+def test_deletes_of_pruned_partitions_are_not_in_the_plan(tmp_path: Path) -> None:
     tasks = planned(
         tmp_path,
         MadeManifest(BY_NAME, [data("is", ("IS",), sequence=1), data("dk", ("DK",), sequence=1)]),
@@ -219,7 +219,7 @@ def test_deletes_of_pruned_partitions_are_not_told(tmp_path: Path) -> None:
     assert names(tasks["dk.parquet"]) == {"q"}
 
 
-def test_files_of_every_spec_are_told_with_their_own_partition_and_residual(tmp_path: Path) -> None:
+def test_files_of_every_spec_have_their_own_partition_and_residual(tmp_path: Path) -> None:
     tasks = planned(
         tmp_path,
         MadeManifest(PLAIN, [data("plain")]),
@@ -301,7 +301,7 @@ def test_times_before_1970_are_found_where_old_writers_put_them(
 ) -> None:
     spec = Spec(3, (("ts", "day", 1002),))
     table = MadeTable(tmp_path, [spec])
-    # They rounded towards 1970, and so into the day after.
+    # Old writers rounded towards 1970, and so into the next day.
     table.add_snapshot([MadeManifest(spec, [MadeFile("file:///t/a.parquet", (0,), [{"id": 1, "ts": -1}])])])
 
     tasks = plan(tmp_path, table.write(), filter={"type": operator, "term": "ts", "value": value})
@@ -330,7 +330,7 @@ def test_rows_of_version_3_are_numbered_through_their_manifest(tmp_path: Path) -
     assert [task.file["first-row-id"] for task in tasks.values()] == [100, 110, 115]
 
 
-def test_statistics_are_told_of_the_columns_that_were_asked_for(tmp_path: Path) -> None:
+def test_statistics_are_returned_for_the_requested_columns(tmp_path: Path) -> None:
     (task,) = planned(tmp_path, MadeManifest(PLAIN, [data("a", first=7)]), stats_fields=["id", "s"]).values()
 
     assert task.file["lower-bounds"] == {"keys": [1], "values": ["0700000000000000"]}
@@ -357,7 +357,7 @@ def test_statistics_are_those_of_each_file_whether_or_not_all_have_them(tmp_path
 
 
 @pytest.mark.parametrize("formats", [("ORC",), ('O"R\n',), ('O"R\n', "ORC", "\\")])
-def test_formats_are_told_in_small_letters_whatever_is_in_them(tmp_path: Path, formats: tuple[str, ...]) -> None:
+def test_file_formats_are_written_in_lower_case(tmp_path: Path, formats: tuple[str, ...]) -> None:
     files = [MadeFile(f"file:///t/{number}", (), [{"id": 1}], file_format=one) for number, one in enumerate(formats)]
 
     tasks = planned(tmp_path, MadeManifest(PLAIN, files))
@@ -367,7 +367,7 @@ def test_formats_are_told_in_small_letters_whatever_is_in_them(tmp_path: Path, f
     ]
 
 
-def test_paths_with_quotes_and_control_characters_are_told_as_they_are(tmp_path: Path) -> None:
+def test_paths_with_quotes_and_control_characters_are_escaped(tmp_path: Path) -> None:
     paths = [
         'file:///t/"a".parquet',
         "file:///t/b\\.parquet",
@@ -380,7 +380,7 @@ def test_paths_with_quotes_and_control_characters_are_told_as_they_are(tmp_path:
     assert [task.path for task in tasks.values()] == paths
 
 
-def test_without_being_asked_for_no_statistics_are_told(tmp_path: Path) -> None:
+def test_without_a_request_there_are_no_statistics(tmp_path: Path) -> None:
     (task,) = planned(tmp_path, MadeManifest(PLAIN, [data("a", first=7)])).values()
 
     assert not [name for name in task.file if "bounds" in name or "counts" in name]
@@ -418,7 +418,7 @@ def test_a_range_of_snapshots_that_are_no_line_is_refused(tmp_path: Path) -> Non
         plan(tmp_path, path, start_snapshot_id=3, end_snapshot_id=1)
 
 
-def test_an_older_snapshot_is_read_with_the_schema_of_its_time_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_older_snapshot_is_read_with_its_own_schema_on_request(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN])
     table.add_snapshot([MadeManifest(PLAIN, [data("a")])])
     table.write()

@@ -1,4 +1,4 @@
-"""Spark reads the same rows whether it plans by itself or lets the server plan."""
+"""Spark reads the same rows with its own plans and with the server's."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def test_spark_reads_the_same_rows_from_either_planner(tmp_path: Path, inline_fi
 
 
 def planned(url: str) -> int:
-    """How many plans the server was asked for."""
+    """The number of plans that the server has made."""
     lines = httpx.get(f"{url}/metrics").text.splitlines()
     counts = [line for line in lines if "sandur_request_seconds_count" in line and 'operation="planTableScan"' in line]
     return round(sum(float(line.rpartition(" ")[2]) for line in counts))
