@@ -54,13 +54,17 @@ def pattern_of(shown: str) -> re.Pattern[str]:
 
 
 def run_step(step: Step, folder: Path) -> str:
+    """Run a step as a reader does: commands of the shell run where the command before them ended."""
     if step.language == "sql":
         (folder / "extensions").mkdir(exist_ok=True)
         return run_duckdb(Recipe("tutorial", "sql", step.text), folder / "extensions")
-    script = folder / f"step.{step.language}"
-    script.write_text(step.text, encoding="utf-8")
-    command = [sys.executable] if step.language == "python" else ["bash", "-euo", "pipefail"]
-    return run_command([*command, str(script)], folder, seconds_max=SECONDS_MAX)
+    script, last_directory = folder / f"step.{step.language}", folder / "last_directory"
+    if step.language == "python":
+        script.write_text(step.text, encoding="utf-8")
+        return run_command([sys.executable, str(script)], folder, seconds_max=SECONDS_MAX)
+    script.write_text(f"{step.text}\npwd > '{last_directory}'\n", encoding="utf-8")
+    directory = Path(last_directory.read_text(encoding="utf-8").strip()) if last_directory.exists() else folder
+    return run_command(["bash", "-euo", "pipefail", str(script)], directory, seconds_max=SECONDS_MAX)
 
 
 def follow(page: str, server: ServerProcess) -> None:
