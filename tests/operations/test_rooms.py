@@ -13,8 +13,7 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.views import create_view
-from sandur.server.measured_store import MeasuredStore
-from sandur.server.metrics import Metrics
+from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.storage.local import LocalStore
 from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock

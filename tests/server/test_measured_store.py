@@ -7,8 +7,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 from sandur.errors import SwapLost
-from sandur.server.measured_store import MeasuredStore, Rounds, area_of, current_rounds
-from sandur.server.metrics import STORAGE_SECONDS, SWAP_CONFLICTS, Metrics
+from sandur.server.metrics import (
+    STORAGE_SECONDS,
+    SWAP_CONFLICTS,
+    MeasuredStore,
+    Metrics,
+    Rounds,
+    area_of,
+    current_rounds,
+)
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 

@@ -24,8 +24,7 @@ from sandur.server.http import (
     send_answer,
 )
 from sandur.server.identity import identify
-from sandur.server.measured_store import Rounds, current_rounds
-from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics
+from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
 from sandur.server.routing import Dialect, Route
 from sandur.settings import Settings
 

@@ -1,23 +1,38 @@
-"""Metrics of the server: plain numbers in each process, summed over the workers when Prometheus collects them.
+"""Metrics of requests and store calls, kept as plain numbers in each process and summed over all workers.
 
 A Prometheus object costs more per observation than many a store call, so requests only touch dictionaries here.
 Workers exchange their numbers through one file each in a shared folder.
 """
 
 import os
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.operations.counters import Count
+from sandur.storage.contract import (
+    LIST_LIMIT_MAX,
+    Expected,
+    Listed,
+    ObjectStore,
+    Stored,
+    Unchanged,
+    Version,
+    folders_of,
+)
+
+T = TypeVar("T")
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROUNDS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
@@ -54,6 +69,30 @@ SWAP_CONFLICTS: Final = Family("sandur_swap_conflicts", "Writes that lost a comp
 _UNDER_WAY: Final = ("sandur_requests_under_way", "Requests in progress.")
 
 _SUFFIX: Final = ".numbers"
+NO_REQUEST: Final = "background"
+_RESULTS: Final = {SwapLost: "lost", Unavailable: "unavailable", OutcomeUnknown: "unknown"}
+_AREAS: Final = frozenset(
+    {
+        "catalogs",
+        "namespaces",
+        "names",
+        "iceberg_pointers",
+        "delta_tables",
+        "iceberg_idempotency",
+        "idempotency",
+        "iceberg_transactions",
+        "iceberg_staged",
+        "delta_staged",
+        "securables",
+        "model_versions",
+        "grants",
+        "unity",
+        "events",
+        "index",
+        "core",
+        "operational",
+    }
+)
 
 _Key = tuple[str, ...]
 """The name of a family, followed by the values of its labels."""
@@ -182,3 +221,118 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+class Rounds:
+    """Counts the storage rounds of one request: calls that overlap share a round, a later call begins the next."""
+
+    __slots__ = ("_ended", "count", "operation")
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.count = 0
+        self._ended = 0
+
+    def begin(self) -> int:
+        depth = self._ended + 1
+        self.count = max(self.count, depth)
+        return depth
+
+    def end(self, depth: int) -> None:
+        self._ended = max(self._ended, depth)
+
+
+current_rounds: Final[ContextVar[Rounds | None]] = ContextVar("current_rounds", default=None)
+"""The request that the current task belongs to, also after its answer; None during startup and for janitors."""
+
+
+class _StoreCall:
+    """One store call: counted and timed from `with` to its end, whatever the end is."""
+
+    __slots__ = ("_area", "_began", "_call", "_depth", "_metrics", "_result", "_rounds")
+
+    def __init__(self, metrics: Metrics, call: str, key: str) -> None:
+        self._metrics = metrics
+        self._call = call
+        self._area = area_of(key)
+        self._result = "ok"
+        self._rounds = current_rounds.get()
+
+    def __enter__(self) -> Self:
+        self._depth = self._rounds.begin() if self._rounds else 0
+        self._began = time.perf_counter()
+        return self
+
+    def found(self, value: T) -> T:
+        """The value that was read; None is counted as absent."""
+        if value is None:
+            self._result = "absent"
+        return value
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        metrics, rounds = self._metrics, self._rounds
+        operation = rounds.operation if rounds else NO_REQUEST
+        result = self._result if kind is None else _RESULTS.get(kind, "failed")
+        metrics.count(STORAGE_CALLS, operation, self._area, self._call, result)
+        metrics.observe(STORAGE_SECONDS, time.perf_counter() - self._began, self._call)
+        if kind is SwapLost:
+            metrics.count(SWAP_CONFLICTS, operation, self._area)
+        if rounds:
+            rounds.end(self._depth)
+
+
+class MeasuredStore:
+    """Passes every call on, and counts and times it."""
+
+    def __init__(self, inner: ObjectStore, metrics: Metrics) -> None:
+        self._inner = inner
+        self._metrics = metrics
+        self.folders = folders_of(inner)
+        self.has_instant_reads = inner.has_instant_reads
+
+    def version_now(self, key: str) -> Version | None:
+        """Counted, but not timed: timing costs more than the call."""
+        found = self._inner.version_now(key)
+        rounds = current_rounds.get()
+        if rounds:
+            rounds.count = max(rounds.count, 1)
+        operation = rounds.operation if rounds else NO_REQUEST
+        self._metrics.count(STORAGE_CALLS, operation, area_of(key), "version_now", "ok" if found else "absent")
+        return found
+
+    async def get(self, key: str) -> Stored | None:
+        with _StoreCall(self._metrics, "get", key) as call:
+            return call.found(await self._inner.get(key))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        with _StoreCall(self._metrics, "get_if_changed", key) as call:
+            return call.found(await self._inner.get_if_changed(key, seen=seen))
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        with _StoreCall(self._metrics, "are_current", versions[0][0] if versions else ""):
+            return await self._inner.are_current(versions)
+
+    async def head(self, key: str) -> Listed | None:
+        with _StoreCall(self._metrics, "head", key) as call:
+            return call.found(await self._inner.head(key))
+
+    async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
+        with _StoreCall(self._metrics, "put", key):
+            return await self._inner.put(key, data, expected=expected)
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        with _StoreCall(self._metrics, "delete", key):
+            await self._inner.delete(key, expected=expected)
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        with _StoreCall(self._metrics, "list", prefix):
+            return await self._inner.list(prefix, after=after, limit=limit)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def area_of(key: str) -> str:
+    """The part of the layout that a key belongs to: one of a bounded set, so that it can be a label."""
+    area = key.partition("/_catalog/")[2].partition("/")[0]
+    return area if area in _AREAS else "files"

@@ -18,8 +18,7 @@ from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.health import Pages
 from sandur.server.iceberg_rest.routes import iceberg_dialect
-from sandur.server.measured_store import MeasuredStore
-from sandur.server.metrics import Metrics
+from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore

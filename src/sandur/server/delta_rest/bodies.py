@@ -12,10 +12,10 @@ from sandur.operations.delta.load import LoadedDelta
 _encode: Final = msgspec.json.Encoder().encode
 
 ALLOWED_MAINTENANCE: Final = b'["DATA_REORGANIZATION","DATA_CLEANUP","METADATA_CLEANUP"]'
-"""What clients may do to a managed table beside changing it: all of it ends in commits, or in files nobody needs."""
+"""What clients may do to a managed table besides writing: it ends in commits, or removes unreferenced files."""
 
 NEVER_MS: Final = 253_402_300_799_000
-"""When something expires that does not: the end of the year 9999."""
+"""The expiration time of credentials that do not expire: the end of the year 9999."""
 
 
 class CommitBody(msgspec.Struct, frozen=True, rename="kebab"):
@@ -27,7 +27,7 @@ class CommitBody(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class StorageCredential(msgspec.Struct, frozen=True, rename="kebab"):
-    """Access to what lies below `prefix`."""
+    """Credentials for all files below `prefix`."""
 
     prefix: str
     operation: str

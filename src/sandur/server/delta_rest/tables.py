@@ -16,22 +16,23 @@ from sandur.delta.requests import (
     parse_change,
 )
 from sandur.errors import BadRequest, Invalid, Unsupported
-from sandur.operations.delta import load as loading
+from sandur.operations.delta import load as loads
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
+from sandur.operations.unity.credentials import needs_credentials
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, CredentialsBody, StorageCredential, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 
 
-def named_table(call: Call) -> Identifier:
+def table_of(call: Call) -> Identifier:
     return identifier_from_parts(call.value("catalog"), call.value("schema"), call.value("table"))
 
 
-def new_table(call: Call, name: str) -> Identifier:
-    """A table that is to be made in the schema of the path; Invalid when nothing new may be called so."""
+def new_table_of(call: Call, name: str) -> Identifier:
+    """A new table in the schema of the path; Invalid when the name is not allowed."""
     return identifier_from_parts(call.value("catalog"), call.value("schema"), checked_new_name("table", name))
 
 
@@ -47,7 +48,7 @@ _PATH_OPERATIONS: Final[dict[str, Operation]] = {
 
 async def credentials_for_table(call: Call) -> Answer:
     operation = _requested_operation(call, _OPERATIONS)
-    table = await operations.load_delta_table(call.lake, named_table(call))
+    table = await operations.load_delta_table(call.lake, table_of(call))
     return _answer_credentials(table.location, operation)
 
 
@@ -62,16 +63,16 @@ async def credentials_for_path(call: Call) -> Answer:
     return _answer_credentials(normalize_location(call.required("location")), operation)
 
 
-def credentials_for(location: str, operation: Operation, *, is_offered: bool = False) -> Sequence[StorageCredential]:
-    """Access to a location. A folder needs none, which an empty configuration says.
+def credentials_for(location: str, operation: Operation, *, is_optional: bool = False) -> Sequence[StorageCredential]:
+    """Credentials for a location: an empty configuration when it needs none, which clients expect.
 
-    Unsupported for a bucket, unless the credentials are only offered beside something else: clients then use their own.
+    Unsupported for a bucket. If the credentials are optional there are none instead, and clients use their own.
     """
-    if location.startswith(("file:", "memory:")):
+    if not needs_credentials(location):
         return (StorageCredential(location, operation, {}, NEVER_MS),)
-    if is_offered:
+    if is_optional:
         return ()
-    raise Unsupported(f"no credentials are given out for {location}: clients need their own")
+    raise Unsupported(f"no credentials are issued for {location}: give the engine its own credentials")
 
 
 def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
@@ -87,23 +88,23 @@ def _answer_credentials(location: str, operation: Operation) -> Answer:
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
-    staged = await stage_table(call.lake, new_table(call, body.name), principal=call.identity.principal)
-    return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_offered=True)))
+    staged = await stage_table(call.lake, new_table_of(call, body.name), principal=call.identity.principal)
+    return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_optional=True)))
 
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
     check_property_keys(body.properties)
-    table = await create_table(call.lake, new_table(call, body.name), body, request=call.request())
-    return json_answer(loaded_body(loading.render_table(call.lake, table)))
+    table = await create_table(call.lake, new_table_of(call, body.name), body, request=call.request())
+    return json_answer(loaded_body(loads.render_table(call.lake, table)))
 
 
 async def load(call: Call) -> Answer:
-    return json_answer(loaded_body(await loading.load_table(call.lake, named_table(call))))
+    return json_answer(loaded_body(await loads.load_table(call.lake, table_of(call))))
 
 
 async def exists(call: Call) -> Answer:
-    await loading.check_table_exists(call.lake, named_table(call))
+    await loads.check_table_exists(call.lake, table_of(call))
     return NO_CONTENT
 
 
@@ -111,26 +112,26 @@ async def update(call: Call) -> Answer:
     change = parse_change(call.body(UpdateTable, "update table request"))
     if change.set_properties:
         check_property_keys(change.set_properties)
-    table = await update_table(call.lake, named_table(call), change, call.request())
-    return json_answer(loaded_body(loading.render_table(call.lake, table)))
+    table = await update_table(call.lake, table_of(call), change, call.request())
+    return json_answer(loaded_body(loads.render_table(call.lake, table)))
 
 
 async def drop(call: Call) -> Answer:
-    await operations.drop_table(call.lake, named_table(call), request=call.request())
+    await operations.drop_table(call.lake, table_of(call), request=call.request())
     return NO_CONTENT
 
 
 async def rename(call: Call) -> Answer:
     body = call.body(RenameTable, "rename table request")
     new_name = checked_new_name("table", body.new_name)
-    await operations.rename_table(call.lake, named_table(call), new_name, request=call.request())
+    await operations.rename_table(call.lake, table_of(call), new_name, request=call.request())
     return NO_CONTENT
 
 
 async def report(call: Call) -> Answer:
-    """What a commit cost. It is checked and let go: the log of the table says as much."""
+    """Validates a metrics report and discards it: the log of the table has the same figures."""
     body = call.body(ReportMetrics, "metrics report")
-    table = await operations.load_delta_table(call.lake, named_table(call))
+    table = await operations.load_delta_table(call.lake, table_of(call))
     if body.table_id.lower() != table.uuid:
-        raise Invalid(f"table-id {body.table_id} is not that of the table, which is {table.uuid}")
+        raise Invalid(f"table-id {body.table_id} does not match the id of the table, {table.uuid}")
     return NO_CONTENT

@@ -5,18 +5,10 @@ from typing import Final
 
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
+from sandur.server import identity
 from sandur.server.context import Call
 from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
-from sandur.server.iceberg_rest.bodies import encoded
-from sandur.server.iceberg_rest.names import SEPARATOR, encode_segment
-from sandur.server.identity import (
-    ACCESS_TOKEN_TYPE,
-    ANONYMOUS,
-    CLIENT_CREDENTIALS,
-    TOKEN_EXCHANGE,
-    TOKEN_LIFETIME_SECONDS,
-    is_valid_token,
-)
+from sandur.server.iceberg_rest.messages import SEPARATOR, encode, encode_segment
 
 _CATALOGS_LISTED_MAX: Final = 20
 
@@ -32,7 +24,7 @@ async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
         "endpoints": endpoints,
         "idempotency-key-lifetime": call.settings.idempotency_key_lifetime,
     }
-    return json_answer(encoded(body))
+    return json_answer(encode(body))
 
 
 async def _load_catalog_name(call: Call, warehouse: str) -> str:
@@ -57,22 +49,22 @@ async def get_token(call: Call) -> Answer:
     grant_type = form.get("grant_type")
     if grant_type is None:
         return _token_error(400, "invalid_request", "grant_type is missing")
-    if grant_type not in {CLIENT_CREDENTIALS, TOKEN_EXCHANGE}:
-        described = f"{grant_type[:80]}: use {CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
+    if grant_type not in {identity.CLIENT_CREDENTIALS, identity.TOKEN_EXCHANGE}:
+        described = f"{grant_type[:80]}: use {identity.CLIENT_CREDENTIALS} or {identity.TOKEN_EXCHANGE}"
         return _token_error(400, "unsupported_grant_type", described)
-    secret = form.get("client_secret" if grant_type == CLIENT_CREDENTIALS else "subject_token") or ""
-    if not is_valid_token(secret, call.settings):
+    secret = form.get("client_secret" if grant_type == identity.CLIENT_CREDENTIALS else "subject_token") or ""
+    if not identity.is_valid_token(secret, call.settings):
         return _token_error(401, "invalid_client", "the client is unknown or its secret is wrong")
     # The client gets back what it sent: a token that is bound to one workspace is never exchanged for a wider one.
     body = {
-        "access_token": secret or ANONYMOUS,
+        "access_token": secret or identity.ANONYMOUS,
         "token_type": "bearer",
-        "expires_in": TOKEN_LIFETIME_SECONDS,
-        "issued_token_type": ACCESS_TOKEN_TYPE,
+        "expires_in": identity.TOKEN_LIFETIME_SECONDS,
+        "issued_token_type": identity.ACCESS_TOKEN_TYPE,
         "scope": form.get("scope") or "catalog",
     }
-    return json_answer(encoded(body), NO_STORE)
+    return json_answer(encode(body), NO_STORE)
 
 
 def _token_error(status: int, error: str, description: str) -> Answer:
-    return json_answer(encoded({"error": error, "error_description": description}), NO_STORE, status=status)
+    return json_answer(encode({"error": error, "error_description": description}), NO_STORE, status=status)

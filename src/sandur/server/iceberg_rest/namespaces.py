@@ -1,18 +1,20 @@
-"""Namespaces over HTTP."""
+"""Handlers for namespaces."""
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
 from sandur.operations.containers import namespaces as operations
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.bodies import (
+from sandur.server.iceberg_rest.messages import (
     CreateNamespaceBody,
     UpdatePropertiesBody,
-    decoded_body,
-    encoded,
+    catalog_of,
+    encode,
+    namespace_of,
     namespaces_body,
+    page_of,
+    parent_levels,
 )
-from sandur.server.iceberg_rest.names import catalog_of, namespace_of, page_of, parent_levels
 
 
 async def list_namespaces(call: Call) -> Answer:
@@ -24,15 +26,15 @@ async def list_namespaces(call: Call) -> Answer:
 
 
 async def create_namespace(call: Call) -> Answer:
-    body = decoded_body(call.http.body, CreateNamespaceBody, "create namespace request")
+    body = call.body(CreateNamespaceBody, "create namespace request")
     namespace = Namespace(catalog_of(call), body.namespace)
-    view = await operations.create_namespace(call.lake, namespace, body.properties or {}, call.request())
-    return _shown(view.namespace, view.properties)
+    loaded = await operations.create_namespace(call.lake, namespace, body.properties or {}, call.request())
+    return _answer(loaded.namespace, loaded.properties)
 
 
 async def load_namespace(call: Call) -> Answer:
-    view = await operations.load_namespace(call.lake, namespace_of(call))
-    return _shown(view.namespace, view.properties)
+    loaded = await operations.load_namespace(call.lake, namespace_of(call))
+    return _answer(loaded.namespace, loaded.properties)
 
 
 async def namespace_exists(call: Call) -> Answer:
@@ -47,7 +49,7 @@ async def drop_namespace(call: Call) -> Answer:
 
 
 async def update_properties(call: Call) -> Answer:
-    body = decoded_body(call.http.body, UpdatePropertiesBody, "update namespace properties request")
+    body = call.body(UpdatePropertiesBody, "update namespace properties request")
     changed = await operations.update_namespace_properties(
         call.lake,
         namespace_of(call),
@@ -56,11 +58,11 @@ async def update_properties(call: Call) -> Answer:
         request=call.request(),
     )
     answer = {"updated": list(changed.updated), "removed": list(changed.removed), "missing": list(changed.missing)}
-    return json_answer(encoded(answer))
+    return json_answer(encode(answer))
 
 
-def _shown(namespace: Namespace, properties: object) -> Answer:
-    return json_answer(encoded({"namespace": namespace.levels, "properties": properties}))
+def _answer(namespace: Namespace, properties: object) -> Answer:
+    return json_answer(encode({"namespace": namespace.levels, "properties": properties}))
 
 
 def _parent(call: Call) -> Namespace | None:

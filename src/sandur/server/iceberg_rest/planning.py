@@ -1,4 +1,4 @@
-"""Scan planning over HTTP."""
+"""Handlers for scan planning."""
 
 from typing import assert_never
 
@@ -9,9 +9,8 @@ from sandur.operations.planning import plans as operations
 from sandur.server.context import Call
 from sandur.server.errors import error_object
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.bodies import decoded_body, encoded
 from sandur.server.iceberg_rest.errors import ERRORS
-from sandur.server.iceberg_rest.names import table_of
+from sandur.server.iceberg_rest.messages import encode, table_of
 from sandur.server.iceberg_rest.tables import PRIVATE
 
 
@@ -40,7 +39,7 @@ async def cancel(call: Call) -> Answer:
 
 
 async def fetch_tasks(call: Call) -> Answer:
-    body = decoded_body(call.http.body, FetchTasksBody, "task request")
+    body = call.body(FetchTasksBody, "task request")
     fields = await operations.fetch_scan_tasks(
         call.lake, table_of(call), body.plan_task, principal=call.identity.principal
     )
@@ -48,18 +47,18 @@ async def fetch_tasks(call: Call) -> Answer:
 
 
 def _result_body(result: operations.Result, call: Call, *, names_plan: bool) -> bytes:
-    """The result in the form of its status; no other form may hold tasks, not even none."""
+    """The result in the form of its status. Only a completed result may have a list of tasks, even an empty one."""
     match result:
         case operations.Completed(plan_id=plan_id, result=found):
-            named = b',"plan-id":' + encoded(plan_id) if names_plan else b""
-            tasks = b',"plan-tasks":' + encoded(found.plan_tasks)
+            named = b',"plan-id":' + encode(plan_id) if names_plan else b""
+            tasks = b',"plan-tasks":' + encode(found.plan_tasks)
             return b'{"status":"completed"' + named + b"," + found.fields + tasks + b"}"
         case operations.Submitted(plan_id=plan_id):
-            return encoded({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
+            return encode({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
         case operations.Cancelled():
-            return encoded({"status": "cancelled"})
+            return encode({"status": "cancelled"})
         case operations.Failed(error=error):
             problem = ERRORS.problem(error, call.operation, call.http.request_id)
-            return encoded({"status": "failed", "error": error_object(problem)})
+            return encode({"status": "failed", "error": error_object(problem)})
         case _:
             assert_never(result)

@@ -25,16 +25,18 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.context import Call
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
-from sandur.server.iceberg_rest.bodies import (
+from sandur.server.iceberg_rest.messages import (
     RenameBody,
     ReportBody,
+    catalog_of,
     committed_body,
-    decoded_body,
-    encoded,
+    encode,
     identifiers_body,
     loaded_body,
+    namespace_of,
+    page_of,
+    table_of,
 )
-from sandur.server.iceberg_rest.names import catalog_of, namespace_of, page_of, table_of
 
 # An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
@@ -115,7 +117,7 @@ async def rename_table(call: Call) -> Answer:
 
 
 async def rename_of_kind(call: Call, kind: Kind) -> Answer:
-    body = decoded_body(call.http.body, RenameBody, "rename request")
+    body = call.body(RenameBody, "rename request")
     await rename(
         call.lake,
         Identifier(catalog_of(call), body.source.namespace, body.source.name),
@@ -140,8 +142,30 @@ async def register_table(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Answer:
-    decoded_body(call.http.body, ReportBody, "metrics report")
+    call.body(ReportBody, "metrics report")
     await report_metrics(call.lake, table_of(call), call.http.body, call.request())
+    return NO_CONTENT
+
+
+async def schemas(call: Call) -> Answer:
+    found = await operations.schema_history(call.lake, table_of(call))
+    return json_answer(encode({"schemas": found}), *PRIVATE)
+
+
+async def partition_specs(call: Call) -> Answer:
+    found = await operations.partition_spec_history(call.lake, table_of(call))
+    return json_answer(encode({"partition-specs": found}), *PRIVATE)
+
+
+async def snapshots(call: Call) -> Answer:
+    found = await operations.snapshot_history(call.lake, table_of(call))
+    return json_answer(encode({"snapshots": found}), *PRIVATE)
+
+
+async def commit_tables(call: Call) -> Answer:
+    changes = decode_transaction(call.http.body)
+    commits = [(_identifier(call, change), change) for change in changes]
+    await commit_transaction(call.lake, catalog_of(call), commits, call.request())
     return NO_CONTENT
 
 
@@ -156,7 +180,7 @@ def _snapshots(call: Call) -> Literal["all", "refs"]:
 
 
 def _etag(if_none_match: str | None) -> str | None:
-    """The tag that the client holds, without quotation marks; of several the first. `*` names none."""
+    """The first tag of If-None-Match, without quotation marks; None when there is none, or only `*`."""
     if not if_none_match or if_none_match == "*":
         return None
     return if_none_match.split(",", 1)[0].strip().removeprefix("W/").strip('"')
@@ -168,28 +192,6 @@ def _headers(etag: str | None) -> Headers:
 
 def _quoted(etag: str) -> bytes:
     return b'"' + etag.encode("ascii") + b'"'
-
-
-async def schemas(call: Call) -> Answer:
-    found = await operations.schema_history(call.lake, table_of(call))
-    return json_answer(encoded({"schemas": found}), *PRIVATE)
-
-
-async def partition_specs(call: Call) -> Answer:
-    found = await operations.partition_spec_history(call.lake, table_of(call))
-    return json_answer(encoded({"partition-specs": found}), *PRIVATE)
-
-
-async def snapshots(call: Call) -> Answer:
-    found = await operations.snapshot_history(call.lake, table_of(call))
-    return json_answer(encoded({"snapshots": found}), *PRIVATE)
-
-
-async def commit_tables(call: Call) -> Answer:
-    changes = decode_transaction(call.http.body)
-    commits = [(_identifier(call, change), change) for change in changes]
-    await commit_transaction(call.lake, catalog_of(call), commits, call.request())
-    return NO_CONTENT
 
 
 def _identifier(call: Call, change: TableCommit) -> Identifier:

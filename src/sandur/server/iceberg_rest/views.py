@@ -4,13 +4,12 @@ from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations.containers.namespaces import load_namespace
 from sandur.operations.index.lists import list_names
-from sandur.operations.tables import register as registering
+from sandur.operations.tables import register as registration
 from sandur.operations.tables import views as operations
 from sandur.operations.tables.drop import drop_name
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.bodies import Loaded, encoded, loaded_body
-from sandur.server.iceberg_rest.names import function_of, namespace_of, page_of, view_of
+from sandur.server.iceberg_rest.messages import Loaded, encode, function_of, loaded_body, namespace_of, page_of, view_of
 from sandur.server.iceberg_rest.tables import PRIVATE, list_of_kind, rename_of_kind
 
 
@@ -50,24 +49,24 @@ async def rename_view(call: Call) -> Answer:
 
 async def register_view(call: Call) -> Answer:
     body = decode_register_view(call.http.body)
-    loaded = await registering.register_view(
+    loaded = await registration.register_view(
         call.lake, namespace_of(call), body.name, body.metadata_location, request=call.request()
     )
     return _answer(loaded)
-
-
-def _answer(loaded: Loaded) -> Answer:
-    return json_answer(loaded_body(loaded, {}), *PRIVATE)
 
 
 async def list_functions(call: Call) -> Answer:
     page = page_of(call)
     found = await list_names(call.lake, namespace_of(call), kind="function", page_token=page.token, page_size=page.size)
     paths = [[*namespace_of(call).levels, entry.name] for entry in found.entries]
-    return json_answer(encoded({"identifiers": paths, "next-page-token": found.next_token}))
+    return json_answer(encode({"identifiers": paths, "next-page-token": found.next_token}))
 
 
 async def load_function(call: Call) -> Answer:
-    """Absent whatever the name: no function of this catalog has Iceberg's form, which only a writer could give it."""
+    """Always absent: only a writer could give a function the form of Iceberg, and this API has no such operation."""
     await load_namespace(call.lake, namespace_of(call))
     raise NotFound(f"Function does not exist: {function_of(call)}", subject="function")
+
+
+def _answer(loaded: Loaded) -> Answer:
+    return json_answer(loaded_body(loaded, {}), *PRIVATE)

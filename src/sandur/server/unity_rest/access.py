@@ -12,6 +12,7 @@ from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableT
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
+from sandur.server import identity
 from sandur.server.context import Call, whole_number
 from sandur.server.http import (
     NO_STORE,
@@ -22,18 +23,10 @@ from sandur.server.http import (
     header_name,
     json_answer,
 )
-from sandur.server.identity import (
-    ACCESS_TOKEN_TYPE,
-    ANONYMOUS,
-    CLIENT_CREDENTIALS,
-    TOKEN_EXCHANGE,
-    TOKEN_LIFETIME_SECONDS,
-    is_valid_token,
-)
 from sandur.server.unity_rest.bodies import answer_with
 
 _TOKEN_TYPES: Final = (
-    ACCESS_TOKEN_TYPE,
+    identity.ACCESS_TOKEN_TYPE,
     "urn:ietf:params:oauth:token-type:id_token",
     "urn:ietf:params:oauth:token-type:jwt",
 )
@@ -111,20 +104,21 @@ async def get_token(call: Call) -> Answer:
     """
     form = decode_query(call.http.body)
     grant_type = form.get("grant_type") or ""
-    if grant_type == TOKEN_EXCHANGE:
+    if grant_type == identity.TOKEN_EXCHANGE:
         secret = _subject_token(form.get("subject_token"), form.get("subject_token_type"))
-    elif grant_type == CLIENT_CREDENTIALS:
+    elif grant_type == identity.CLIENT_CREDENTIALS:
         secret = form.get("client_secret") or _basic_secret(call)
     else:
-        raise BadRequest(
-            f"Unsupported grant_type {grant_type[:80]!r}: expected {TOKEN_EXCHANGE} or {CLIENT_CREDENTIALS}"
-        )
-    if not is_valid_token(secret, call.settings):
+        expected = f"{identity.TOKEN_EXCHANGE} or {identity.CLIENT_CREDENTIALS}"
+        raise BadRequest(f"Unsupported grant_type {grant_type[:80]!r}: expected {expected}")
+    if not identity.is_valid_token(secret, call.settings):
         raise Refused(401, "The token or secret is not valid", (WWW_AUTHENTICATE, b"Bearer"))
-    granted = TokenInfo(secret or ANONYMOUS, ACCESS_TOKEN_TYPE, "Bearer", TOKEN_LIFETIME_SECONDS)
+    granted = TokenInfo(
+        secret or identity.ANONYMOUS, identity.ACCESS_TOKEN_TYPE, "Bearer", identity.TOKEN_LIFETIME_SECONDS
+    )
     headers = [NO_STORE]
     if _wants_cookie(call):
-        headers.append((_SET_COOKIE, _cookie(granted.access_token, TOKEN_LIFETIME_SECONDS)))
+        headers.append((_SET_COOKIE, _cookie(granted.access_token, identity.TOKEN_LIFETIME_SECONDS)))
     return json_answer(msgspec.json.encode(granted), *headers)
 
 

@@ -4,23 +4,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.errors import (
-    AlreadyExists,
-    BadRequest,
-    Busy,
-    Conflict,
-    Exhausted,
-    Forbidden,
-    KeyReused,
-    NotEmpty,
-    NotFound,
-    OutcomeUnknown,
-    Unavailable,
-    Unfit,
-    Unsupported,
-    VersionTaken,
-    WrongFormat,
-)
+from sandur import errors
 from sandur.server.errors import UNAVAILABLE_RETRY_SECONDS, ErrorMap, Problem, Rule
 
 _DETAIL_TYPE: Final = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -43,35 +27,35 @@ def _encode(problem: Problem) -> bytes:
 
 ERRORS: Final = ErrorMap(
     rules={
-        BadRequest: Rule(400, "INVALID_ARGUMENT"),
-        WrongFormat: Rule(400, "UNSUPPORTED_TABLE_FORMAT"),
-        (NotFound, "catalog"): Rule(404, "CATALOG_NOT_FOUND"),
-        (NotFound, "namespace"): Rule(404, "SCHEMA_NOT_FOUND"),
-        (NotFound, "table"): Rule(404, "TABLE_NOT_FOUND"),
-        (NotFound, "view"): Rule(404, "TABLE_NOT_FOUND"),
-        NotFound: Rule(404, "NOT_FOUND"),
+        errors.BadRequest: Rule(400, "INVALID_ARGUMENT"),
+        errors.WrongFormat: Rule(400, "UNSUPPORTED_TABLE_FORMAT"),
+        (errors.NotFound, "catalog"): Rule(404, "CATALOG_NOT_FOUND"),
+        (errors.NotFound, "namespace"): Rule(404, "SCHEMA_NOT_FOUND"),
+        (errors.NotFound, "table"): Rule(404, "TABLE_NOT_FOUND"),
+        (errors.NotFound, "view"): Rule(404, "TABLE_NOT_FOUND"),
+        errors.NotFound: Rule(404, "NOT_FOUND"),
         # This API answers them with 400; only models have a conflict.
-        (AlreadyExists, "catalog"): Rule(400, "CATALOG_ALREADY_EXISTS"),
-        (AlreadyExists, "namespace"): Rule(400, "SCHEMA_ALREADY_EXISTS"),
-        (AlreadyExists, "table"): Rule(400, "TABLE_ALREADY_EXISTS"),
-        (AlreadyExists, "view"): Rule(400, "TABLE_ALREADY_EXISTS"),
-        (AlreadyExists, "model"): Rule(409, "ALREADY_EXISTS"),
-        (AlreadyExists, "credential"): Rule(400, "STORAGE_CREDENTIAL_ALREADY_EXISTS"),
-        (AlreadyExists, "external location"): Rule(400, "EXTERNAL_LOCATION_ALREADY_EXISTS"),
-        AlreadyExists: Rule(400, "RESOURCE_ALREADY_EXISTS"),
-        NotEmpty: Rule(400, "FAILED_PRECONDITION"),
-        VersionTaken: Rule(409, "COMMIT_VERSION_CONFLICT"),
-        Conflict: Rule(409, "ABORTED"),
-        KeyReused: Rule(409, "ABORTED"),
-        Forbidden: Rule(403, "PERMISSION_DENIED"),
-        Unsupported: Rule(501, "UNIMPLEMENTED"),
-        Exhausted: Rule(429, "RESOURCE_EXHAUSTED"),
-        Busy: Rule(503, "UNAVAILABLE"),
-        Unavailable: Rule(503, "UNAVAILABLE", UNAVAILABLE_RETRY_SECONDS),
-        Unfit: Rule(503, "UNAVAILABLE", UNAVAILABLE_RETRY_SECONDS),
+        (errors.AlreadyExists, "catalog"): Rule(400, "CATALOG_ALREADY_EXISTS"),
+        (errors.AlreadyExists, "namespace"): Rule(400, "SCHEMA_ALREADY_EXISTS"),
+        (errors.AlreadyExists, "table"): Rule(400, "TABLE_ALREADY_EXISTS"),
+        (errors.AlreadyExists, "view"): Rule(400, "TABLE_ALREADY_EXISTS"),
+        (errors.AlreadyExists, "model"): Rule(409, "ALREADY_EXISTS"),
+        (errors.AlreadyExists, "credential"): Rule(400, "STORAGE_CREDENTIAL_ALREADY_EXISTS"),
+        (errors.AlreadyExists, "external location"): Rule(400, "EXTERNAL_LOCATION_ALREADY_EXISTS"),
+        errors.AlreadyExists: Rule(400, "RESOURCE_ALREADY_EXISTS"),
+        errors.NotEmpty: Rule(400, "FAILED_PRECONDITION"),
+        errors.VersionTaken: Rule(409, "COMMIT_VERSION_CONFLICT"),
+        errors.Conflict: Rule(409, "ABORTED"),
+        errors.KeyReused: Rule(409, "ABORTED"),
+        errors.Forbidden: Rule(403, "PERMISSION_DENIED"),
+        errors.Unsupported: Rule(501, "UNIMPLEMENTED"),
+        errors.Exhausted: Rule(429, "RESOURCE_EXHAUSTED"),
+        errors.Busy: Rule(503, "UNAVAILABLE"),
+        errors.Unavailable: Rule(503, "UNAVAILABLE", UNAVAILABLE_RETRY_SECONDS),
+        errors.Unfit: Rule(503, "UNAVAILABLE", UNAVAILABLE_RETRY_SECONDS),
         # After this a client must keep the files that it wrote.
-        (OutcomeUnknown, "commit"): Rule(500, "COMMIT_STATE_UNKNOWN"),
-        OutcomeUnknown: Rule(500, "INTERNAL"),
+        (errors.OutcomeUnknown, "commit"): Rule(500, "COMMIT_STATE_UNKNOWN"),
+        errors.OutcomeUnknown: Rule(500, "INTERNAL"),
         Exception: Rule(500, "INTERNAL"),
     },
     refusals={

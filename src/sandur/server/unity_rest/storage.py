@@ -5,18 +5,17 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.identifiers import identifier_from_parts
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.storage_registry import (
     AwsIamRole,
-    checked_url,
     credential_info,
     credential_named,
     location_info,
     location_named,
 )
-from sandur.errors import BadRequest, NotFound, Unsupported
-from sandur.operations.lake import Lake
+from sandur.errors import BadRequest, Unsupported
 from sandur.operations.unity import registry as operations
+from sandur.operations.unity.credentials import needs_credentials, path_location, volume_location
 from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.tables import location_of
 from sandur.server.context import Call
@@ -123,14 +122,13 @@ async def update_location(call: Call) -> Answer:
 
 
 async def delete_location(call: Call) -> Answer:
-    """Nothing that a location holds is kept in it, so that there is nothing that `force` would take along."""
+    """`force` has no effect: a location contains no records that would be deleted with it."""
     call.is_set("force")
     await operations.drop_location(call.lake, call.value("name"), call.request())
     return DONE
 
 
 _LIFETIME_MS: Final = 3_600_000
-_LOCAL: Final = ("file://", "memory://")
 
 
 class ForTable(msgspec.Struct, frozen=True):
@@ -164,16 +162,13 @@ class TemporaryCredentials(msgspec.Struct, frozen=True):
 async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
     _check_known(body.operation)
-    return _credentials(call, await location_of(call.lake, body.table_id))
+    return _answer_credentials(call, await location_of(call.lake, body.table_id))
 
 
 async def credentials_for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
     _check_known(body.operation)
-    found = await call.lake.securable(body.volume_id).read()
-    if found is None or found.value.kind != "volume" or found.value.state in {"dropped", "killed"}:
-        raise NotFound(f"Volume does not exist: {body.volume_id}", subject="volume")
-    return _credentials(call, found.value.location)
+    return _answer_credentials(call, await volume_location(call.lake, body.volume_id))
 
 
 async def credentials_for_model_version(call: Call) -> Answer:
@@ -182,19 +177,13 @@ async def credentials_for_model_version(call: Call) -> Answer:
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
     model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
-    return _credentials(call, (await load_version(call.lake, model, body.version)).location)
+    return _answer_credentials(call, (await load_version(call.lake, model, body.version)).location)
 
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
     _check_known(body.operation)
-    place = checked_url(body.url)
-    checked_location(place, _roots(call.lake))
-    return _credentials(call, place)
-
-
-def _roots(lake: Lake) -> list[str]:
-    return [normalize_location(lake.area), *lake.locations.others]
+    return _answer_credentials(call, path_location(call.lake, body.url))
 
 
 def _check_known(operation: str) -> None:
@@ -202,11 +191,11 @@ def _check_known(operation: str) -> None:
         raise BadRequest(f"Invalid operation: {operation}")
 
 
-def _credentials(call: Call, location: str) -> Answer:
-    place = normalize_location(location)
-    if not place.startswith(_LOCAL):
+def _answer_credentials(call: Call, location: str) -> Answer:
+    if needs_credentials(location):
         raise Unsupported(
-            f"No temporary credentials for {place}: this server gives out none for cloud storage; "
-            "give the engine credentials of its own"
+            f"No temporary credentials for {location}: this server issues none for cloud storage; "
+            "give the engine its own credentials"
         )
-    return answer_with(TemporaryCredentials(call.lake.clock.now_ms() + _LIFETIME_MS, place))
+    expires_ms = call.lake.clock.now_ms() + _LIFETIME_MS
+    return answer_with(TemporaryCredentials(expires_ms, normalize_location(location)))
