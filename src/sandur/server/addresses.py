@@ -11,15 +11,15 @@ BACKLOG: Final = 2048
 
 
 def check_exposure(settings: Settings) -> None:
-    """BadRequest when anybody on the network could change tables without proving who they are."""
+    """BadRequest when other machines could change tables without a token."""
     if settings.authentication == "token":
         if not settings.token:
-            raise BadRequest("setting authentication: token needs the setting token, the secret that clients send")
+            raise BadRequest("setting authentication: 'token' needs the setting token, the secret that clients send")
         return
     if not is_loopback(settings.host) and not settings.allow_unauthenticated:
         raise BadRequest(
-            f"host {settings.host}: it can be reached from other machines and authentication is off. Set "
-            "authentication = 'token', or say --allow-unauthenticated if something in front of it sees to that"
+            f"host {settings.host}: other machines can reach it and authentication is off. Set authentication = "
+            "'token', or use --allow-unauthenticated if a proxy in front of the server authenticates clients"
         )
 
 
@@ -34,10 +34,10 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
-    """A socket at the address, not yet listening; port 0 takes a free one.
+    """A socket bound to the address, not yet listening; port 0 takes a free one.
 
-    A shared address may be bound by several processes at once: the kernel then spreads connections over those that
-    listen. On one inherited socket the first process awake would take nearly all of them.
+    Several processes can bind a shared address: the kernel spreads connections evenly over them. On one inherited
+    socket the first process awake takes most of a burst.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -61,6 +61,6 @@ def port_of(bound: socket.socket) -> int:
 
 
 def address_of(host: str, port: int) -> str:
-    """How the server is called by clients on this machine."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - recognised, not bound
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    """The URL of the server for clients on this machine."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - recognised, not bound
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

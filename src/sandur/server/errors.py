@@ -10,7 +10,7 @@ from sandur.server.http import JSON, RETRY_AFTER, Answer, Headers, Refused
 
 
 class Rule(NamedTuple):
-    """The status and type of an error, and after how many seconds the client may retry (None: it is not told)."""
+    """The status and type of an error, and after how many seconds the client may retry (None: it is not said)."""
 
     status: int
     type: str

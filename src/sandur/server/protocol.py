@@ -1,4 +1,4 @@
-"""The HTTP/1.1 protocol under uvicorn: no upgrades, bounded heads, and refusals in JSON."""
+"""HTTP/1.1 under uvicorn: upgrades are ignored, request heads are bounded, and errors have a JSON body."""
 
 import asyncio
 from typing import Any, Final, cast
@@ -15,14 +15,13 @@ _CONTINUE: Final = b"HTTP/1.1 100 "
 
 _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
-_HEAD_TEXT: Final = f"The head of the request has more than {HEAD_BYTES_MAX} bytes"
+_HEAD_TEXT: Final = f"The request head is larger than {HEAD_BYTES_MAX} bytes"
 
 
 class JoinedWrites:
-    """A transport that sends the head of an answer together with what follows it.
+    """A transport that sends the head of an answer together with its body.
 
-    The loop sends a first write at once, so that the head would travel alone: a system call and a packet more for every
-    answer.
+    The event loop sends the first write at once. The head alone would cost one more system call and packet per answer.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -39,7 +38,7 @@ class JoinedWrites:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send a head that nothing follows."""
+        """Send a head that has no body."""
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head)
@@ -48,16 +47,16 @@ class JoinedWrites:
         self.flush()
         self._transport.close()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a transport has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes of a transport
         return getattr(self._transport, name)
 
 
 class PlainHttpProtocol(HttpToolsProtocol):
-    """Answers an upgrade request in plain HTTP/1.1, as the protocol allows.
+    """Answers upgrade requests in plain HTTP/1.1, as the protocol allows.
 
-    Java clients send `Upgrade: h2c` with their POSTs. The parser stops behind the head of such a request and would
-    lose its body. Here the head is parsed a second time, without the header, by a fresh parser that goes on with the
-    body. Nothing is asked of requests without an upgrade.
+    Java clients send `Upgrade: h2c` with their POSTs. The parser stops after the head of such a request and would lose
+    its body. So the head is parsed again without that header, by a new parser that continues with the body. Requests
+    without an upgrade cost nothing extra.
     """
 
     _head_bytes = 0
@@ -67,7 +66,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         self._joined = JoinedWrites(transport)
-        super().connection_made(cast("asyncio.Transport", self._joined))  # It does all that a transport does.
+        super().connection_made(cast("asyncio.Transport", self._joined))  # It has all attributes of a transport.
 
     def on_response_complete(self) -> None:
         self._joined.flush()
@@ -80,7 +79,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as stopped:
                 if self.parser.get_method() == b"CONNECT":
-                    self._refuse(_BAD_REQUEST, "CONNECT is not served here")
+                    self._refuse(_BAD_REQUEST, "CONNECT is not supported")
                     return
                 data = self._head_without_upgrade() + data[stopped.args[0] :]
                 self.parser = httptools.HttpRequestParser(self)
@@ -116,7 +115,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _bound_unfinished_head(self, received_bytes: int) -> None:
-        """The parser tells of a header only when it is complete: count what arrives of one that never ends."""
+        """Bound a header that never ends: the parser reports a header only when it is complete."""
         if self._is_in_head:
             self._unfinished_bytes += received_bytes
             if self._unfinished_bytes > HEAD_BYTES_MAX:
@@ -125,7 +124,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
     def _grow_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
         if self._head_bytes > HEAD_BYTES_MAX:
-            # Any exception makes the parser stop; `_refusal` then sees why.
+            # Any exception stops the parser; `_refusal` then finds the reason.
             raise ValueError(_HEAD_TEXT)
 
     def _head_without_upgrade(self) -> bytes:
@@ -140,9 +139,9 @@ class PlainHttpProtocol(HttpToolsProtocol):
         return _BAD_REQUEST, "The request is not HTTP/1.1"
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer what cannot be told apart into a request, and close: what follows has no known beginning."""
+        """Answer a broken request and close the connection: the start of the next request is unknown."""
         if self._has_cycle and not self.cycle.response_complete:
-            # An answer is under way on this connection; two would be mixed up.
+            # Another answer is in progress on this connection; the two would mix.
             self.transport.close()
             return
         error = {"message": message, "type": "BadRequestException", "code": status}

@@ -79,7 +79,7 @@ class _UniformBody(msgspec.Struct, frozen=True):
 
 
 def loaded_body(loaded: LoadedDelta) -> bytes:
-    """A table: its metadata as it is kept, and its commits."""
+    """A table: its stored metadata, and its unpublished commits."""
     parts = [
         b'{"metadata":',
         loaded.metadata,
@@ -105,7 +105,7 @@ def commit_body(commit: DeltaCommit) -> CommitBody:
 
 
 def stage_body(stage: DeltaStage, credentials: Sequence[StorageCredential]) -> bytes:
-    """A place for a table, and what the table must be."""
+    """A location for a new table, and the protocol and properties that the table must have."""
     return _encode(
         StageBody(
             table_id=stage.uuid,

@@ -1,1 +1,1 @@
-"""The Iceberg REST protocol."""
+"""The Iceberg REST API: namespaces, tables, views, transactions and scan planning."""

@@ -1,1 +1,1 @@
-"""The Unity Catalog open API: its classic and control routes, and beside them those of Delta."""
+"""The Unity Catalog API: catalogs, schemas, tables, securables, credentials, users and grants."""

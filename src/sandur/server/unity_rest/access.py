@@ -38,7 +38,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class UserList(msgspec.Struct, frozen=True, rename={"resources": "Resources"}):
-    totalResults: int  # noqa: N815 - spelled so on the wire
+    totalResults: int  # noqa: N815 - the name on the wire
     itemsPerPage: int  # noqa: N815 - likewise
     startIndex: int  # noqa: N815 - likewise
     resources: list[UserResource]
@@ -166,14 +166,14 @@ def _basic_secret(call: Call) -> str:
 
 def _wants_cookie(call: Call) -> bool:
     extension = call.query.get("ext")
-    if extension not in {None, "", "cookie"}:
-        raise BadRequest(f"Unsupported ext {extension[:40]!r}: expected cookie" if extension else "")
+    if extension and extension != "cookie":
+        raise BadRequest(f"Unsupported ext {extension[:40]!r}: expected cookie")
     return extension == "cookie"
 
 
 def _cookie(value: str, seconds: int) -> bytes:
     if not (value.isascii() and value.isprintable()) or any(mark in value for mark in ';," '):
-        raise BadRequest("The token cannot be kept in a cookie")
+        raise BadRequest("The token cannot be stored in a cookie: it contains characters that cookies do not allow")
     return f"{_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict".encode("ascii")
 
 

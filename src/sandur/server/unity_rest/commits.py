@@ -1,4 +1,4 @@
-"""The older commit API over HTTP, which Delta before 4.3 speaks; its GET carries a body."""
+"""Handlers of the older commit API, which Delta before 4.3 uses; its GET has a body."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -71,13 +71,13 @@ class CommitsBody(msgspec.Struct, frozen=True):
 
 async def post(call: Call) -> Answer:
     body = call.body(PostCommit, "commit request")
-    await post_commit(call.lake, change_of(body), body.table_uri, call.request())
+    await post_commit(call.lake, parse_change(body), body.table_uri, call.request())
     return DONE
 
 
 async def get(call: Call) -> Answer:
     if not call.http.body:
-        raise BadRequest("Invalid commits request: it needs a body with table_id and start_version")
+        raise BadRequest("Invalid commits request: the body with table_id and start_version is missing")
     body = call.body(GetCommits, "commits request")
     asked = CommitsQuery(body.table_id, body.start_version, body.end_version, body.table_uri)
     found = await list_commits(call.lake, asked)
@@ -88,8 +88,8 @@ async def get(call: Call) -> Answer:
     return answer_with(CommitsBody(infos, found.latest_table_version))
 
 
-def change_of(body: PostCommit) -> DeltaChange:
-    """The request as the engine decides it; Invalid when it breaks a rule of shape."""
+def parse_change(body: PostCommit) -> DeltaChange:
+    """The request as a change of the table; Invalid when required parts are missing."""
     if body.commit_info is None and body.latest_backfilled_version is None:
         raise Invalid("at least one of commit_info and latest_backfilled_version is required")
     if body.commit_info is None and (body.metadata or body.uniform):
@@ -118,7 +118,7 @@ def _with_metadata(change: DeltaChange, metadata: _Metadata) -> DeltaChange:
 
 
 def _columns(columns: Sequence[dict[str, object]]) -> Sequence[ColumnInfo]:
-    """What a client does not know of a column is absent or null."""
+    """The columns; fields that a client does not know are absent or null."""
     given = [{name: value for name, value in column.items() if value is not None} for column in columns]
     try:
         return msgspec.convert(given, list[ColumnInfo])
@@ -131,7 +131,7 @@ def _uniform(iceberg: _Iceberg) -> Uniform:
         converted = dt.datetime.fromisoformat(iceberg.converted_delta_timestamp)
     except ValueError:
         raise Invalid(
-            f"uniform: converted_delta_timestamp {iceberg.converted_delta_timestamp!r} is no time after ISO 8601"
+            f"uniform: converted_delta_timestamp {iceberg.converted_delta_timestamp!r} is not a time in ISO 8601"
         ) from None
     if converted.tzinfo is None:
         converted = converted.replace(tzinfo=dt.UTC)

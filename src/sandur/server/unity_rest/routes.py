@@ -1,4 +1,4 @@
-"""The routes of the Unity Catalog API: the classic API and the control API."""
+"""The routes of the Unity Catalog API, and of its control API for users and tokens."""
 
 from typing import Final
 

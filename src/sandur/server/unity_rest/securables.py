@@ -39,7 +39,7 @@ class UpdateVolume(msgspec.Struct, frozen=True):
 async def create_volume(call: Call) -> Answer:
     body = call.body(CreateVolume, "create volume request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("volume", body.name))
-    made = await operations.create_volume(
+    created = await operations.create_volume(
         call.lake,
         identifier,
         volume_type=body.volume_type,
@@ -47,13 +47,13 @@ async def create_volume(call: Call) -> Answer:
         comment=body.comment or None,
         request=call.request(),
     )
-    return answer_with(securable_info(identifier, made))
+    return answer_with(securable_info(identifier, created))
 
 
 async def list_volumes(call: Call) -> Answer:
     namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("volume",), "volumes", list_request(call))
-    return answer_list(call, "volumes", listed)
+    page = await list_in_schema(call.lake, namespace, ("volume",), "volumes", list_request(call))
+    return answer_list(call, "volumes", page)
 
 
 async def load_volume(call: Call) -> Answer:
@@ -98,16 +98,16 @@ class CreateFunctionRequest(msgspec.Struct, frozen=True):
 async def create_function(call: Call) -> Answer:
     body = call.body(CreateFunctionRequest, "create function request").function_info
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
-    made = await operations.create_function(
+    created = await operations.create_function(
         call.lake, identifier, body.definition, comment=body.comment, request=call.request()
     )
-    return answer_with(securable_info(identifier, made))
+    return answer_with(securable_info(identifier, created))
 
 
 async def list_functions(call: Call) -> Answer:
     namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
-    listed = await list_in_schema(call.lake, namespace, ("function",), "functions", list_request(call))
-    return answer_list(call, "functions", listed)
+    page = await list_in_schema(call.lake, namespace, ("function",), "functions", list_request(call))
+    return answer_list(call, "functions", page)
 
 
 async def load_function(call: Call) -> Answer:
@@ -157,20 +157,20 @@ class FinalizeVersion(msgspec.Struct, frozen=True):
 async def create_model(call: Call) -> Answer:
     body = call.body(CreateModel, "create model request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("model", body.name))
-    made = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
-    return answer_with(securable_info(identifier, made))
+    created = await operations.create_model(call.lake, identifier, comment=body.comment, request=call.request())
+    return answer_with(securable_info(identifier, created))
 
 
 async def list_models(call: Call) -> Answer:
-    """The models of a schema, of a catalog, or all."""
+    """The models of a schema, of a catalog, or of all catalogs."""
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
-    asked = list_request(call)
+    requested = list_request(call)
     if catalog and schema:
         namespace = namespace_from_parts(catalog, schema)
-        return answer_list(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, asked))
+        return answer_list(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, requested))
     if schema:
-        raise BadRequest("schema_name needs a catalog_name beside it")
-    return answer_list(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, asked))
+        raise BadRequest("Missing query parameter: catalog_name; schema_name needs it")
+    return answer_list(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, requested))
 
 
 async def load_model(call: Call) -> Answer:
@@ -231,11 +231,13 @@ async def delete_version(call: Call) -> Answer:
 
 
 async def finalize_version(call: Call) -> Answer:
-    """The body repeats what the path says."""
+    """The body repeats the name and version of the path."""
     model, number = _version(call)
     body = call.body(FinalizeVersion, "finalize model version request")
     if (parse_full_name(body.full_name), body.version) != (model, number):
-        raise BadRequest(f"The body is about version {body.version} of {body.full_name}, the path is not")
+        raise BadRequest(
+            f"The body names version {body.version} of {body.full_name}, which is not the version in the path"
+        )
     return answer_with(version_info(model, await versions.finalize_version(call.lake, model, number, call.request())))
 
 

@@ -54,16 +54,16 @@ class UpdateLocation(msgspec.Struct, frozen=True):
 
 async def create_credential(call: Call) -> Answer:
     body = call.body(CreateCredential, "create credential request")
-    made = await operations.create_credential(
+    created = await operations.create_credential(
         call.lake, body.name, role=body.aws_iam_role, comment=body.comment, request=call.request()
     )
-    return answer_with(credential_info(made))
+    return answer_with(credential_info(created))
 
 
 async def list_credentials(call: Call) -> Answer:
-    asked = list_request(call)
+    requested = list_request(call)
     registry = await operations.load_registry(call.lake)
-    page, token = operations.page_of(call.lake, "credentials", registry.credentials, asked)
+    page, token = operations.page_of(call.lake, "credentials", registry.credentials, requested)
     return json_answer(list_body("credentials", [msgspec.json.encode(credential_info(one)) for one in page], token))
 
 
@@ -88,7 +88,7 @@ async def delete_credential(call: Call) -> Answer:
 
 async def create_location(call: Call) -> Answer:
     body = call.body(CreateLocation, "create external location request")
-    made = await operations.create_location(
+    created = await operations.create_location(
         call.lake,
         body.name,
         url=body.url,
@@ -96,13 +96,13 @@ async def create_location(call: Call) -> Answer:
         comment=body.comment,
         request=call.request(),
     )
-    return answer_with(location_info(*made))
+    return answer_with(location_info(*created))
 
 
 async def list_locations(call: Call) -> Answer:
-    asked = list_request(call)
+    requested = list_request(call)
     registry = await operations.load_registry(call.lake)
-    page, token = operations.page_of(call.lake, "external_locations", registry.locations, asked)
+    page, token = operations.page_of(call.lake, "external_locations", registry.locations, requested)
     infos = [msgspec.json.encode(location_info(registry, location)) for location in page]
     return json_answer(list_body("external_locations", infos, token))
 

@@ -1,4 +1,4 @@
-"""Tables and places staged for them, over HTTP."""
+"""Handlers for tables and staging tables."""
 
 from typing import Final, Literal
 
@@ -26,7 +26,7 @@ _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
 
 
 class ColumnBody(msgspec.Struct, frozen=True):
-    """A column as clients send it: what they do not know is absent or null."""
+    """A column as clients send it; unknown fields are absent or null."""
 
     name: str
     type_text: str | None = None
