@@ -1,4 +1,5 @@
 """The HTTP server: a handler decodes a request, calls one operation and encodes its answer.
 
-The kit (http, routing, context, errors, identity) serves all dialects; a dialect is a table of routes and one of errors.
+One kit (http, routing, context, errors, identity) serves all dialects. A dialect is a table of routes, their handlers,
+and a table of errors.
 """
