@@ -7,19 +7,19 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, NameRecord, head_of
+from sandur.catalog.records import Head, head_of
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
-from sandur.operations.concurrency import read_both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_record
-from sandur.storage.cell import Versioned
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
 ETAG_LENGTH: Final = 32
+_NOT_SEEN: Final = ""
 
 Snapshots = Literal["all", "refs"]
 Row = dict[str, object]
@@ -57,24 +57,37 @@ async def table_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def current_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata]:
-    """The current metadata file, by name, pointer and, if a transaction is pending on it, its record (T6)."""
-    seen = lake.name(identifier).last_seen
-    found, confirmed = await read_both(
-        lake.store, resolve_name(lake, identifier, prefetch=True), _confirm_last_head(lake, seen)
-    )
+    """The current metadata file, by name, pointer and, if a transaction is pending on it, its record (T6).
+
+    A cached file counts only if it still exists. Its existence is checked in the same round as name and pointer, unless
+    reads are instant: then there is no round to save.
+    """
+    confirmed, found = None, None
+    if lake.store.has_instant_reads:
+        found = await resolve_name(lake, identifier, prefetch=True)
+    else:
+        # The check comes first: it depends on what this server saw before the name is read.
+        confirmed, found = await gather_all(
+            (_confirm_last_head(lake, identifier), resolve_name(lake, identifier, prefetch=True))
+        )
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     location = (await effective_head(lake, found)).metadata_location
-    # A table that this server has not seen is read now. A cached file counts only if it still exists.
-    is_confirmed = seen is None or location == confirmed or ("table", location) not in lake.documents
-    if not is_confirmed and not await lake.locations.exists(location):
+    is_cached = ("table", location) in lake.documents
+    if is_cached and confirmed not in {location, _NOT_SEEN} and not await lake.locations.exists(location):
         raise missing_file(location)
     return await load_document(lake, TABLES, location)
 
 
-async def _confirm_last_head(lake: Lake, name: Versioned[NameRecord] | None) -> str | None:
-    """The location of the head that this server saw last, if the file still exists."""
-    pointer = lake.pointer(name.value.uuid).last_seen if name else None
+async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
+    """The location of the head that this server saw last, if the file still exists.
+
+    `_NOT_SEEN` if this server has not seen the table: then its file is read in this request.
+    """
+    name = lake.name(identifier).last_seen
+    if name is None:
+        return _NOT_SEEN
+    pointer = lake.pointer(name.value.uuid).last_seen
     if pointer is None or pointer.value.head is None:
         return None
     location = pointer.value.head.metadata_location

@@ -60,7 +60,7 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
 
 async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:
     """As `effective_pointer`; a record of another format takes part in no transaction and is returned unchanged."""
-    if not isinstance(found.value, Pointer):
+    if not isinstance(found.value, Pointer) or found.value.pending is None:
         return found
     return await effective_pointer(lake, Versioned(found.value, found.version))
 
