@@ -1,7 +1,6 @@
 """A round of calls ends as a whole; the commit queue runs one change at a time and pauses for other servers."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +9,7 @@ from sandur.operations.concurrency import (
     IN_A_ROW_MAX_BESIDE_OTHERS,
     CommitQueue,
     gather_all,
-    read_both,
 )
-from sandur.storage.contract import ObjectStore
-from sandur.storage.local import LocalStore
-from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 
 
@@ -113,30 +108,6 @@ async def test_a_write_goes_to_its_end_although_the_next_call_fails_at_once() ->
         await gather_all((write(), fail()))
 
     assert written == ["all of it"]
-
-
-async def test_reads_of_a_folder_run_one_after_the_other_and_those_of_other_stores_together(tmp_path: Path) -> None:
-    calls = Calls()
-
-    async def read(store: ObjectStore) -> None:
-        assert await read_both(store, calls.call("a", yields=2), calls.call("b")) == ("a", "b")
-
-    await read(LocalStore(tmp_path))
-    await read(MemoryStore())
-
-    assert calls.ended == ["a", "b", "b", "a"]
-
-
-@pytest.mark.parametrize("failing", ["a", "b"])
-async def test_a_failed_read_of_a_folder_leaves_no_read_behind(tmp_path: Path, failing: str) -> None:
-    calls = Calls()
-
-    with pytest.raises(ValueError, match=failing):
-        await read_both(
-            LocalStore(tmp_path), calls.call("a", fails=failing == "a"), calls.call("b", fails=failing == "b")
-        )
-
-    assert calls.ended == ["a"] if failing == "a" else ["a", "b"]
 
 
 async def take_turns(queue: CommitQueue, times: int) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
-from typing import Any, Final, TypeVar, overload
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from typing import Final, TypeVar, overload
 
 from sandur.clock import Clock
-from sandur.storage.contract import ObjectStore
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,22 +46,6 @@ async def gather_all(calls: Iterable[Awaitable[object]]) -> Sequence[object]:
         if isinstance(result, BaseException):
             raise result
     return tuple(results)
-
-
-async def read_both(store: ObjectStore, first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Make two reads in one round.
-
-    A folder answers without waiting, and a task costs more than such a read. There the reads run one after the other.
-    """
-    if not store.has_instant_reads:
-        one, other = await gather_all((first, second))
-        return one, other
-    try:
-        one = await first
-    except BaseException:
-        second.close()
-        raise
-    return one, await second
 
 
 class CommitQueue:

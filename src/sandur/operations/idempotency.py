@@ -10,7 +10,7 @@ from sandur.catalog.records import AttemptedFile, Claim, Definite, error_of, fai
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class KeyClaim:
         """
         if self._cell is None:
             raise Busy("there is no key to follow")
-        for _ in range(FOLLOWS_MAX):
+        async for _ in Attempts(self._lake.clock):
             found = await self._cell.read()
             if found is None:
                 raise self._busy()  # Our own claim, whose answer was lost, is still in flight.

@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.clock import Clock
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
-from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version, is_known_at
+from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Unchanged, Version
 
 T = TypeVar("T", bound=msgspec.Struct)
 T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
@@ -81,18 +81,31 @@ class Cell(Generic[T]):
     def recall(self) -> Versioned[T] | None:
         """The last value; None if the store can tell without waiting that it is stale."""
         held = self.last_seen
-        is_stale = held is not None and is_known_at(self._store, self.key, held.version) is False
-        return None if is_stale else held
+        return None if held and self._is_known_at(held.version) is False else held
 
     def confirmed(self) -> Versioned[T] | None:
         """The last value if the store can confirm without waiting that it is current; otherwise None."""
         held = self.last_seen
-        return held if held and is_known_at(self._store, self.key, held.version) else None
+        return held if held and self._is_known_at(held.version) else None
+
+    def _is_known_at(self, version: Version) -> bool | None:
+        """Whether the cell is at that version; None if the store cannot tell without waiting.
+
+        The result is as good as that of a read, because no version ever returns.
+        """
+        try:
+            return self._store.version_now(self.key) == version if self._store.has_instant_reads else None
+        except Unavailable:
+            return None
 
     async def read(self) -> Versioned[T] | None:
         """The value and its version; None if the cell is empty."""
         if before := self.last_seen:
-            if is_known_at(self._store, self.key, before.version):
+            try:
+                is_current = self._store.has_instant_reads and self._store.version_now(self.key) == before.version
+            except Unavailable:
+                is_current = False  # The call below retries.
+            if is_current:
                 return before
             found = await self.read_if_changed(seen=before.version)
             return before if found is UNCHANGED else found

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType, Protocol
 
-from sandur.errors import Unavailable
-
 Version = NewType("Version", str)
 """What a swap compares. A version never returns, not even for equal bytes or after a delete."""
 
@@ -128,19 +126,6 @@ def folders_of(store: ObjectStore) -> Folders | None:
     """The store's folders; None if the store has only keys. Stores that wrap a store pass them on."""
     folders: Folders | None = getattr(store, "folders", None)
     return folders
-
-
-def is_known_at(store: ObjectStore, key: str, version: Version) -> bool | None:
-    """Whether the object is at that version; None if the store has no synchronous reads of versions.
-
-    The result is as good as that of a read, because no version ever returns.
-    """
-    if not store.has_instant_reads:
-        return None
-    try:
-        return store.version_now(key) == version
-    except Unavailable:
-        return None
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:

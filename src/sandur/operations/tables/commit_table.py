@@ -1,7 +1,6 @@
 """Commit to a table that exists, or create it by the commit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sandur.catalog import locations
@@ -16,7 +15,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, AssignUuid, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit as commit_change
-from sandur.operations.tables.create import create_document, forget_stage
+from sandur.operations.tables.create import FirstDocument, create_document, forget_stage
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.documents import TABLES, Document, encode_document
 from sandur.operations.tables.load import LoadedTable, loaded_table
@@ -87,12 +86,18 @@ async def _create_by_commit(lake: Lake, identifier: Identifier, change: TableCha
     """The end of a create transaction: the commit's own updates build the table, whatever was staged."""
     checked_identifier(identifier)
     metadata = created_metadata(lake, identifier, change)
-    draft = _BuiltTable(lake, metadata, request)
-    document = await create_document(
+
+    def document(uuid: str) -> Document[TableMetadata]:
+        del uuid  # The metadata has its own.
+        return encode_document(lake, TABLES, metadata, version=0, request=request)
+
+    # A table of its uuid under the name is this very one (C9).
+    draft = FirstDocument(document, uuid=metadata.table_uuid, is_named_by_uuid=True)
+    created = await create_document(
         lake, TABLES, identifier, draft, request=request, operation=CREATE_BY_COMMIT, refusal=_create_refusal
     )
     await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
-    return loaded_table(lake, document)
+    return loaded_table(lake, created)
 
 
 def created_metadata(lake: Lake, identifier: Identifier, change: TableChange) -> TableMetadata:
@@ -121,22 +126,3 @@ def _create_refusal(identifier: Identifier, by: NameRecord, kind: Kind) -> Sandu
     if by.kind == "table":
         return Conflict("Requirement failed: table already exists")
     return name_taken(identifier, by, kind)
-
-
-@dataclass(frozen=True)
-class _BuiltTable:
-    """A table that a create transaction built; a table of its uuid under the name is this very one (C9)."""
-
-    lake: Lake
-    built: TableMetadata
-    request: Request
-    is_named_by_uuid: bool = True
-    is_written: bool = False
-
-    @property
-    def uuid(self) -> str | None:
-        return self.built.table_uuid
-
-    def document(self, uuid: str) -> Document[TableMetadata]:
-        del uuid  # The metadata has its own.
-        return encode_document(self.lake, TABLES, self.built, version=0, request=self.request)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -52,56 +52,32 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
     locations.check_property_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
-    draft = _RequestedTable(lake, identifier, create, request, roots)
+
+    def metadata(uuid: str) -> TableMetadata:
+        location = chosen_location(create.location, roots, identifier, uuid)
+        return create_table_metadata(create, location=location, table_uuid=uuid, now_ms=lake.clock.now_ms())
+
+    def document(uuid: str) -> Document[TableMetadata]:
+        return encode_document(lake, TABLES, metadata(uuid), version=0, request=request)
+
     if create.stage_create:
-        return await _stage_table(lake, identifier, draft.metadata, request)
-    document = await create_document(lake, TABLES, identifier, draft, request=request, operation=CREATE)
-    return loaded_table(lake, document)
+        return await _stage_table(lake, identifier, metadata, request)
+    draft = FirstDocument(document)
+    return loaded_table(lake, await create_document(lake, TABLES, identifier, draft, request=request, operation=CREATE))
 
 
 @dataclass(frozen=True)
-class _RequestedTable:
-    """A table as a create request describes it; its uuid is not known yet."""
+class FirstDocument(Generic[M]):
+    """The first metadata file of a new table or view.
 
-    lake: Lake
-    identifier: Identifier
-    create: CreateTable
-    request: Request
-    roots: tuple[str, ...]
+    `document` returns it for the uuid of the table. `uuid` is set if the metadata has one already. `is_named_by_uuid`
+    is as in `Draft`. `is_written`: the file exists already, as in a registration.
+    """
+
+    document: Callable[[str], Document[M]]
     uuid: str | None = None
     is_named_by_uuid: bool = False
     is_written: bool = False
-
-    def metadata(self, uuid: str) -> TableMetadata:
-        location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
-        now_ms = self.lake.clock.now_ms()
-        return create_table_metadata(self.create, location=location, table_uuid=uuid, now_ms=now_ms)
-
-    def document(self, uuid: str) -> Document[TableMetadata]:
-        return encode_document(self.lake, TABLES, self.metadata(uuid), version=0, request=self.request)
-
-
-class DocumentDraft(Protocol[M]):
-    """The first metadata file of a new table or view."""
-
-    @property
-    def uuid(self) -> str | None:
-        """The uuid of the metadata; None if the creation chooses it."""
-        ...
-
-    @property
-    def is_named_by_uuid(self) -> bool:
-        """Whether a table of that uuid under the name means that this very request was carried out before (C9)."""
-        ...
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the metadata file exists already, as in a registration."""
-        ...
-
-    def document(self, uuid: str) -> Document[M]:
-        """The first metadata file, for that uuid."""
-        ...
 
 
 Refusal = Callable[[Identifier, NameRecord, Kind], SandurError]
@@ -111,7 +87,7 @@ async def create_document(
     lake: Lake,
     family: Family[M],
     identifier: Identifier,
-    draft: DocumentDraft[M],
+    draft: FirstDocument[M],
     *,
     request: Request,
     operation: str,
@@ -153,7 +129,7 @@ class _DocumentCreation(Generic[M]):
 
     lake: Lake
     family: Family[M]
-    draft: DocumentDraft[M]
+    draft: FirstDocument[M]
     request: Request
     refuse: Refusal
     format: Format = "iceberg"

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,12 +27,10 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BoundRecord)
-
-TRIES_MAX: Final = 8
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class Creation(Generic[T]):
 
     async def _create(self, uuid: str, namespace_id: str, slot: NameSlot) -> T:
         """From a settled name to the answer; the name is made for the namespace of that id."""
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             # The name was read before the pointer, so a live or dropped pointer proves an attempt of ours (N7).
             if self._is_retry and (happened := await self._proof(uuid)):
                 return (await self._answer_earlier(happened)).value
@@ -200,7 +198,7 @@ class Creation(Generic[T]):
             uuid = outcome.uuid if outcome else uuid
             self._is_retry = True
             slot = await settle_name(self.lake, self.identifier)
-        raise Busy(f"{self.identifier}: the name changed {TRIES_MAX} times while it was created")
+        raise Busy(f"{self.identifier}: other requests keep changing the name")
 
     async def _use_live(self, uuid: str, live: ResolvedName) -> "_Answer[T] | None":
         """The name is taken, by this request or by another one. None to settle the name again."""

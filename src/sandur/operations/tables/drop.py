@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, head_of
@@ -24,9 +23,7 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions.resolution import abort_pending
-from sandur.storage.cell import Versioned
-
-TRIES_MAX: Final = 8
+from sandur.storage.cell import Attempts, Versioned
 
 
 async def drop_name(
@@ -82,7 +79,7 @@ class _Drop:
     async def attempt(self, continued: Claim | None) -> Versioned[BoundRecord] | None:
         del continued  # The claim that is held pins the same uuid.
         _, live = await gather_all((update.mark(self.lake, self.identifier, self.id), self._find_live()))  # I1
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
             if live and pinned in {None, live.uuid}:
                 await self.claim.take(uuid=live.uuid)  # D2: the table of the claim, and no other with that name.
@@ -93,7 +90,7 @@ class _Drop:
             else:
                 raise NotFound(f"{self.kind.capitalize()} does not exist: {self.identifier}", subject=self.kind)
             live = await self._find_live()
-        raise Busy(f"{self.identifier}: the name changed {TRIES_MAX} times while it was dropped")
+        raise Busy(f"{self.identifier}: other requests keep changing the name")
 
     async def replay(self, done: Claim) -> Versioned[BoundRecord] | None:
         return await self._read_pointer(done.uuid)

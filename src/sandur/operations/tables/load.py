@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, head_of
+from sandur.catalog.records import Head
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
@@ -15,7 +15,7 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
-from sandur.operations.transactions.resolution import effective_record
+from sandur.operations.transactions.resolution import effective_pointer
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
 ETAG_LENGTH: Final = 32
@@ -95,10 +95,13 @@ async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
 
 
 async def effective_head(lake: Lake, found: ResolvedName) -> Head:
-    head = head_of((await effective_record(lake, found.pointer)).value)
-    if head is None:
+    """The current head, with a pending transaction taken into account (T6). Raises NotFound if there is none."""
+    pointer = found.iceberg_pointer
+    if pointer and pointer.value.pending:
+        pointer = await effective_pointer(lake, pointer)
+    if pointer is None or pointer.value.head is None:
         raise NotFound(f"{found.identifier} has no metadata", subject="table")
-    return head
+    return pointer.value.head
 
 
 def loaded_table(lake: Lake, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
-from sandur.operations.concurrency import read_both
+from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import prefetch_document
 from sandur.operations.transactions.resolution import (
@@ -21,7 +21,7 @@ from sandur.operations.transactions.resolution import (
     pending_name_outcome,
     resolve_pending_name,
 )
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected
 
 P = TypeVar("P", Catalog, NamespaceRecord)
@@ -103,18 +103,17 @@ async def confirm_parent(lake: Lake, namespace: Namespace, parent_id: str) -> bo
 
 
 async def _confirm(cell: Cell[P], parent_id: str, is_visible: Callable[[P], Awaitable[bool]]) -> bool:
-    for _ in range(TRIES_MAX):
-        found = await cell.read()
-        if found is None or found.value.id != parent_id or not await is_visible(found.value):
-            return False
-        if found.value.state != "dropping":
-            return True
-        try:
-            await cell.swap(replace(found.value, state="active"), expected=found.version)
-        except SwapLost:
-            continue
-        return True
-    raise Busy(f"{cell.key}: changed {TRIES_MAX} times while it was being confirmed")
+    is_confirmed = False
+
+    async def cancel_drop(record: P | None) -> P | None:
+        nonlocal is_confirmed
+        is_confirmed = record is not None and record.id == parent_id and await is_visible(record)
+        if record is None or not is_confirmed or record.state != "dropping":
+            return None
+        return replace(record, state="active")
+
+    await cell.update(cancel_drop, is_idempotent=True)
+    return is_confirmed
 
 
 def catalog_exists(catalog: Catalog) -> bool:
@@ -146,7 +145,7 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: bool = F
         again = await cell.read()
         if again is None or again.version == name.version:
             return None
-    raise Busy(f"{identifier}: the name changed {TRIES_MAX} times while it was read")
+    raise Busy(f"{identifier}: other requests keep changing the name")
 
 
 async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
@@ -174,7 +173,11 @@ async def _read_name(
     before = cell.last_seen
     if before is None:
         return await cell.read(), None
-    name, pointer = await read_both(lake.store, cell.read(), pointer_cell(lake, before.value).read())
+    pointers = pointer_cell(lake, before.value)
+    if lake.store.has_instant_reads:  # A task would cost more than the read.
+        name, pointer = await cell.read(), await pointers.read()
+    else:
+        name, pointer = await gather_all((cell.read(), pointers.read()))
     return name, pointer if name and name.version == before.version else None
 
 
@@ -182,7 +185,7 @@ async def _read_pointer(lake: Lake, name: NameRecord, *, prefetch: bool) -> Vers
     cell = pointer_cell(lake, name)
     if not prefetch:
         return await cell.read()
-    pointer, _ = await read_both(lake.store, cell.read(), prefetch_document(lake, name))
+    pointer, _ = await gather_all((cell.read(), prefetch_document(lake, name)))
     return pointer
 
 
@@ -209,7 +212,7 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
     without asking the namespace; one made for an earlier namespace of that name does not (N6 id).
     Raises Busy if others keep changing the name.
     """
-    for _ in range(TRIES_MAX):
+    async for _ in Attempts(lake.clock):
         name, pointer = await _read_name(lake, lake.name(identifier))
         if name is None:
             return NameSlot(ABSENT, None)
@@ -219,7 +222,7 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
             continue
         if slot is not None:
             return slot
-    raise Busy(f"{identifier}: the name changed {TRIES_MAX} times while it was settled")
+    raise Busy(f"{identifier}: other requests keep changing the name")
 
 
 async def _settle_once(
@@ -319,24 +322,22 @@ async def bind_pointer(cell: Cell[B], found: Versioned[B] | None = None, *, bind
     With `binds`, an unbound pointer becomes live, which proves that its creation happened (N7). Every writer that
     changes a `new` name does this first. `found` is the pointer as the caller has just read it, if it has.
     """
-    for _ in range(TRIES_MAX):
-        found = found or await cell.read()
-        if found is None or not is_alive(found):
+
+    def bind(record: B | None) -> B | None:
+        if record is None or record.state in {"live", "dropped", "killed"}:
             return None
-        state = found.value.state
-        if state == "live" or (state == "unbound" and not binds):
-            return found
-        try:
-            return await cell.swap(replace(found.value, state="live" if binds else "unbound"), expected=found.version)
-        except SwapLost:
-            found = None
-    raise Busy(f"{cell.key.rpartition('/')[2]}: the pointer changed {TRIES_MAX} times while it was bound")
+        if record.state == "unbound" and not binds:
+            return None
+        return replace(record, state="live" if binds else "unbound")
+
+    bound = await cell.update(bind, is_idempotent=True, found=found)
+    return bound if is_alive(bound) else None
 
 
 async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -> None:
     """D4: when this returns, the pointer of a dropped name is dropped too and never lives again."""
     cell = pointer_cell(lake, dropped)
-    for _ in range(TRIES_MAX):
+    async for _ in Attempts(lake.clock):
         found = await cell.read()
         if found is None or not is_alive(found):
             return
@@ -347,7 +348,7 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
         except SwapLost:
             continue
         return
-    raise Busy(f"table {dropped.uuid}: the pointer changed {TRIES_MAX} times while it was dropped")
+    raise Busy(f"table {dropped.uuid}: other requests keep changing its pointer")
 
 
 def dropped_record(record: BoundRecord, identifier: Identifier, *, by: str, now_ms: int) -> BoundRecord:

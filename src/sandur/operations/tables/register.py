@@ -1,7 +1,7 @@
 """Register an existing metadata file as a table or view, or as the new head of an existing table."""
 
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -12,14 +12,13 @@ from sandur.catalog.sources import Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
-from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
+from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import tried_of
 from sandur.operations.tables.commit import next_head
-from sandur.operations.tables.create import create_document
+from sandur.operations.tables.create import FirstDocument, create_document
 from sandur.operations.tables.documents import (
     TABLES,
     VIEWS,
@@ -36,11 +35,9 @@ from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
+from sandur.storage.cell import Attempts
 
 REGISTER: Final = "register-table"
-TRIES_MAX: Final = 8
 FILE_BYTES_MAX: Final = 512 << 20
 
 
@@ -64,7 +61,7 @@ async def register_table(
     document = Document(metadata_location, TABLES.encode(metadata) if is_gzip(data) else data, metadata)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
-    draft = _Registered(document, metadata.table_uuid)
+    draft = FirstDocument(lambda _: document, uuid=metadata.table_uuid, is_written=True)
     created = await create_document(lake, TABLES, identifier, draft, request=request, operation=REGISTER)
     return loaded_table(lake, created)
 
@@ -79,7 +76,7 @@ async def register_view(
     metadata = decode_foreign_view_metadata(data, metadata_location=metadata_location)
     checked_location(metadata.location, roots)
     document = Document(metadata_location, VIEWS.encode(metadata) if is_gzip(data) else data, metadata)
-    draft = _Registered(document, metadata.view_uuid)
+    draft = FirstDocument(lambda _: document, uuid=metadata.view_uuid, is_written=True)
     return loaded_view(
         await create_document(lake, VIEWS, identifier, draft, request=request, operation="register-view")
     )
@@ -95,20 +92,6 @@ async def _read_file(lake: Lake, metadata_location: str, roots: tuple[str, ...])
     return data
 
 
-@dataclass(frozen=True)
-class _Registered(Generic[M]):
-    """A table or view whose metadata file exists already."""
-
-    found: Document[M]
-    uuid: str | None
-    is_named_by_uuid: bool = False
-    is_written: bool = True
-
-    def document(self, uuid: str) -> Document[M]:
-        del uuid  # The file has its own.
-        return self.found
-
-
 async def _replace_head(
     lake: Lake, identifier: Identifier, document: Document[TableMetadata], request: Request
 ) -> Document[TableMetadata] | None:
@@ -116,7 +99,7 @@ async def _replace_head(
     replacement = _Replacement(lake, identifier, document, request, claim_for(lake, request, REGISTER))
     claim = replacement.claim
     try:
-        for _ in range(TRIES_MAX):
+        for _ in range(FOLLOWS_MAX):
             try:
                 return await replacement.attempt()
             except ClaimLost:
@@ -149,7 +132,7 @@ class _Replacement:
     tried: list[AttemptedFile] = field(default_factory=list)
 
     async def attempt(self) -> Document[TableMetadata] | None:
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
             if pinned and await self._is_applied(pinned):
                 await self.claim.done(location=self.document.location)

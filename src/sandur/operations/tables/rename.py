@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,10 +27,8 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import Expected
-
-TRIES_MAX: Final = 8
 
 
 async def rename(
@@ -102,7 +100,7 @@ class _Rename:
 
     async def attempt(self, marks: dict[Identifier, str]) -> None:
         round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in marks.items()]  # I1
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             *_, plan = await gather_all([*round_1, self._plan()])
             round_1 = []
             if await self._is_proven():  # R8 order: after everything that would refuse the rename was read.
@@ -115,7 +113,7 @@ class _Rename:
             await self.claim.take(uuid=plan.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
             if await self._move(plan, rename_id):
                 return None
-        raise Busy(f"{self.source}: the names changed {TRIES_MAX} times during the rename")
+        raise Busy(f"{self.source}: other requests keep changing the names")
 
     async def _plan(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to read again."""

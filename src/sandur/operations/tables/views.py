@@ -1,6 +1,5 @@
 """Create, load and commit to views: as tables, with the rules of views."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from sandur.catalog import locations
@@ -20,7 +19,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit as commit_change
 from sandur.operations.tables.commit_table import check_updates, with_defaults
-from sandur.operations.tables.create import create_document
+from sandur.operations.tables.create import FirstDocument, create_document
 from sandur.operations.tables.documents import VIEWS, Document, encode_document, load_document
 from sandur.operations.tables.load import effective_head
 from sandur.operations.tables.locations import allowed_roots, chosen_location
@@ -41,7 +40,13 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
     locations.check_property_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
-    draft = _RequestedView(lake, identifier, create, request, roots)
+
+    def document(uuid: str) -> Document[ViewMetadata]:
+        location = chosen_location(create.location, roots, identifier, uuid)
+        metadata = create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
+        return encode_document(lake, VIEWS, metadata, version=0, request=request)
+
+    draft = FirstDocument(document)
     return loaded_view(await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view"))
 
 
@@ -103,23 +108,3 @@ def created_view_metadata(
     updates = with_defaults(lake, identifier, commit.updates, roots)
     check_create_requirements(commit.requirements)
     return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())
-
-
-@dataclass(frozen=True)
-class _RequestedView:
-    """A view as a create request describes it; its uuid is not known yet."""
-
-    lake: Lake
-    identifier: Identifier
-    create: CreateView
-    request: Request
-    roots: tuple[str, ...]
-    uuid: str | None = None
-    is_named_by_uuid: bool = False
-    is_written: bool = False
-
-    def document(self, uuid: str) -> Document[ViewMetadata]:
-        location = chosen_location(self.create.location, self.roots, self.identifier, uuid)
-        now_ms = self.lake.clock.now_ms()
-        metadata = create_view_metadata(self.create, location=location, view_uuid=uuid, now_ms=now_ms)
-        return encode_document(self.lake, VIEWS, metadata, version=0, request=self.request)

@@ -3,7 +3,6 @@
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -23,12 +22,8 @@ from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import ABSENT
-
-ATTEMPTS_MAX: Final = 8
-TRIES_MAX: Final = 4
-_BACKOFF_SECONDS: Final = 0.005
 
 Part = (
     ChangedTable[TableMetadata] | ChangedTable[ViewMetadata] | CreatedTable[TableMetadata] | CreatedTable[ViewMetadata]
@@ -72,12 +67,10 @@ class _Transaction:
         self._unreadable: SandurError | None = None
 
     async def run(self) -> None:
-        for tries in range(ATTEMPTS_MAX):
-            if tries:
-                await self._lake.clock.sleep(_BACKOFF_SECONDS * (1 << tries) * self._lake.clock.chance())
+        async for _ in Attempts(self._lake.clock):
             if await self._attempt():
                 return
-        raise Busy(f"other transactions interrupted this one {ATTEMPTS_MAX} times")
+        raise Busy("other transactions keep interrupting this one")
 
     async def _attempt(self) -> bool:
         """One attempt from its record to its end; False if another transaction aborted it."""
@@ -117,7 +110,7 @@ class _Transaction:
             attempt_ms=self._lake.clock.now_ms(),
         )
         found = await self._cell.read() if self._record else None
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self._lake.clock):
             if found and not self._may_begin_again(found.value):
                 return False
             self._started_ms = found.value.started_ms if found else begun.started_ms

@@ -6,7 +6,7 @@ counts once the record of the transaction is committed.
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -42,12 +42,10 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import ABSENT, Expected
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
-
-TRIES_MAX: Final = 8
 
 
 class Attempt(NamedTuple):
@@ -126,7 +124,7 @@ class ChangedTable(Generic[M]):
 
     async def prepare(self, attempt: Attempt) -> None:
         """T3: write the file and the receipt of the head, and set `pending`; decide again if the swap is lost."""
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             if self.planned is None:
                 await self.read(attempt)
                 self.decide()
@@ -289,7 +287,7 @@ class CreatedTable(Generic[M]):
         )
         cell = self.lake.name(self.identifier)
         expected = self.expected
-        for _ in range(TRIES_MAX):
+        async for _ in Attempts(self.lake.clock):
             try:
                 await cell.swap(wanted, expected=expected)
             except SwapLost:
@@ -302,7 +300,7 @@ class CreatedTable(Generic[M]):
                 expected = slot.expected
                 continue
             return
-        raise Busy(f"{self.identifier}: the name changed {TRIES_MAX} times while it was created")
+        raise Busy(f"{self.identifier}: other requests keep changing the name")
 
     async def confirm(self) -> None:
         """T3 namespace, T3 pointer: N4 and N5, after the names are written and before the transaction commits."""
@@ -334,7 +332,7 @@ async def finish_participant(lake: Lake, transaction: str, attempt: str, partici
     if participant.creates:
         await _activate_created(lake, transaction, attempt, participant)
     cell = lake.pointer(participant.uuid)
-    for _ in range(TRIES_MAX):
+    async for _ in Attempts(lake.clock):
         found = await cell.read()
         pending = found.value.pending if found else None
         if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
@@ -348,26 +346,18 @@ async def finish_participant(lake: Lake, transaction: str, attempt: str, partici
         except SwapLost:
             continue
         return
-    raise Busy(f"table {participant.uuid}: the pointer changed {TRIES_MAX} times at the end of a transaction")
+    raise Busy(f"table {participant.uuid}: other requests keep changing its pointer")
 
 
 async def _activate_created(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
     """Bind the pointer of what the transaction created (N7 pending), then activate its name."""
-    cell = lake.name(participant.identifier)
-    for _ in range(TRIES_MAX):
-        name = await cell.read()
-        if name is None or (name.value.state, name.value.transaction, name.value.attempt) != (
-            "pending",
-            transaction,
-            attempt,
-        ):
-            return  # Every request that changes the name binds the pointer first.
+
+    async def activate(name: NameRecord | None) -> NameRecord | None:
+        if name is None or (name.state, name.transaction, name.attempt) != ("pending", transaction, attempt):
+            return None  # Every request that changes the name binds the pointer first.
         pointer = await bind_pointer(lake.pointer(participant.uuid))
         if pointer and pointer.value.head:
             await lake.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
-        try:
-            await cell.swap(active_record(name.value), expected=name.version)
-        except SwapLost:
-            continue
-        return
-    raise Busy(f"{participant.identifier}: the name changed {TRIES_MAX} times at the end of a transaction")
+        return active_record(name)
+
+    await lake.name(participant.identifier).update(activate, is_idempotent=True)

@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.records import BoundRecord, NameRecord, Pointer, Transaction
-from sandur.errors import Busy, SwapLost
+from sandur.errors import Busy
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Versioned
 
@@ -55,7 +55,7 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
                 if again is None or again.version == pointer.version:
                     return Versioned(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
-    raise Busy(f"table {pointer.value.uuid}: the pointer changed {TRIES_MAX} times while its transaction was read")
+    raise Busy(f"table {pointer.value.uuid}: other requests keep changing its pointer")
 
 
 async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:
@@ -98,20 +98,18 @@ async def resolve_pending(
 
 
 async def _abort(lake: Lake, transaction: str, attempt: str, *, drops: bool, older_than: TransactionAge | None) -> bool:
-    """Whether the attempt can never commit, because this call aborted it; False if it is too young for that."""
-    cell = lake.transaction(transaction)
-    record = await cell.read()
-    if record is None or outcome_of(record.value, attempt) != "undecided":
-        return False  # It was decided in the meantime.
-    stale_ms = record.value.attempt_ms + lake.settings.transaction_timeout_ms
-    is_younger = older_than is not None and older_than < TransactionAge(record.value.started_ms, transaction)
-    if not (drops or is_younger or stale_ms < lake.clock.now_ms()):
-        return False
-    try:
-        await cell.swap(replace(record.value, state="aborted"), expected=record.version)
-    except SwapLost:
-        return False
-    return True
+    """Abort an undecided attempt, unless it is too young for that. Returns whether the attempt is aborted."""
+
+    def abort(record: Transaction | None) -> Transaction | None:
+        if record is None or outcome_of(record, attempt) != "undecided":
+            return None
+        stale_ms = record.attempt_ms + lake.settings.transaction_timeout_ms
+        is_younger = older_than is not None and older_than < TransactionAge(record.started_ms, transaction)
+        may_abort = drops or is_younger or stale_ms < lake.clock.now_ms()
+        return replace(record, state="aborted") if may_abort else None
+
+    record = await lake.transaction(transaction).update(abort, is_idempotent=True)
+    return record is not None and outcome_of(record.value, attempt) == "aborted"
 
 
 async def pending_name_outcome(lake: Lake, name: Versioned[NameRecord]) -> Outcome:
