@@ -38,7 +38,7 @@ class Made:
         self._put(self.layout.catalog("main"), Catalog(name="main", id="main", root=f"{self._address}/tables/main"))
 
     def receipts(self, count: int) -> None:
-        """Receipts of so many commits, COMMITS_PER_TABLE to a table, each table's a chain."""
+        """Receipts of `count` commits, COMMITS_PER_TABLE per table; each table's receipts are a chain."""
         for number in range(-(-count // COMMITS_PER_TABLE)):
             commits = min(COMMITS_PER_TABLE, count - number * COMMITS_PER_TABLE)
             for head in self._heads(number, commits):

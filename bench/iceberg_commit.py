@@ -258,7 +258,7 @@ def check_agreement(case: Case) -> None:
 
 
 def sample_seconds(contestant: Callable[[Case], bytes], case: Case, repeats: int) -> float:
-    """CPU seconds of one operation, over so many repeats; garbage of others is collected and set aside before."""
+    """CPU seconds of one operation, over several repeats; earlier garbage is collected and frozen before."""
     gc.collect()
     gc.freeze()
     start = time.process_time()

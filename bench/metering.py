@@ -1,4 +1,4 @@
-"""What calls to a server cost: how long they took, and how much CPU the server used meanwhile."""
+"""The cost of calls to a server: their time, and the CPU time of the server."""
 
 import statistics
 import time
@@ -14,7 +14,7 @@ _NANOSECONDS: Final = 1e9
 
 
 class Cost(NamedTuple):
-    """What one call cost, and how many there were in a second."""
+    """The cost of one call, and the calls per second."""
 
     median_ms: float
     cpu_ms: float
@@ -22,10 +22,9 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Times so many calls, and the CPU that the server used meanwhile.
+    """Measures the time of calls and the CPU time of the server.
 
-    The CPU of a call is the median over slices of the run: what else the machine does for a while, or the server behind
-    its answers, counts in the slices in which it happens.
+    The CPU time per call is the median over slices of the run, so that a short disturbance affects few slices.
     """
 
     def __init__(self, pids: Sequence[int], calls: int) -> None:
@@ -59,7 +58,7 @@ class Meter:
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:
-    """What the processes, and those they started, have used so far."""
+    """The CPU time of the processes and their descendants so far."""
     parents = _parents()
     family = set(pids)
     for _ in range(3):  # A server, its workers, and what those start.
@@ -81,7 +80,7 @@ def _nanoseconds(pid: int) -> int:
 
 
 def _read(file: Path) -> str:
-    """What a file of the system says; nothing when the process is gone."""
+    """The content of a file below /proc; empty if the process is gone."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError:

@@ -86,33 +86,33 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--receipts", type=_numbers, default=RECEIPTS)
-    asked.add_argument("--tables", type=_numbers, default=TABLES)
-    asked.add_argument("--master", default="local[2]")
-    asked.add_argument("--out", type=Path)
-    told, _ = asked.parse_known_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--receipts", type=_numbers, default=RECEIPTS)
+    parser.add_argument("--tables", type=_numbers, default=TABLES)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--out", type=Path)
+    options, _ = parser.parse_known_args()
     begin = time.perf_counter()
-    spark = create_session(told.master, name="bench", options=OPTIONS)
+    spark = create_session(options.master, name="bench", options=OPTIONS)
     spark.range(1).count()
     start_seconds = time.perf_counter() - begin
     first = _first_run(spark)
     result: dict[str, object] = {
-        "settings": f"{told.master}, folder, fsync never",
-        "master": told.master,
+        "settings": f"{options.master}, folder, fsync never",
+        "master": options.master,
         "cores": os.cpu_count(),
         "start_seconds": round(start_seconds, 2),
         "first_run_seconds": round(first, 2),
     }
     for job, sizes, make, loop in (
-        (PROJECT, told.tables, Made.tables, project_loop),
-        (COMPACT, told.receipts, Made.receipts, compact_loop),
+        (PROJECT, options.tables, Made.tables, project_loop),
+        (COMPACT, options.receipts, Made.receipts, compact_loop),
     ):
         measured: list[Measured] = []
         for count in sizes:
             measured.append(_measured(spark, job, count, make, loop))
             result[job.name] = [one.with_rates() for one in measured]
-            save("pipeline", result, file=told.out)  # The largest take long: what is known by then is kept.
+            save("pipeline", result, file=options.out)  # After each size: the largest ones take long.
         _show(f"{'receipts' if job is COMPACT else 'tables'} through {job.name}", measured)
     spark.stop()
     print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
@@ -242,8 +242,8 @@ async def _table(lake: Lake, key: str) -> Rows:
     head = head_of(found.pointer.value) if found else None
     if found is None or head is None:
         return {}
-    told = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}
-    return await rows_of_table(lake, told | {"metadata_location": head.metadata_location})
+    row = {"uuid": found.uuid, "kind": "table", "format": "iceberg"}
+    return await rows_of_table(lake, row | {"metadata_location": head.metadata_location})
 
 
 def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:

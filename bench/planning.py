@@ -202,10 +202,10 @@ def apart(*arguments: str) -> dict[str, Any]:
 
 
 def ours_apart(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    told = json.dumps(wanted)
+    text = json.dumps(wanted)
     with tempfile.TemporaryDirectory() as catalog:
-        cold = apart("ours", told, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
-        beside = apart("ours", told, catalog, "0", str(CACHE_BYTES), *paths)
+        cold = apart("ours", text, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
+        beside = apart("ours", text, catalog, "0", str(CACHE_BYTES), *paths)
     return {
         "files": cold["files"],
         "json bytes": cold["json bytes"],
@@ -292,13 +292,13 @@ def compared(line: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def measure(which: str, told: str, *rest: str) -> dict[str, Any]:
-    """What a process of its own is asked for."""
+def measure(which: str, text: str, *rest: str) -> dict[str, Any]:
+    """Run one measurement in this process."""
     if which == "pyiceberg":
-        return measure_pyiceberg(rest, json.loads(told))
+        return measure_pyiceberg(rest, json.loads(text))
     catalog, rounds, cache_bytes, *paths = rest
     sizes = {"rounds": int(rounds), "cache_bytes_max": int(cache_bytes)}
-    return measure_ours(Path(catalog), paths, json.loads(told), **sizes)
+    return measure_ours(Path(catalog), paths, json.loads(text), **sizes)
 
 
 def main() -> None:
@@ -312,23 +312,23 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where tables are made, kept, and found again")
     parser.add_argument("--without-java", action="store_true")
     parser.add_argument("--without-pyiceberg", action="store_true")
-    told = parser.parse_args()
-    java = None if told.without_java else _java()
+    options = parser.parse_args()
+    java = None if options.without_java else _java()
     lines: list[dict[str, Any]] = []
-    sizes = told.files or SIZES
+    sizes = options.files or SIZES
     with Progress() as progress:
         task = progress.add_task("planning", total=len(sizes) * SELECTIVITIES)
         for count in sizes:
             with tempfile.TemporaryDirectory() as aside:
-                folder = Path(told.folder or aside)
+                folder = Path(options.folder or aside)
                 for line in measured(
-                    folder, count, told.manifest_files, java, with_pyiceberg=not told.without_pyiceberg
+                    folder, count, options.manifest_files, java, with_pyiceberg=not options.without_pyiceberg
                 ):
                     lines.append(line)
                     save(
                         "planning",
                         {"settings": "two cores, nothing else running", "goals": GOALS, "lines": lines},
-                        file=told.json,
+                        file=options.json,
                     )
                     progress.advance(task)
     if java is not None:

@@ -37,11 +37,11 @@ _PATH: Final = "file:///warehouse/db/events/data/day={day:04d}/00000-{number:08d
 _NAME_CHARS: Final = 32
 _LAYOUTS: Final = 16
 _SIZES: Final = {2: (64, 8_000), 3: (10_000, 900_000), 4: (2_000_000, 100_000_000)}
-"""The least size of a column that takes so many bytes, and how many others there are."""
+"""The smallest number that takes a given number of bytes, and the count of such numbers."""
 
 
 def made_table(folder: Path, count: int, per_manifest: int = FILES_PER_MANIFEST) -> str:
-    """A table of so many files; where its metadata lies. One that was made before is found again."""
+    """Create a table with `count` files, or find an earlier one. Returns the location of its metadata."""
     made = folder / "metadata" / METADATA
     if made.exists():
         return str(made)
@@ -67,7 +67,7 @@ def filters(count: int) -> dict[str, Any]:
 
 
 class _Manifest(MadeManifest):
-    """The files of so many numbers."""
+    """The files with the given numbers."""
 
     numbers: range
 
@@ -220,7 +220,7 @@ def _sizes(at: Numbers, field_id: int, width: int) -> Bytes:
 
 
 def _varints(values: Numbers, width: int) -> Bytes:
-    """Numbers of so many bytes each, as Avro writes them."""
+    """Numbers of a given size in bytes, as Avro encodes them."""
     places = np.arange(width)
     pieces = (values[:, None] << 1) >> (7 * places) & 0x7F
     return np.asarray(pieces | np.where(places < width - 1, 0x80, 0), dtype=np.uint8)

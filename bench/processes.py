@@ -1,4 +1,4 @@
-"""What processes use, as the system counts it: processor time of a whole family, and how large each one grew."""
+"""CPU time of a process and its descendants, and the peak memory of a process, from /proc."""
 
 import os
 from pathlib import Path
@@ -10,17 +10,17 @@ _OWN: Final = slice(11, 15)  # In the program and in the system, for itself and 
 
 
 def family_cpu_seconds(pid: int) -> float:
-    """What a process, all that it started and what those started have used so far."""
+    """The CPU time of a process and all its descendants so far."""
     fields = {int(entry.name): _fields(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     family, size = {pid}, 0
     while len(family) > size:
         size = len(family)
-        family |= {one for one, told in fields.items() if told and int(told[_PARENT]) in family}
+        family |= {one for one, values in fields.items() if values and int(values[_PARENT]) in family}
     return sum(int(ticks) for one in family for ticks in fields.get(one, ())[_OWN]) / _TICKS_PER_SECOND
 
 
 def largest_mib(pid: int) -> int:
-    """The most memory that a process held at a time, since it began or since `forget_largest`."""
+    """The peak memory of a process since its start, or since `forget_largest`."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) // 1_024
 
@@ -30,7 +30,7 @@ def forget_largest(pid: int) -> None:
 
 
 def _fields(entry: Path) -> list[str]:
-    """The fields behind the name of the program, its state first; none when the process is gone."""
+    """The fields behind the program name, the state first; empty if the process is gone."""
     try:
         return (entry / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -156,7 +156,7 @@ def _show(
             print(f"{name}: median of all workloads: {shown(rate)}× the rate, {shown(cpu)}× the CPU time")
     if goals:
         results = {True: "met", False: "missed", None: "not measured"}
-        lines = [(goal.name, goal.server, goal.found, goal.asked, results[goal.is_met]) for goal in goals]
+        lines = [(goal.name, goal.server, goal.found, goal.goal, results[goal.is_met]) for goal in goals]
         show("Goals", ("", "server", "found", "goal", ""), lines)
     console = Console(width=120, highlight=False)
     for line in notes:

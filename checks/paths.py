@@ -58,7 +58,7 @@ def _file_of(frame: FrameType) -> str | None:
 
 
 def _chain(frame: FrameType) -> Sequence[str]:
-    """The frames of the package below the handler of a dialect, the store's method last; empty when there is none.
+    """The frames of the package below the handler of a dialect, the store's method last; empty if no handler called it.
 
     The handler is the innermost function of a dialect: what it calls is no longer HTTP.
     """

@@ -1,4 +1,4 @@
-"""Refuse what import layers cannot see: `async def` and `open` in pure packages, and modules without a docstring."""
+"""Refuse `async def` and I/O in pure packages, and modules without a docstring."""
 
 import ast
 import sys
@@ -14,19 +14,19 @@ def impurities(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
             case ast.AsyncFunctionDef(name=name):
-                yield node.lineno, f"async def {name}: pure code does not wait"
+                yield node.lineno, f"async def {name}: pure code must not wait"
             case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
-                yield node.lineno, f"{name}(): pure code has no input or output"
+                yield node.lineno, f"{name}(): pure code must not do I/O"
 
 
 def problems(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    shown = path.relative_to(SOURCE.parent.parent)
+    name = path.relative_to(SOURCE.parent.parent)
     if ast.get_docstring(tree) is None:
-        yield f"{shown}:1: the module does not open with a sentence that says what it is for"
+        yield f"{name}:1: the module has no docstring"
     if path.relative_to(SOURCE).parts[0] in PURE_PACKAGES:
         for line, problem in impurities(tree):
-            yield f"{shown}:{line}: {problem}"
+            yield f"{name}:{line}: {problem}"
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What a server did in a workload, over its rounds: medians, sums of what went wrong, ratios."""
+"""The figures of a server in a workload: medians over the rounds, sums of faults, ratios."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Figures = Mapping[str, Mapping[str, "Figure"]]
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One server in one workload. Counts are None where the workload does not look for them."""
+    """One server in one workload. Counts are None if the workload does not count them."""
 
     rate: float
     p50_ms: float
@@ -66,19 +66,19 @@ def figures_of(rows: Mapping[str, Mapping[str, Sequence[Result]]]) -> Figures:
 
 
 def rate_ratio(mine: Figure | None, theirs: Figure | None) -> float | None:
-    """How many times as fast; None when one of them has no rate."""
+    """How many times as fast; None if one of them has no rate."""
     return mine.rate / theirs.rate if mine and theirs and mine.rate and theirs.rate else None
 
 
 def cpu_ratio(mine: Figure | None, theirs: Figure | None) -> float | None:
-    """How many times as much CPU time the other one needs for an operation; None when that is not known."""
+    """How many times as much CPU time the other needs per operation; None if that is not known."""
     if not mine or not theirs or not mine.server_cpu_ms or not theirs.server_cpu_ms:
         return None
     return theirs.server_cpu_ms / mine.server_cpu_ms
 
 
 def cell(figure: Figure | None, of: Figure | None = None) -> str:
-    """Rate and CPU time, each with its ratio to the other's, and what went wrong."""
+    """Rate and CPU time, each with its ratio to the other's, and the faults."""
     if figure is None:
         return "–"
     if not figure.rate:
@@ -96,12 +96,12 @@ def cell(figure: Figure | None, of: Figure | None = None) -> str:
 
 
 def shown(number: float) -> str:
-    """Three digits are as much as any of these numbers is worth."""
+    """A number with three significant digits: the figures are not more precise."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def findings(figures: Figures) -> list[str]:
-    """What did not hold and what failed, in words."""
+    """Broken promises and failures, as text."""
     said = []
     for row, by_server in figures.items():
         for name, figure in by_server.items():

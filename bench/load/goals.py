@@ -9,17 +9,17 @@ from bench.load.plan import Plan
 
 
 class Goal(NamedTuple):
-    """A goal of one server: what was found against what is asked; `is_met` is None when nothing was found."""
+    """A goal of one server, and the measured value; `is_met` is None if nothing was measured."""
 
     name: str
     server: str
     found: str
-    asked: str
+    goal: str
     is_met: bool | None
 
 
 def goals_of(figures: Figures, plan: Plan, server: str, peer: str) -> list[Goal]:
-    """Every goal, as far as the run looked at it."""
+    """Every goal; those that the run did not measure have no value."""
     connections, writers = plan.connections[-1], plan.writers[0]
     ratios = (
         (f"loadTable 1 snap, plain, {connections} conn", 4.0),
@@ -35,8 +35,8 @@ def goals_of(figures: Figures, plan: Plan, server: str, peer: str) -> list[Goal]
 def _ratio(figures: Figures, row: str, server: str, peer: str, at_least: float) -> Goal:
     by_server = figures.get(row, {})
     ratio = rate_ratio(by_server.get(server), by_server.get(peer))
-    said = "–" if ratio is None else f"{shown(ratio)}×"
-    return Goal(row, server, said, f"≥ {at_least:g}× the peer", None if ratio is None else ratio >= at_least)
+    text = "–" if ratio is None else f"{shown(ratio)}×"
+    return Goal(row, server, text, f"≥ {at_least:g}× the peer", None if ratio is None else ratio >= at_least)
 
 
 def _promises(figures: Figures, server: str) -> Iterator[Goal]:

@@ -1,4 +1,4 @@
-"""Workloads over the number of siblings: what one more table costs, and what listing them costs."""
+"""Workloads over a growing namespace: the cost of one more table, and of listing all."""
 
 import statistics
 from typing import Final
@@ -22,7 +22,7 @@ def list_row(size: int, label: str = "all") -> str:
 
 
 def grow(run: Run) -> None:
-    """Bring a namespace to each size in turn, and look what creates and lists cost there."""
+    """Fill a namespace to each size in turn, and measure creates and lists there."""
     before = {target.name: target.namespace for target in run.targets}
     for target in run.targets:
         target.namespace += "_grow"
@@ -52,7 +52,7 @@ def _list(run: Run, target: Target, size: int) -> None:
 
 
 def _fill(run: Run, size: int) -> dict[str, bool]:
-    """Bring every server to that many siblings, in slices by turns; which of them came far enough."""
+    """Fill every server to that size, in slices by turns. Returns which servers got far enough."""
     used = dict.fromkeys((target.name for target in run.targets), 0.0)
     limit = run.plan.fill_s
     while waiting := [target for target in run.targets if target.tables < size and used[target.name] < limit]:
@@ -89,7 +89,7 @@ def _check_listing(run: Run, target: Target, got: Result, page: int) -> None:
 
 
 def _note_growth(run: Run, target: Target) -> None:
-    """How much dearer one more table has become with the number of its siblings."""
+    """Note how the cost of one more table grew with the size."""
     costs = {}
     for size in run.plan.sizes:
         results = run.rows.get(create_row(size), {}).get(target.name, [])

@@ -1,4 +1,4 @@
-"""The compiled load generator: built once for a version of its sources, then one process for each job."""
+"""The compiled load generator: built once per version of its sources; one process per job."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ _SHOWN_CHARS_MAX: Final = 300
 
 
 class Extra(msgspec.Struct):
-    """What some jobs found beside their figures; None where the job did not look."""
+    """Further results of some jobs; None if the job does not measure them."""
 
     etag: str = ""
     path: str = ""
@@ -37,7 +37,7 @@ class Extra(msgspec.Struct):
 
 
 class Result(msgspec.Struct):
-    """What one job did. `broken` are promises that did not hold; with an `error` the rest says nothing."""
+    """The result of one job. `broken` lists broken promises; with an `error` the other fields are meaningless."""
 
     ok: int = 0
     seconds: float = 0.0
@@ -91,7 +91,7 @@ def is_go_here() -> bool:
 
 
 def _built() -> Path:
-    """The program, from the last run if its sources are the same."""
+    """The binary, built again only if its sources changed."""
     go = shutil.which("go")
     if go is None:
         raise RuntimeError("the load generator is compiled with go, which is not installed")

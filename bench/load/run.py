@@ -1,4 +1,4 @@
-"""One run over all servers: jobs in short rounds, A B, B A, …, so that a busy machine disturbs all alike."""
+"""One run over all servers, in short rounds (A B, B A, …), so that a busy machine affects all alike."""
 
 import os
 import time
@@ -18,7 +18,7 @@ Rows = dict[str, dict[str, list[Result]]]
 
 
 class Run:
-    """What was found so far, by workload and by server. `deadline` is when the present workload should end."""
+    """The results so far, by workload and by server. `deadline` is the planned end of the current workload."""
 
     def __init__(self, targets: Sequence[Target], plan: Plan, loader: Loader) -> None:
         self.targets = targets
@@ -42,7 +42,7 @@ class Run:
         return result
 
     def in_turns(self) -> Iterator[tuple[int, Target]]:
-        """Rounds over the servers, every second one the other way about, while the workload has time."""
+        """Rounds over the servers, every second one in reverse order, while the workload has time."""
         for number in range(self.plan.rounds):
             if number and self.spent() > self.deadline:
                 return
@@ -53,7 +53,7 @@ class Run:
 
 
 def _rested() -> float:
-    """The busy share once the server before has ended what it left behind: its successor does not pay for it."""
+    """Wait until the machine is idle, so that no server pays for another's background work. Returns the load."""
     os.sync()
     busy = _busy_share(_LOOK_SECONDS)
     for _ in range(_REST_LOOKS_MAX):
@@ -64,7 +64,7 @@ def _rested() -> float:
 
 
 def _busy_share(seconds: float) -> float:
-    """The share of the machine's CPU that somebody uses while we and the servers rest."""
+    """The share of the CPU that other processes use while the servers are idle."""
     total, idle = _ticks()
     time.sleep(seconds)
     total_then, idle_then = _ticks()

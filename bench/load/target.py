@@ -1,4 +1,4 @@
-"""A server under load: where it listens, which processes it is, and what the load has made in it."""
+"""A server under load: its address, its processes, and what the load created in it."""
 
 import http.client
 import time
@@ -17,7 +17,7 @@ Json = Mapping[str, object]
 
 
 class Unusable(Exception):
-    """The run cannot be made: a server does not do what every workload needs."""
+    """A server lacks something that every workload needs."""
 
 
 class _Config(msgspec.Struct):
@@ -69,7 +69,7 @@ class Target:
             answer = link.getresponse()
             return answer.status, answer.read()
         except OSError as fault:
-            raise Unusable(f"{self.name}: nobody answers at {self.address}: {fault}") from fault
+            raise Unusable(f"{self.name}: no answer at {self.address}: {fault}") from fault
         finally:
             link.close()
 

@@ -1,4 +1,4 @@
-"""The workloads, each on every server in turns."""
+"""The workloads; each runs on every server in turns."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ from bench.load.target import Target, Unusable
 
 
 def run_workloads(run: Run, names: set[str]) -> None:
-    """Those named, in the order and with the share of the time that `GROUPS` gives them."""
+    """Run the named workloads in the order and with the time shares of `GROUPS`."""
     console = Console(stderr=True, highlight=False)
     _warm(run)
     budget, total, share = run.plan.server_s * len(run.targets), sum(GROUPS[name] for name in names), 0.0
@@ -26,7 +26,7 @@ def run_workloads(run: Run, names: set[str]) -> None:
 
 
 def _warm(run: Run) -> None:
-    """A server that fills caches or compiles itself as it runs gets a moment to do so; nothing is recorded."""
+    """Let servers fill their caches and compile their code; nothing is recorded."""
     for target in run.targets:
         made = run.loader.run(target, "history", stem="warm", snapshots=1)
         if made.error:
@@ -48,13 +48,13 @@ def _load(run: Run) -> None:
 
 
 def _history(run: Run, target: Target, count: int) -> Result:
-    """A table with so many snapshots."""
+    """Create a table with `count` snapshots."""
     made = run.loader.run(target, "history", stem=f"history_{count}", snapshots=count)
     if made.error:
         run.notes[target.name].append(f"table with {count} snapshots: {made.error}")
     elif count > 1:
         size = f"{made.bytes_per_answer / 1000:.0f} kB"
-        run.notes[target.name].append(f"{count} snapshots: {made.ok} shown, body {size}")
+        run.notes[target.name].append(f"{count} snapshots: {made.ok} in the answer, body {size}")
     elif not made.extra.etag:
         run.notes[target.name].append("loadTable has no ETag")
     return made

@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_locations: tuple[str, ...] = ()
     """Further roots, besides the store, where tables may lie. In the environment: separated by commas."""
     commit_attempts_max: Natural = 32
-    """Attempts per commit before the client gets a conflict or is asked to retry."""
+    """Attempts per commit before the client gets a conflict or a request to retry."""
     transaction_timeout_ms: Natural = 10_000
     """Age at which other requests may abort a transaction that is still undecided."""
     claim_timeout_ms: Natural = 600_000

@@ -30,7 +30,7 @@ async def keys(store: ObjectStore, *, after: str | None = None, limit: int = 1_0
 
 
 async def test_a_store_that_lists_folder_by_folder_is_put_in_order(seaweedfs_settings: Settings) -> None:
-    """SeaweedFS shows `a/b` before `a-b` and, asked for what follows `a-b`, leaves `a/b` out."""
+    """SeaweedFS lists `a/b` before `a-b`, and leaves `a/b` out of a listing that starts behind `a-b`."""
     store = open_store(fresh("s3://sandur"), seaweedfs_settings)
     for key in ("a/b", "a/c", "a-b", "a.json", "a0"):
         await store.put(key, key.encode(), expected=ABSENT)
@@ -58,9 +58,9 @@ async def test_the_probe_finds_out_before_a_page_could_be_wrong(seaweedfs_settin
 async def test_a_server_that_is_not_there_is_never_taken_for_an_empty_store(url: str) -> None:
     endpoint = f"http://{LOOPBACK}:{free_ports(1)[0]}"
     settings = Settings(
-        s3=S3Settings(endpoint=endpoint, region="x", access_key_id="x", secret_access_key="x"),  # noqa: S106 - nobody's
+        s3=S3Settings(endpoint=endpoint, region="x", access_key_id="x", secret_access_key="x"),  # noqa: S106 - not a real secret
         azure=AzureSettings(endpoint=endpoint, account_name="x", account_key="eA=="),
-        gcs=GcsSettings(endpoint=endpoint, bearer_token="x"),  # noqa: S106 - nobody's
+        gcs=GcsSettings(endpoint=endpoint, bearer_token="x"),  # noqa: S106 - not a real secret
     )
     version = Version(f"17|{ETAG}") if url.startswith("gs:") else ETAG
     store = open_store(url, settings)

@@ -26,7 +26,7 @@ SYNCING: list[Fsync] = ["always", "never"]
 
 
 class Acknowledged(NamedTuple):
-    """What a writer was told before it died."""
+    """The answers that a writer got before it died."""
 
     event: str
     key: str
@@ -75,7 +75,7 @@ class Ledger:
         versions.add(version)
         if acknowledged.event == "count":
             numbers = self.counted.setdefault(key, {})
-            assert number not in numbers, f"{key}: two writers were told that they wrote number {number}"
+            assert number not in numbers, f"{key}: two writers wrote number {number}"
             numbers[number] = version
 
     async def check_counter(self, store: LocalStore, key: str, *, unheard_max: int) -> None:
@@ -109,7 +109,7 @@ class Ledger:
 async def check_listing(store: LocalStore) -> None:
     """The listing shows the objects as they are, and nothing that a killed writer left behind."""
     for entry in await store.list(""):
-        assert entry.key.startswith(("own/", "folder-")) or entry.key == "shared", f"{entry.key}: nobody wrote it"
+        assert entry.key.startswith(("own/", "folder-")) or entry.key == "shared", f"{entry.key}: no writer wrote it"
         stored = await store.get(entry.key)
         assert stored
         assert (entry.version, entry.size_bytes) == (stored.version, len(stored.data))
@@ -176,7 +176,7 @@ async def test_eight_processes_increment_one_cell_and_no_increment_is_lost(fsync
 
 
 async def test_a_lock_held_by_a_killed_process_is_free(tmp_path: Path) -> None:
-    """The system lets go of a lock when its holder dies: nobody waits for the dead."""
+    """The system releases a lock when its holder dies."""
     store = LocalStore(tmp_path, fsync="never")
     with start("tests.crash.lock_holder", tmp_path, "a") as holder:
         assert holder.stdout

@@ -1,4 +1,4 @@
-"""A store whose process dies at a chosen call."""
+"""A store that simulates the death of its process at a chosen call."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Died(BaseException):
-    """The process is gone. Not an Exception: nothing that handles errors gets to run."""
+    """The process died. Not an Exception, so that no error handler runs."""
 
 
 class DyingStore(WrappingStore):

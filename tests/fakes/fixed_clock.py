@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move, with ids and chance from a seed."""
+"""A clock that moves only when the test moves it; ids and randomness come from a seed."""
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that a run can be repeated

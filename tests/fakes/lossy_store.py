@@ -1,4 +1,4 @@
-"""A store that loses the answer to a chosen write."""
+"""A store that loses the answer to one chosen write."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class LossyStore(WrappingStore):
     """The `loses_at`th write (the first is 1) ends in OutcomeUnknown.
 
-    What became of it is its fate: `applied` at once, `dropped` for ever, or `late`: kept until `deliver` lets it land.
+    Its fate: `applied` at once, `dropped` forever, or `late`: held back until `deliver`.
     """
 
     def __init__(self, inner: ObjectStore, *, loses_at: int, fate: Fate) -> None:
@@ -26,7 +26,7 @@ class LossyStore(WrappingStore):
         self._in_flight: Callable[[], Awaitable[object]] | None = None
 
     async def deliver(self) -> bool:
-        """Let the late write reach the store; whether it was applied there. False when there is none."""
+        """Let the late write reach the store. Returns whether it was applied; False if no write is late."""
         perform, self._in_flight = self._in_flight, None
         if perform is None:
             return False
@@ -44,7 +44,7 @@ class LossyStore(WrappingStore):
             return await perform()
         match self._fate:
             case "applied":
-                with contextlib.suppress(SwapLost):  # An answer that is lost does not say so.
+                with contextlib.suppress(SwapLost):  # The lost answer would have said so.
                     await perform()
             case "late":
                 self._in_flight = perform

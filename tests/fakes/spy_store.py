@@ -1,4 +1,4 @@
-"""A store that records what it is asked and counts the sequential rounds, which are what latency costs."""
+"""A store that records its calls and counts sequential rounds, which determine the latency."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ _YIELDS = 8
 
 
 class SpyStore(WrappingStore):
-    """Calls that overlap in time are one round; a call that begins when others have ended is the next one.
+    """Calls that overlap in time are one round; a call that starts after others have ended is the next round.
 
-    A call's depth is one more than the greatest depth of the calls that had ended before it began, and `rounds` is
-    the greatest depth. Every call yields a few times after it began, so that calls made at the same time, be it from
-    tasks within tasks, overlap even over a store that answers at once.
+    The depth of a call is one more than the greatest depth of the calls that ended before it started. `rounds` is the
+    greatest depth. Every call yields a few times after it starts, so that concurrent calls, also from nested tasks,
+    overlap even over a store that answers at once.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -25,7 +25,7 @@ class SpyStore(WrappingStore):
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, between operations; not while a call is under way."""
+        """Forget all calls. Only between operations, not while a call is running."""
         self.calls: list[Call] = []
         self.rounds = 0
         self.bytes_read = 0

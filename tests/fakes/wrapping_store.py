@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """What was asked: the method, the key (of a list: the prefix) and the bytes to write."""
+    """One call: the method, the key (of a list: the prefix) and the bytes to write."""
 
     name: str
     key: str
@@ -28,7 +28,7 @@ class WrappingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
-    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - for those who override it
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - for subclasses
         return await perform()
 
     def version_now(self, key: str) -> Version | None:

@@ -1,4 +1,4 @@
-"""A store that lets other tasks run around every call, differently for every seed and alike for the same one."""
+"""A store that lets other tasks run around every call; the seed determines the interleaving."""
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that interleavings can be repeated

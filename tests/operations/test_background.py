@@ -44,8 +44,8 @@ async def test_an_answer_waits_when_too_much_is_under_way() -> None:
 
 
 async def test_what_fails_is_told_and_does_not_come_back() -> None:
-    told: list[tuple[str, SandurError]] = []
-    background = Background(lambda what, error: told.append((what, error)))
+    failures: list[tuple[str, SandurError]] = []
+    background = Background(lambda what, error: failures.append((what, error)))
 
     async def fails() -> None:
         raise Busy("too much")
@@ -53,7 +53,7 @@ async def test_what_fails_is_told_and_does_not_come_back() -> None:
     await background.run("a task", fails())
     await background.drain()
 
-    assert [(what, str(error)) for what, error in told] == [("a task", "too much")]
+    assert [(what, str(error)) for what, error in failures] == [("a task", "too much")]
 
 
 async def test_what_never_ends_is_given_up_when_the_time_is_over() -> None:

@@ -1,4 +1,4 @@
-"""A store whose writes are pretended: seen by whoever made them, and by nobody else."""
+"""The store for dry runs: its writes are visible through it and nowhere else."""
 
 import random  # noqa: TID251 - seeded, so that a run can be repeated
 from collections.abc import Awaitable

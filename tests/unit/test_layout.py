@@ -1,4 +1,4 @@
-"""Keys: what is spelled can be read back, and no two things share a key."""
+"""Keys: every key can be parsed, and no two things share a key."""
 
 import pytest
 from hypothesis import example, given
@@ -105,7 +105,7 @@ def test_a_key_lies_in_the_folder_it_is_listed_by(catalog: str, levels: tuple[st
 
 def test_the_keys_are_those_of_the_design() -> None:
     root = "tenant=default/workspace=default/_catalog/"
-    spelled = {
+    expected = {
         LAYOUT.catalog("main"): "catalogs/main.json",
         LAYOUT.namespace(Namespace("main", ("a", "b.c"))): "namespaces/main/a%1Fb.c.json",
         LAYOUT.name(Identifier("main", ("a", "b"), "t")): "names/main/a%1Fb/t.json",
@@ -128,7 +128,7 @@ def test_the_keys_are_those_of_the_design() -> None:
         LAYOUT.operational("jobs", "compact"): "operational/jobs/compact.json",
     }
 
-    assert {key: root + path for key, path in spelled.items()} == {key: key for key in spelled}
+    assert {key: root + path for key, path in expected.items()} == {key: key for key in expected}
 
 
 @given(catalog=TEXTS, levels=LEVELS, child=TEXTS)

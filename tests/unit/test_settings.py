@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what a mistake is told."""
+"""Settings: which source wins, and the error for an invalid setting."""
 
 from pathlib import Path
 
@@ -82,9 +82,9 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_every_key_is_reachable_from_the_environment() -> None:
-    spelled = {key.replace(".", "_").upper() for key in setting_keys()}
+    variables = {key.replace(".", "_").upper() for key in setting_keys()}
 
-    assert len(spelled) == len(setting_keys())
+    assert len(variables) == len(setting_keys())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Everything an operation needs, for one tenant's workspace."""
+"""A lake: the store of one tenant's workspace with everything an operation needs to work on it."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
@@ -50,7 +50,7 @@ def _index_weight(held: Versioned[Manifest] | Versioned[Segment]) -> int:
 
 
 class Lake:
-    """The store, the keys and the caches of one tenant's workspace, and the cells in it by what they hold."""
+    """The store, layout, clock, settings and locations of one tenant's workspace, and its cells by kind."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class Lake:
         self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
         self.receipts = Receipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         self.delta_receipts = DeltaReceipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
-        # One map for cells of every kind: a key belongs to one kind only, which the methods below see to.
+        # One cache for cells of every kind: the methods below give each key to one kind only.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
-        # Apart from the others, for these are large.
+        # A cache of their own, because index cells are large.
         self._seen_index: MutableMapping[str, Versioned[Any]] = WeighedLruCache(
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
@@ -109,7 +109,7 @@ class Lake:
 
     @property
     def area(self) -> str:
-        """The address below which this workspace's catalogs keep their tables unless told otherwise."""
+        """The default address of the tables of this workspace."""
         return f"{self.locations.own.rstrip('/')}/{self.layout.tables_folder().rstrip('/')}"
 
     def catalog(self, name: str) -> Cell[Catalog]:
@@ -169,5 +169,5 @@ class Lake:
         return Cell(self.store, key, kind, self.clock, seen=self._seen)
 
     def _plain_cell(self, key: str, kind: type[T]) -> Cell[T]:
-        """A cell that is read once or twice in its life and is not worth remembering."""
+        """A cell that is read once or twice in its life and is not cached."""
         return Cell(self.store, key, kind, self.clock)

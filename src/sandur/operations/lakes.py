@@ -1,4 +1,4 @@
-"""Everything on one store: from the settings to the workspaces of all tenants."""
+"""The lakes of all tenants on one store."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ LAKES_MAX: Final = 1_000
 
 
 class Lakes:
-    """One process's view of a store. Between `start` and `close` it may be asked for workspaces."""
+    """The lakes of one process on one store. Use it between `start` and `close`."""
 
     def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
         self._settings = settings
@@ -33,13 +33,13 @@ class Lakes:
         )
 
     async def start(self) -> None:
-        """Prove that the store can be used (Unfit if not), and make it ready: a default workspace with its catalog."""
+        """Check the store (raises Unfit) and create the default catalog."""
         await verify_store(self._store, self._clock)
         tenant, lake = self._settings.tenant or "default", self._settings.workspace or "default"
         await ensure_default_catalog(self.lake(tenant, lake))
 
     async def close(self) -> None:
-        """Finish what was begun, as long as the settings allow, then let go of the store."""
+        """Finish background work within the shutdown timeout, then close the store."""
         for lake in self.lakes:
             await lake.close()
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
@@ -47,14 +47,14 @@ class Lakes:
         await self._store.close()
 
     def lake(self, tenant: str, lake: str) -> Lake:
-        """The workspace of a tenant; what it remembers is kept as long as it is among those used last."""
+        """The lake of a tenant's workspace. The most recently used lakes keep their caches."""
         found = self._lakes.get((tenant, lake))
         if found is None:
             found = self._lakes[tenant, lake] = self.fresh_lake(Layout(tenant, lake))
         return found
 
     def fresh_lake(self, layout: Layout) -> Lake:
-        """A workspace that remembers nothing and is not remembered, for whoever would only fill its caches."""
+        """A lake with empty caches that is not cached itself, for work that would only fill the caches."""
         return Lake(
             store=self._store,
             layout=layout,
@@ -66,12 +66,12 @@ class Lakes:
 
     @property
     def lakes(self) -> Sequence[Lake]:
-        """Those used last."""
-        # Looking one up changes their order: not while walking over them.
+        """The most recently used lakes."""
+        # A lookup changes their order, so iterate over a copy of the keys.
         return [self._lakes[key] for key in tuple(self._lakes)]
 
     def document_cache_counts(self) -> tuple[int, int]:
-        """How often metadata files were found in memory, and how often not, since the start."""
+        """Hits and misses of the document caches since the start."""
         documents = [lake.documents for lake in self.lakes]
         return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)
 
