@@ -32,7 +32,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
 from sandur.settings import AzureSettings, GcsSettings
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
-from sandur.storage.keys import validate_key, validate_prefix
+from sandur.storage.layout import validate_key, validate_prefix
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredential

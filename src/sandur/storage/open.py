@@ -9,7 +9,7 @@ from sandur.clock import Clock
 from sandur.errors import BadRequest
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
-from sandur.storage.keys import PREFIX_BYTES_MAX, validate_key
+from sandur.storage.layout import PREFIX_BYTES_MAX, validate_key
 from sandur.storage.local import LocalStore
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retry import RetryingStore
