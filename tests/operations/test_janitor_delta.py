@@ -47,7 +47,7 @@ async def test_a_place_that_is_being_swept_becomes_no_table() -> None:
     await shore.sweep()
     await shore.server().delta_stage(stage.uuid).create(stage)
 
-    with pytest.raises(NotFound, match="any more"):
+    with pytest.raises(NotFound, match="no longer exists"):
         await create_from_staging(shore.server(), wanted(stage.location, stage.uuid), request=request("late"))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar, overload
 
 from sandur.clock import Clock
@@ -46,6 +46,17 @@ async def gather_all(calls: Iterable[Awaitable[object]]) -> Sequence[object]:
         if isinstance(result, BaseException):
             raise result
     return tuple(results)
+
+
+async def gather_in_batches(items: Sequence[T], call: Callable[[T], Awaitable[U]], *, at_once: int) -> Sequence[U]:
+    """Make one call per item, `at_once` at a time, and return the results in order.
+
+    A failure is raised when the calls that run beside it have ended; later calls are not made.
+    """
+    results: list[U] = []
+    for start in range(0, len(items), at_once):
+        results += await gather_all(call(item) for item in items[start : start + at_once])
+    return results
 
 
 class CommitQueue:

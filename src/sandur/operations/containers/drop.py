@@ -17,7 +17,7 @@ from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord
 from sandur.catalog.sources import Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_all, gather_in_batches
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -345,8 +345,7 @@ async def _drop_all(lake: Lake, namespaces: list[Namespace], source: Source) -> 
 async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
     layout = lake.layout
     keys = [key async for key in list_keys(lake, layout.names_folder(namespace))]
-    for start in range(0, len(keys), DROPS_AT_ONCE):
-        await gather_all(_drop_name(lake, key, source) for key in keys[start : start + DROPS_AT_ONCE])
+    await gather_in_batches(keys, lambda key: _drop_name(lake, key, source), at_once=DROPS_AT_ONCE)
 
 
 async def _drop_name(lake: Lake, key: str, source: Source) -> None:

@@ -9,7 +9,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
 from sandur.catalog.records import BoundRecord, NameRecord
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
 from sandur.operations.transactions.resolution import effective_record
@@ -22,12 +22,8 @@ LOOKS_AT_ONCE: Final = 64
 async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
     """The current entry of each name; None if the name does not exist."""
     wanted = sorted(set(names))
-    truth: dict[str, Entry | None] = {}
-    for start in range(0, len(wanted), LOOKS_AT_ONCE):
-        some = wanted[start : start + LOOKS_AT_ONCE]
-        entries = await gather_all(_entry(lake, scope, name) for name in some)
-        truth.update(zip(some, entries, strict=True))
-    return truth
+    entries = await gather_in_batches(wanted, lambda name: _entry(lake, scope, name), at_once=LOOKS_AT_ONCE)
+    return dict(zip(wanted, entries, strict=True))
 
 
 async def _entry(lake: Lake, scope: Scope, name: str) -> Entry | None:

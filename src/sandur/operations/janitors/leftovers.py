@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Mark, Segment
-from sandur.catalog.records import AttemptedFile, Claim, Pointer, Transaction
+from sandur.catalog.records import AttemptedFile, Claim, Participant, Pointer, Transaction
 from sandur.errors import NotFound
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
@@ -139,9 +139,11 @@ async def visit_transaction(lake: Lake, listed: Listed) -> Outcome:
 
 async def _finish_participants(lake: Lake, transaction: str, record: Transaction) -> None:
     """Apply the transaction to every participant: afterwards no reader needs its record."""
-    for start in range(0, len(record.participants), PARTICIPANTS_AT_ONCE):
-        some = record.participants[start : start + PARTICIPANTS_AT_ONCE]
-        await gather_all(finish_participant(lake, transaction, record.attempt, participant) for participant in some)
+
+    async def finish(participant: Participant) -> None:
+        await finish_participant(lake, transaction, record.attempt, participant)
+
+    await gather_in_batches(record.participants, finish, at_once=PARTICIPANTS_AT_ONCE)
 
 
 TRANSACTIONS = Janitor(

@@ -11,7 +11,7 @@ every pointer whose head is older than one of the files, so that attempts in pro
 
 import contextlib
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_b
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations, missing_file
@@ -28,7 +28,7 @@ from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import ObjectStore, get_many, list_all
 
-AT_ONCE: Final = 16
+FILES_AT_ONCE: Final = 16
 _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 _FIRST_VERSION: Final = 0
 
@@ -114,11 +114,7 @@ async def remove_garbage(lake: Lake, garbage: Garbage) -> int:
         await lake.pointer(garbage.kills).create(killed)
     for pointer in garbage.bumps:
         await lake.pointer(pointer.value.uuid).swap(pointer.value, expected=pointer.version)
-    removed = 0
-    for start in range(0, len(garbage.files), AT_ONCE):
-        some = garbage.files[start : start + AT_ONCE]
-        removed += sum(await gather_all(_remove(lake, file.location) for file in some))
-    return removed
+    return sum(await gather_in_batches(garbage.files, lambda file: _remove(lake, file.location), at_once=FILES_AT_ONCE))
 
 
 async def _remove(lake: Lake, location: str) -> bool:
@@ -202,15 +198,10 @@ async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:
     return [claim for claim in claims if claim.state == "open"]
 
 
-async def _never_committed(lake: Lake, files: Iterable[MetadataFile]) -> tuple[MetadataFile, ...]:
+async def _never_committed(lake: Lake, files: Sequence[MetadataFile]) -> tuple[MetadataFile, ...]:
     """The files without a receipt (C5)."""
-    waiting = list(files)
-    orphans: list[MetadataFile] = []
-    for start in range(0, len(waiting), AT_ONCE):
-        some = waiting[start : start + AT_ONCE]
-        committed = await gather_all(_is_committed(lake, file) for file in some)
-        orphans += [file for file, is_so in zip(some, committed, strict=True) if not is_so]
-    return tuple(orphans)
+    committed = await gather_in_batches(files, lambda file: _is_committed(lake, file), at_once=FILES_AT_ONCE)
+    return tuple(file for file, is_so in zip(files, committed, strict=True) if not is_so)
 
 
 async def _is_committed(lake: Lake, file: MetadataFile) -> bool:

@@ -1,13 +1,13 @@
 """The sweep of one janitor over its folder: bounded, resumed where it stopped, over old objects only."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
@@ -49,30 +49,38 @@ class Swept(NamedTuple):
 
 async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnError) -> Swept:
     """Visit at most `janitor_objects_max` objects that are old enough, in at most PAGES_MAX pages of the listing."""
-    folder = janitor.folder(lake.layout)
-    age_ms = janitor.age_ms(lake.settings)
     counts: Counter[str] = Counter()
-    after = position or None
-    for _ in range(PAGES_MAX):
-        page = await lake.store.list(folder, after=after)
-        old = [listed for listed in page if is_older(lake, listed, age_ms)]
+
+    async def visit(listed: Listed) -> Outcome:
+        return await _visit(lake, janitor, listed, on_error)
+
+    async for page in _old_objects(lake, janitor, position):
         room = lake.settings.janitor_objects_max - counts.total()
-        counts.update(await _visit_all(lake, janitor, old[:room], on_error))
-        if len(old) > room:
-            return Swept(counts, old[room - 1].key if room else after or "")
-        if len(page) < LIST_LIMIT_MAX:
-            return Swept(counts, "")
-        after = page[-1].key
-    return Swept(counts, after or "")
+        counts.update(await gather_in_batches(page.old[:room], visit, at_once=VISITS_AT_ONCE))
+        if len(page.old) > room:
+            return Swept(counts, page.old[room - 1].key if room else page.after)
+        position = page.end
+    return Swept(counts, position)
 
 
-async def _visit_all(lake: Lake, janitor: Janitor, old: Iterable[Listed], on_error: OnError) -> list[Outcome]:
-    waiting = list(old)
-    outcomes: list[Outcome] = []
-    for start in range(0, len(waiting), VISITS_AT_ONCE):
-        some = waiting[start : start + VISITS_AT_ONCE]
-        outcomes += await gather_all(_visit(lake, janitor, listed, on_error) for listed in some)
-    return outcomes
+class _Page(NamedTuple):
+    """The old objects of one page of the listing, which begins after `after`; `end` is empty on the last page."""
+
+    old: Sequence[Listed]
+    after: str
+    end: str
+
+
+async def _old_objects(lake: Lake, janitor: Janitor, position: str) -> AsyncIterator[_Page]:
+    folder, age_ms = janitor.folder(lake.layout), janitor.age_ms(lake.settings)
+    after = position
+    for _ in range(PAGES_MAX):
+        page = await lake.store.list(folder, after=after or None)
+        end = page[-1].key if len(page) == LIST_LIMIT_MAX else ""
+        yield _Page([listed for listed in page if is_older(lake, listed, age_ms)], after, end)
+        if not end:
+            return
+        after = end
 
 
 async def _visit(lake: Lake, janitor: Janitor, listed: Listed, on_error: OnError) -> Outcome:

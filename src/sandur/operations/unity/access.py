@@ -12,7 +12,7 @@ from sandur.catalog.sources import Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
@@ -51,10 +51,8 @@ async def load_user(lake: Lake, id_: str) -> User:
 async def list_users(lake: Lake) -> Sequence[User]:
     """All users, sorted by email address."""
     keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
-    users: list[User] = []
-    for start in range(0, len(keys), READS_AT_ONCE):
-        found = await gather_all(_user_cell_at(lake, key).read() for key in keys[start : start + READS_AT_ONCE])
-        users += [held.value for held in found if held and held.value.state == "live"]
+    found = await gather_in_batches(keys, lambda key: _user_cell_at(lake, key).read(), at_once=READS_AT_ONCE)
+    users = [held.value for held in found if held and held.value.state == "live"]
     return sorted(users, key=lambda user: user.email)
 
 
