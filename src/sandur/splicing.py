@@ -20,7 +20,7 @@ JsonBytes = bytes | memoryview | msgspec.Raw
 
 _WHITE_SPACE = frozenset(b" \t\r\n")
 _ARRAY_START, _ARRAY_END, _OBJECT_START = b"[]{"
-_SHOWN_CHARS_MAX = 300
+_MESSAGE_CHARS_MAX = 300
 _TAIL_BYTES = 4096
 
 INT32_MAX = 2**31 - 1
@@ -30,7 +30,7 @@ encode = _encoder.encode
 
 
 def malformed_error(what: str, error: Exception) -> BadRequest:
-    """The one error for JSON that cannot be read, whatever broke inside the decoder."""
+    """The error for malformed JSON, for every way in which the decoder fails."""
     if isinstance(error, RecursionError):
         return BadRequest(f"{what} is malformed: nested too deeply")
     if isinstance(error, UnicodeError):
@@ -39,8 +39,8 @@ def malformed_error(what: str, error: Exception) -> BadRequest:
 
 
 def shorten(text: str) -> str:
-    """`text`, cut so that an error stays readable whatever a request contains."""
-    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
+    """`text`, cut to a length that keeps an error message readable."""
+    return text if len(text) <= _MESSAGE_CHARS_MAX else text[:_MESSAGE_CHARS_MAX] + "…"
 
 
 _decoders: dict[object, msgspec.json.Decoder[object]] = {}
@@ -54,7 +54,7 @@ def _decode(data: JsonBytes, wanted: type[T]) -> T:
 
 
 def decode(data: JsonBytes, wanted: type[T], what: str) -> T:
-    """`data` as a value of type `wanted`; raises `BadRequest` that names `what`."""
+    """Decode `data` as a value of type `wanted`; raises `BadRequest` that names `what`."""
     try:
         return _decode(data, wanted)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -62,7 +62,7 @@ def decode(data: JsonBytes, wanted: type[T], what: str) -> T:
 
 
 def check_utf8(data: bytes, what: str) -> None:
-    """Refuse invalid UTF-8, which the decoder does not see in what it leaves as bytes."""
+    """Raise `BadRequest` for invalid UTF-8, which the decoder does not detect in fields that stay bytes."""
     if data.isascii():
         return
     try:
@@ -72,7 +72,7 @@ def check_utf8(data: bytes, what: str) -> None:
 
 
 def decode_object(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object, each left as bytes."""
+    """The fields of a JSON object; the values stay bytes."""
     return decode(data, dict[str, msgspec.Raw], what)
 
 
@@ -85,7 +85,7 @@ def is_object(data: JsonBytes) -> bool:
 
 
 def next_id(used: Iterable[int], *, start: int) -> int:
-    """The smallest id above all used ones, at least `start`; raises `Invalid` if none is left."""
+    """The smallest id above all used ones, at least `start`; raises `Invalid` if no id is left."""
     following = max(start, 1 + max(used, default=start - 1))
     if following > INT32_MAX:
         raise Invalid(f"Cannot assign an id: {INT32_MAX} is the last one and is in use")
@@ -96,15 +96,15 @@ def next_id(used: Iterable[int], *, start: int) -> int:
 class JsonArray(Generic[T]):
     """A JSON array of `T`: the bytes as they were read, followed by appended values.
 
-    `raw` is a valid JSON array. `source`, if given, are bytes that contain `raw`: what cannot be found there is not in
-    `raw` either. Nothing is decoded before `items` is asked for.
+    `raw` is a valid JSON array. `source`, if given, contains `raw`: a text that is not in `source` is not in `raw`.
+    Nothing is decoded before `items` is read.
     """
 
     raw: JsonBytes
     item_type: type[T]
     appended: tuple[T, ...] = ()
     source: bytes | None = None
-    # What was decoded of the stored bytes, shared by all arrays that grew from one.
+    # Decoded values of the stored bytes, shared by all arrays that grew from one.
     memory: dict[object, object] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -125,40 +125,40 @@ class JsonArray(Generic[T]):
             grown.__dict__["items"] = (*self.items, item)
         return grown
 
-    def folded(self, *, more_than: int = 0) -> "JsonArray[T]":
-        """The same array with all of it in its bytes, if more than so many values were appended to it.
+    def encoded(self, *, more_than: int = 0) -> "JsonArray[T]":
+        """The same array with its appended values encoded into `raw`, if there are more than `more_than` of them.
 
-        What grows by every commit is then encoded once, not again by every commit that follows.
+        A value that a commit appends is then encoded once, and not again by every later commit.
         """
         if len(self.appended) <= more_than:
             return self
         raw = b"".join(self.chunks())
         return JsonArray(raw=raw, item_type=self.item_type, source=raw)
 
-    def stored_as(self, item_type: type["V"]) -> "tuple[V, ...]":
-        """The stored items with only the fields that `item_type` has; cheaper than `items`, and decoded once."""
+    def project_stored(self, item_type: type["V"]) -> "tuple[V, ...]":
+        """The stored items with only the fields of `item_type`: cheaper than `items`, and decoded once."""
         if item_type not in self.memory:
             self.memory[item_type] = tuple(decode(self.raw, list[item_type], self._what))  # type: ignore[valid-type] # A type made at run time.
-        return cast("tuple[V, ...]", self.memory[item_type])  # Put there under this type.
+        return cast("tuple[V, ...]", self.memory[item_type])  # Stored under this type.
 
-    def read_only(self, item_type: type["V"]) -> "tuple[V, ...]":
-        """All items with only the fields that `item_type` has."""
+    def project(self, item_type: type["V"]) -> "tuple[V, ...]":
+        """All items with only the fields of `item_type`."""
         added = (msgspec.convert(msgspec.to_builtins(item), item_type) for item in self.appended)
-        return (*self.stored_as(item_type), *added)
+        return (*self.project_stored(item_type), *added)
 
     def elements(self) -> list[msgspec.Raw]:
-        """Every stored element as the bytes it was read as; what was appended is not among them."""
+        """The bytes of every stored element, without the appended values."""
         return decode(self.raw, list[msgspec.Raw], self._what)
 
-    def without(self, is_kept: Sequence[bool]) -> "JsonArray[T]":
-        """The array with only the items whose flag is true; the bytes of the stored ones stay as they are."""
+    def keep(self, is_kept: Sequence[bool]) -> "JsonArray[T]":
+        """The array with only the items whose flag is true; stored items keep their bytes."""
         stored = self.elements()
         kept = compress(stored, is_kept)
         appended = compress(self.appended, is_kept[len(stored) :])
         return JsonArray(raw=join_array(kept), item_type=self.item_type, appended=tuple(appended))
 
     def last(self) -> T | None:
-        """The last item, or nothing if the array is empty."""
+        """The last item; None if the array is empty."""
         if self.appended:
             return self.appended[-1]
         if self.is_empty:
@@ -166,8 +166,8 @@ class JsonArray(Generic[T]):
         return self._last_stored()
 
     def _last_stored(self) -> T:
-        # If what follows the last brace is one complete item, it is the last one: were that brace inside a string or
-        # a nested object, a quote or a brace would be left over.
+        # If the text after the last brace is one complete item, it is the last item: if that brace were inside a string
+        # or a nested object, a quote or a brace would be left over.
         tail_start = max(0, len(memoryview(self.raw)) - _TAIL_BYTES)
         tail = bytes(memoryview(self.raw)[tail_start:])
         start, end = tail.rfind(b"{"), tail.rfind(b"]")
@@ -178,12 +178,12 @@ class JsonArray(Generic[T]):
                 pass
         return self.items[-1]
 
-    def may_store(self, text: bytes) -> bool:
-        """False only if `text` certainly occurs nowhere in the stored bytes; what was appended is not looked at."""
+    def may_contain(self, text: bytes) -> bool:
+        """False only if `text` does not occur in the stored bytes; appended values are not searched."""
         return text in (self.source if self.source is not None else bytes(memoryview(self.raw)))
 
     def chunks(self) -> list[bytes | memoryview]:
-        """The bytes of the array, in pieces that concatenate to it."""
+        """The bytes of the array, in chunks to concatenate."""
         stored = memoryview(self.raw)
         if not self.appended:
             return [stored]
@@ -217,7 +217,7 @@ def empty_array(item_type: type[T]) -> JsonArray[T]:
 
 
 def json_array(data: JsonBytes | None, item_type: type[T], what: str, *, source: bytes | None = None) -> JsonArray[T]:
-    """`data` as an array; absent means empty. Raises `BadRequest` if it is something else than an array."""
+    """`data` as an array; None means empty. Raises `BadRequest` if it is not an array."""
     if data is None:
         return empty_array(item_type)
     if memoryview(data)[0] != _ARRAY_START:
@@ -236,7 +236,7 @@ _GZIP_WINDOW_BITS = 31
 
 
 def decompress(data: bytes, what: str) -> bytes:
-    """`data` without compression, if it has any; raises `BadRequest` that names `what`."""
+    """`data`, decompressed if it is in gzip format; raises `BadRequest` that names `what`."""
     if not data.startswith(_GZIP_START):
         return data
     parts: list[bytes] = []

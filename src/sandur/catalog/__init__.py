@@ -1,1 +1,1 @@
-"""What the catalog decides: names, pointers, claims, transactions and the index, as pure values."""
+"""Records and rules of the catalog: names, locations, pages, the list index and grants, as pure values."""

@@ -1,4 +1,4 @@
-"""What can go: which metadata files nobody needs, and whose pointer is bumped before they are deleted (GC1)."""
+"""Which metadata files are garbage, and which pointers must be bumped before their deletion (GC1)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import Pointer
 
-# As operations name them: version, hash of the request, nonce of the attempt.
+# The names of our own files: version, hash of the request, nonce of the attempt.
 _OWN_FILE = re.compile(r"([0-9]{5,9})-[0-9a-f]{32}-[0-9a-f]{12}(?:\.gz)?\.metadata\.json\Z")
 
 
 class MetadataFile(NamedTuple):
-    """A metadata file that lies in a table's folder; `version` is the number in its name."""
+    """A metadata file in a table's folder; `version` is the number in its name."""
 
     location: str
     version: int
@@ -21,10 +21,10 @@ class MetadataFile(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """A living table or view as its pointer was read: how far it has come, and which files it needs (normalized).
+    """A live table or view as its pointer was read: the version of its head, and the files that it needs (normalized).
 
-    It needs its head, whatever the head's log names, what a transaction is about to make current, and every file that
-    the claim of a request under way names.
+    It needs its head, the files in the log of the head, the pending head of a transaction, and every file in the claim
+    of a pending request.
     """
 
     uuid: str
@@ -33,22 +33,22 @@ class Owner(NamedTuple):
 
 
 def written_version(location: str) -> int | None:
-    """The version in the name of a metadata file that the catalog wrote; None for a file that somebody else named."""
+    """The version in the name of a metadata file that the catalog wrote; None for a file of another program."""
     match = _OWN_FILE.match(location.rpartition("/")[2])
     return int(match[1]) if match else None
 
 
 class Folder(NamedTuple):
-    """A folder where metadata files of living tables and views lie, as the first of them spells it, and whose."""
+    """A folder with metadata files of live tables and views: its location as first found, and their uuids."""
 
     location: str
     uuids: tuple[str, ...]
 
 
 def folders_in_use(pointers: Iterable[Pointer], *, roots: Sequence[str]) -> Mapping[str, Folder]:
-    """The folders below the roots (normalized) in which any pointer that may live has a file, by normalized address.
+    """The folders below the roots (normalized) in which a pointer that may be live has a file, by normalized location.
 
-    A folder may belong to several: a table can be registered under two names.
+    A folder can belong to several tables: a table can be registered under two names.
     """
     folders: dict[str, Folder] = {}
     for pointer in pointers:
@@ -64,7 +64,7 @@ def folders_in_use(pointers: Iterable[Pointer], *, roots: Sequence[str]) -> Mapp
 
 
 def metadata_locations(pointer: Pointer) -> list[str]:
-    """The metadata files that a pointer which may live names itself; none for one that is dropped or killed."""
+    """The metadata files in a pointer; empty for one that is dropped or killed."""
     if pointer.state in {"dropped", "killed"}:
         return []
     heads = [pointer.head, pointer.pending.head if pointer.pending else None]
@@ -76,7 +76,7 @@ def deletable_files(
 ) -> tuple[MetadataFile, ...]:
     """The files that no owner needs and that were written before `before_ms`.
 
-    They must have been listed before the owners were read: what is written later belongs to somebody who read later.
+    The caller lists the files before it reads the owners: a file that is written later may belong to a later head.
     """
     needed = frozenset[str]().union(*(owner.needed for owner in owners))
     return tuple(
@@ -87,7 +87,7 @@ def deletable_files(
 def needs_bump(owner: Owner, files: Iterable[MetadataFile]) -> bool:
     """Whether the swap of an attempt that wrote one of the files could still succeed.
 
-    An attempt writes one version more than the head it was decided on. Where the head has come as far, that head is
-    gone and the swap can only lose.
+    An attempt writes the version after the head that it was decided on. Once the head has reached that version, the
+    swap can only lose.
     """
     return any(file.version > owner.head_version for file in files)

@@ -43,14 +43,14 @@ SecurableType = Literal[
 SECURABLE_TYPES: Final[tuple[SecurableType, ...]] = get_args(SecurableType)
 
 PRINCIPALS_MAX: Final = 10_000
-"""How many principals may have privileges on one securable: they lie in one record."""
+"""The most principals with privileges on one securable: they share one record."""
 
 _NAME_CHARS_MAX: Final = 255
 _ORDER: Final = {privilege: place for place, privilege in enumerate(get_args(Privilege))}
 
 
 class Grants(Record, frozen=True, kw_only=True):
-    """The privileges on one securable by principal. They belong to its id: another thing of its name has none."""
+    """The privileges on one securable by principal. They belong to its id: a later securable of that name has none."""
 
     assignments: dict[str, tuple[Privilege, ...]] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
@@ -72,7 +72,7 @@ class PermissionsList(msgspec.Struct, frozen=True):
 
 
 def apply_permission_changes(grants: Grants | None, changes: Sequence[PermissionsChange]) -> Grants:
-    """The grants after the changes, one by one; Invalid for a change that contradicts itself."""
+    """The grants after the changes, in their order; raises Invalid for a change that contradicts itself."""
     before = grants or Grants()
     assignments = dict(before.assignments)
     for change in changes:
@@ -94,7 +94,7 @@ def apply_permission_changes(grants: Grants | None, changes: Sequence[Permission
 
 
 def permissions_list(grants: Grants | None, principal: str | None = None) -> PermissionsList:
-    """The grants of one principal or of all, in the order of their names."""
+    """The grants of one principal, or of all, sorted by principal."""
     assignments = grants.assignments if grants else {}
     return PermissionsList(
         tuple(

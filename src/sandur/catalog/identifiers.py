@@ -1,7 +1,7 @@
 """Names of catalogs, namespaces and tables: which are valid, and how full names are parsed.
 
-A full name joins catalog, schema and name by dots. A schema is a namespace of one level; a namespace of several is
-known by its levels joined by dots, so that what Iceberg clients nested can be reached, too.
+A full name joins catalog, schema and name by dots. A schema is a namespace of one level. The schema name of a nested
+namespace is its levels joined by dots, so that Unity clients can reach the namespaces of Iceberg clients.
 """
 
 import re
@@ -12,7 +12,7 @@ from sandur.errors import BadRequest, Invalid
 
 Kind = Literal["table", "view", "volume", "function", "model"]
 Format = Literal["iceberg", "delta", "unity"]
-"""`unity`: what only Unity Catalog's API knows: volumes, functions and models."""
+"""`unity`: volumes, functions and models, which only Unity Catalog's API has."""
 
 LEVELS_MAX: Final = 16
 NAME_BYTES_MAX: Final = 255
@@ -37,7 +37,7 @@ class Namespace(NamedTuple):
 
 
 class Identifier(NamedTuple):
-    """A table, view or anything else that has a name in a namespace; all kinds share one name space."""
+    """A table, a view or anything else with a name in a namespace; a name is unique across all kinds."""
 
     catalog: str
     levels: tuple[str, ...]
@@ -52,13 +52,13 @@ class Identifier(NamedTuple):
 
 
 def checked_catalog(name: str) -> str:
-    """The name itself, or Invalid with the reason why no catalog may be called so."""
+    """The name itself; raises Invalid if it is not a valid catalog name."""
     _check("catalog name", name)
     return name
 
 
 def checked_namespace(namespace: Namespace) -> Namespace:
-    """The namespace itself, or Invalid with the reason why nothing may be called so."""
+    """The namespace itself; raises Invalid if it is not a valid namespace."""
     if not namespace.levels:
         raise Invalid("Invalid namespace: it has no levels")
     if len(namespace.levels) > LEVELS_MAX:
@@ -72,7 +72,7 @@ def checked_namespace(namespace: Namespace) -> Namespace:
 
 
 def checked_identifier(identifier: Identifier) -> Identifier:
-    """The identifier itself, or Invalid with the reason why nothing may be called so."""
+    """The identifier itself; raises Invalid if it is not a valid identifier."""
     checked_namespace(identifier.namespace)
     _check("name", identifier.name)
     return identifier
@@ -82,7 +82,7 @@ def _check(what: str, text: str) -> None:
     if not text:
         raise Invalid(f"Invalid {what}: it is empty")
     if _SEPARATOR in text or "\x00" in text:
-        raise Invalid(f"Invalid {what} {text!r}: it holds a separator (0x1F) or a zero byte")
+        raise Invalid(f"Invalid {what} {text!r}: it contains a separator (0x1F) or a zero byte")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -92,43 +92,43 @@ def _check(what: str, text: str) -> None:
 
 
 _NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
-_SHOWN_CHARS_MAX: Final = 300
+_QUOTED_CHARS_MAX: Final = 300
 _LEVELS_MIN: Final = 2
 _PARTS_MIN: Final = 3
 
 
 def checked_new_name(what: str, name: str) -> str:
-    """The name itself; Invalid when nothing new may be called so."""
+    """The name itself; raises Invalid if it is not allowed for a new entity."""
     if not _NEW_NAME.match(name):
         raise Invalid(
-            f"Invalid {what} name {name[:_SHOWN_CHARS_MAX]!r}: expected 1 to 255 of letters, digits, _, - and @"
+            f"Invalid {what} name {name[:_QUOTED_CHARS_MAX]!r}: expected 1 to 255 of letters, digits, _, - and @"
         )
     return name
 
 
 def namespace_from_parts(catalog: str, schema: str) -> Namespace:
-    """The namespace that a schema's name stands for."""
+    """The namespace of a schema name; raises BadRequest if a part is empty."""
     levels = tuple(schema.split("."))
     if not catalog or not all(levels):
-        raise BadRequest(f"Invalid schema name {f'{catalog}.{schema}'[:_SHOWN_CHARS_MAX]!r}")
+        raise BadRequest(f"Invalid schema name {f'{catalog}.{schema}'[:_QUOTED_CHARS_MAX]!r}")
     return Namespace(catalog, levels)
 
 
 def identifier_from_parts(catalog: str, schema: str, name: str) -> Identifier:
-    """What the three names stand for."""
+    """The identifier of three names; raises BadRequest if one is malformed."""
     if not name or "." in name:
-        raise BadRequest(f"Invalid name {name[:_SHOWN_CHARS_MAX]!r}: it is empty or holds a dot")
+        raise BadRequest(f"Invalid name {name[:_QUOTED_CHARS_MAX]!r}: it is empty or contains a dot")
     return Identifier(*namespace_from_parts(catalog, schema), name)
 
 
 def parse_schema_name(full_name: str) -> Namespace:
-    """The namespace that the full name of a schema stands for; BadRequest when it is none."""
+    """Parse the full name of a schema; raises BadRequest if it is malformed."""
     parts = _parts(full_name, _LEVELS_MIN, "catalog.schema")
     return Namespace(parts[0], tuple(parts[1:]))
 
 
 def parse_full_name(full_name: str) -> Identifier:
-    """What a full name stands for; BadRequest when it is none."""
+    """Parse a full name; raises BadRequest if it is malformed."""
     parts = _parts(full_name, _PARTS_MIN, "catalog.schema.name")
     return Identifier(parts[0], tuple(parts[1:-1]), parts[-1])
 
@@ -138,12 +138,12 @@ def full_name_of(thing: Identifier | Namespace) -> str:
 
 
 def has_full_name(name: str) -> bool:
-    """Whether full names can name it: one with a dot in it would be read as several."""
+    """Whether a full name can contain it: a name with a dot would be parsed as two."""
     return "." not in name
 
 
 def _parts(full_name: str, parts_min: int, form: str) -> Sequence[str]:
     parts = full_name.split(".")
     if len(parts) < parts_min or not all(parts):
-        raise BadRequest(f"Invalid full name {full_name[:_SHOWN_CHARS_MAX]!r}: expected {form}")
+        raise BadRequest(f"Invalid full name {full_name[:_QUOTED_CHARS_MAX]!r}: expected {form}")
     return parts

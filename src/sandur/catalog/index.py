@@ -1,7 +1,7 @@
-"""The list index: what it keeps for every scope, and how it is cut into segments so that no update grows with it.
+"""The list index: its entries per scope, and its segments, which keep the cost of an update independent of its size.
 
 A small index is one manifest with all entries. A large one is a manifest that lists segments, each with the entries
-from its first key up to the first key of the next; an update then touches one segment, and the manifest only when a
+from its first key up to the first key of the next. An update then changes one segment, and the manifest only when a
 segment is split.
 """
 
@@ -23,10 +23,10 @@ Collection = Literal["catalogs", "schemas", "tables"]
 INLINE_MAX: Final = 256
 SEGMENT_MAX: Final = 128
 PACKED: Final = 96
-"""How many entries a segment gets when it is written anew: it is not full at once."""
+"""The number of entries in a newly written segment, which leaves room for more."""
 
 PART_BYTES_MAX: Final = 192 << 10
-"""How large a manifest or a segment may be: an entry tells all about a table, and some tables have many columns."""
+"""The largest size of a manifest or a segment: an entry contains the columns of its table, which can be many."""
 _PACKED_BYTES: Final = PART_BYTES_MAX * PACKED // SEGMENT_MAX
 
 _SEPARATOR: Final = "\x1f"
@@ -36,7 +36,7 @@ NO_INFO: Final = msgspec.Raw(b"null")
 
 
 class Scope(NamedTuple):
-    """What one index lists: all catalogs, the namespaces right below something, or the names in a namespace."""
+    """The content of an index: all catalogs, the direct children of a catalog or namespace, or the names in one."""
 
     collection: Collection
     catalog: str = ""
@@ -48,7 +48,7 @@ class Scope(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """What stands for the scope where its text would be too long."""
+        """A short hash of the scope, for keys."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     @property
@@ -60,24 +60,24 @@ CATALOGS: Final = Scope("catalogs")
 
 
 class Place(NamedTuple):
-    """An entry of an index, whether or not there is one: its scope and its key in it."""
+    """The position of an entry, present or not: its scope and its name."""
 
     scope: Scope
     name: str
 
 
 def names_scope(namespace: Namespace) -> Scope:
-    """The scope of the tables, views and other things in a namespace."""
+    """The scope of the names in a namespace."""
     return Scope("tables", namespace.catalog, namespace.levels)
 
 
 def namespaces_scope(catalog: str, parent: Namespace | None) -> Scope:
-    """The scope of the namespaces right below another, or of the first level."""
+    """The scope of the direct children of a namespace, or of the first level of a catalog."""
     return Scope("schemas", catalog, parent.levels if parent else ())
 
 
 def place_of(thing: Identifier | Namespace) -> Place:
-    """Where a name or a namespace is listed."""
+    """The position of the entry of a name or a namespace."""
     match thing:
         case Identifier():
             return Place(names_scope(thing.namespace), thing.name)
@@ -88,7 +88,7 @@ def place_of(thing: Identifier | Namespace) -> Place:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that is listed, with all that a list says about it: `info` is what Unity Catalog's lists show."""
+    """An entry with everything that lists contain; `info` is its JSON in the lists of Unity Catalog."""
 
     name: str
     kind: Kind | Literal["namespace", "catalog"]
@@ -104,7 +104,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
-    """A segment, and the key from which on entries belong to it; the first one's is empty."""
+    """A segment and its first key; the first key of the first segment is empty."""
 
     first: str
     id: str
@@ -113,7 +113,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
 class Manifest(Record, frozen=True, kw_only=True):
     """An index: its entries sorted by name, or the segments that hold them.
 
-    `version` is that of this form, not that of the object.
+    `version` is the version of this format, not of the object.
     """
 
     version: Literal[1]
@@ -123,7 +123,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is what we would write; anything else is as good as no index."""
+        """Whether the manifest is well-formed; otherwise readers ignore the index."""
         if not self.segments:
             return are_sound(self.entries)
         firsts = [ref.first for ref in self.segments]
@@ -132,7 +132,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """How a sealed segment is cut: who is at `cut` or behind it goes right. The ids of both halves are fresh."""
+    """The split of a sealed segment: names from `cut` on go to the right. Both halves have new ids."""
 
     cut: str
     left: str
@@ -140,9 +140,9 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Segment(Record, frozen=True, kw_only=True):
-    """A part of an index. Once it is sealed (`split`) it never changes: anyone may finish the split (see `halves`).
+    """A part of an index. Once it is sealed (`split`) it never changes, so that any server can finish the split.
 
-    `scope` says of which index, for whoever finds only the segment.
+    `scope` names the index, for a janitor that finds only the segment.
     """
 
     scope: Scope
@@ -156,7 +156,7 @@ class Segment(Record, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """I1: that the index may not say the truth about an entry yet."""
+    """I1: the index may be wrong about an entry."""
 
     collection: Collection
     catalog: str
@@ -169,7 +169,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def are_sound(entries: Sequence[Entry]) -> bool:
-    """Whether the entries are sorted, and each says all that lists show: an older form of them does not."""
+    """Whether the entries are sorted and complete; entries of an older format have no info."""
     return is_sorted(entries) and all(entry.info is not NO_INFO for entry in entries)
 
 
@@ -179,14 +179,14 @@ def is_sorted(entries: Sequence[Entry]) -> bool:
 
 
 def merge_entries(entries: Sequence[Entry], truth: Mapping[str, Entry | None]) -> tuple[Entry, ...]:
-    """The entries with what is true about some names in place of what was said; None: there is nothing."""
+    """The entries with the true entries of some names in place of the old ones; None removes a name."""
     kept = [entry for entry in entries if entry.name not in truth]
     kept += [entry for entry in truth.values() if entry is not None]
     return tuple(sorted(kept, key=_name))
 
 
 def entries_after(entries: Sequence[Entry], last: str | None) -> Sequence[Entry]:
-    """The entries whose names come after `last`; all of them when it is None."""
+    """The entries whose names come after `last`; all entries if it is None."""
     return entries if last is None else entries[bisect.bisect_right(entries, last, key=_name) :]
 
 
@@ -196,7 +196,7 @@ def segment_at(segments: Sequence[SegmentRef], name: str) -> int:
 
 
 def needs_segments(entries: Sequence[Entry]) -> bool:
-    """Whether the entries are too many, or say too much, for one manifest."""
+    """Whether the entries are too many or too large for one manifest."""
     return len(entries) > INLINE_MAX or _is_too_large(entries)
 
 
@@ -210,7 +210,7 @@ def _is_too_large(entries: Sequence[Entry]) -> bool:
 
 
 def pack_segments(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
-    """Entries cut into segments that have room to grow: the first key of each, and what is in it."""
+    """The entries divided into segments with room to grow: the first key and the entries of each."""
     parts: list[list[Entry]] = []
     size_bytes = 0
     for entry in entries:
@@ -223,18 +223,18 @@ def pack_segments(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, 
 
 
 def split_key(entries: Sequence[Entry]) -> str:
-    """Where a full segment is cut: in the middle."""
+    """The name at which a full segment is split: the middle one."""
     return entries[len(entries) // 2].name
 
 
 def split_entries(segment: Segment, split: Split) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """What the two successors of a sealed segment begin with: the same, whoever writes them."""
+    """The entries of the two successors of a sealed segment; every server computes the same."""
     at = bisect.bisect_left(segment.entries, split.cut, key=_name)
     return segment.entries[:at], segment.entries[at:]
 
 
 def after_split(segments: Sequence[SegmentRef], sealed_id: str, split: Split) -> tuple[SegmentRef, ...] | None:
-    """The segments with both successors in place of the sealed one; None when it is not among them any more."""
+    """The segments with both successors in place of the sealed one; None if it is no longer among them."""
     for position, ref in enumerate(segments):
         if ref.id == sealed_id:
             successors = (SegmentRef(ref.first, split.left), SegmentRef(split.cut, split.right))
@@ -243,7 +243,7 @@ def after_split(segments: Sequence[SegmentRef], sealed_id: str, split: Split) ->
 
 
 def group_by_segment(names: Iterable[str], segments: Sequence[SegmentRef]) -> Mapping[int, Sequence[str]]:
-    """The names that belong to each segment, by its position; positions without names are not there."""
+    """The names in each segment, by the position of the segment; positions without names are absent."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for name in names:
         found[segment_at(segments, name)].append(name)

@@ -1,4 +1,4 @@
-"""Where tables may lie: one spelling for comparing addresses, and what no client may set."""
+"""Locations of tables: their normal form, the roots that they must be below, and reserved properties."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,15 @@ from sandur.errors import Invalid
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):(.*)$", re.DOTALL)
 _SAME_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 _WILDCARDS: Final = frozenset("*?[]{}\\")
-# Where the catalog keeps its own state (see the layout of the store), of whatever tenant and below whatever root.
+# The folder of the catalog's own state (see the layout of the store), for any tenant and below any root.
 _OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def normalize_location(location: str) -> str:
-    """The one spelling in which addresses are compared: `file:///…` or `scheme://host/…`, no slash at the end.
+    """The normal form in which locations are compared: `file:///…` or `scheme://host/…` without a trailing slash.
 
-    Nothing is decoded: engines take the text of a location as it stands.
+    Nothing is decoded, because engines use the text of a location unchanged.
     """
     match = _SCHEME.match(location)
     if match is None:
@@ -32,12 +32,12 @@ def normalize_location(location: str) -> str:
 
 
 def is_within(location: str, root: str) -> bool:
-    """Whether the location is the root or lies below it; both normalized."""
+    """Whether the location is the root or below it; both are normalized."""
     return location == root or location.startswith(root.rstrip("/") + "/")
 
 
 def checked_location(location: str, roots: Iterable[str]) -> str:
-    """The location itself, or Invalid: it must lie below one of the roots (normalized) and not try to get out of it."""
+    """The location itself; raises Invalid unless it is below one of the roots (normalized), without a way out of it."""
     plain = normalize_location(location)
     if problem := _problem(plain):
         raise Invalid(f"Invalid location {location}: {problem}")
@@ -50,19 +50,19 @@ def checked_location(location: str, roots: Iterable[str]) -> str:
 def _problem(plain: str) -> str | None:
     path = plain.partition("://")[2]
     if found := _WILDCARDS.intersection(path):
-        return f"it holds {' '.join(sorted(found))}"
+        return f"it contains {' '.join(sorted(found))}"
     if not path.isprintable():
-        return "it holds a character that cannot be printed"
+        return "it contains a character that is not printable"
     for segment in path.lstrip("/").split("/"):
         if segment in {"", ".", ".."}:
-            return f"it holds the segment {segment!r}"
+            return f"it contains the segment {segment!r}"
     if _OWN_FOLDER.search(path):
-        return "it lies in the catalog's own folder"
+        return "it is in the catalog's own folder"
     return None
 
 
 def folder_name(text: str) -> str:
-    """A folder name that every engine can handle; not unique, so add an id where that matters."""
+    """A folder name that every engine supports; it is not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
 
 
@@ -77,14 +77,14 @@ PATH_PROPERTIES: Final = (
 
 
 def check_property_keys(keys: Iterable[str]) -> None:
-    """Refuse keys that begin with `sandur.`, in whatever case."""
+    """Raise Invalid for keys that begin with `sandur.`, in any case."""
     reserved = sorted(key for key in keys if key.lower().startswith(RESERVED_PREFIX))
     if reserved:
         raise Invalid(f"Invalid properties: {', '.join(reserved)} belong to the catalog (sandur.*)")
 
 
 def check_paths(properties: Mapping[str, str], roots: Iterable[str]) -> None:
-    """Refuse paths that would send a table's files out of its storage."""
+    """Raise Invalid for a path property outside the roots."""
     allowed = tuple(roots)
     for key in PATH_PROPERTIES:
         if path := properties.get(key):
@@ -92,6 +92,6 @@ def check_paths(properties: Mapping[str, str], roots: Iterable[str]) -> None:
 
 
 def check_moved_location(location: str, current: str | None, roots: Iterable[str]) -> None:
-    """A location may be set to what it is already, or to a place the policy allows."""
+    """Raise Invalid for a new location outside the roots; the current location is always allowed."""
     if current is None or normalize_location(location) != normalize_location(current):
         checked_location(location, roots)

@@ -1,4 +1,4 @@
-"""Page tokens: opaque to clients, made of the key a page ended with, and good for one list only."""
+"""Page tokens: opaque to clients, made of the last key of a page, and valid for one list only."""
 
 import base64
 import hashlib
@@ -32,13 +32,13 @@ class _Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 def encode_page_token(what: Iterable[str], last: str) -> str:
-    """The token with which the list of `what` goes on behind the key `last`."""
+    """The token of the page of list `what` that starts after the key `last`."""
     body = msgspec.json.encode(_Token(_FORM, _hash(what), last))
     return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
 def decode_page_token(token: str, what: Iterable[str]) -> str:
-    """The key at which the page before ended; BadRequest when the token is not ours, or belongs to another list."""
+    """The last key of the previous page; raises BadRequest if the token is malformed or belongs to another list."""
     try:
         body = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         found = msgspec.json.decode(body, type=_Token)
@@ -50,15 +50,15 @@ def decode_page_token(token: str, what: Iterable[str]) -> str:
 
 
 def checked_page_size(page_size: int | None) -> int:
-    """How many entries a page gets at most; BadRequest when not even one was asked for."""
+    """The bounded page size, or the default; raises BadRequest for a size below 1."""
     if page_size is None:
         return PAGE_SIZE_DEFAULT
     if page_size < 1:
-        raise BadRequest(f"Invalid page size: {page_size}, at least 1 is expected")
+        raise BadRequest(f"Invalid page size: {page_size}, expected at least 1")
     return min(page_size, PAGE_SIZE_MAX)
 
 
 def _hash(what: Iterable[str]) -> str:
-    """Texts are told apart by their lengths: no two lists are spelled alike."""
-    spelled = "".join(f"{len(text)}:{text}" for text in what)
-    return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    """Each text is prefixed by its length, so that different lists have different hashes."""
+    prefixed = "".join(f"{len(text)}:{text}" for text in what)
+    return hashlib.sha256(prefixed.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]

@@ -1,4 +1,4 @@
-"""Everything the catalog keeps in cells: the fields of each object and the states it can be in."""
+"""The records that the catalog keeps in cells: their fields and their states."""
 
 from typing import Final, Literal
 
@@ -11,16 +11,16 @@ from sandur.errors import Subject
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a cell holds. The cell sets a fresh `event_id` at every write, which makes every body unique (G1)."""
+    """The content of a cell. Every write sets a new `event_id`, which makes every body unique (G1)."""
 
     event_id: str = ""
 
 
 class LastChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The request that made a record what it is.
+    """The request that changed a record last.
 
-    With a key, `operation` and `id` name its claim, and `answer` is what a replay needs: whoever changes the record
-    next first makes that claim done (G6), so that a retry always finds out that it happened.
+    With an idempotency key, `operation` and `id` name its claim, and `answer` is what a replay needs. The next writer
+    of the record first completes that claim (G6), so that a retry always learns that the request happened.
     """
 
     id: str
@@ -69,14 +69,14 @@ class NamespaceRecord(_Container, frozen=True, kw_only=True):
 
 
 class NameRecord(Record, frozen=True, kw_only=True):
-    """A name in a namespace. It is never deleted by an operation, only swapped (N9).
+    """A name in a namespace. No operation deletes it, it is only swapped (N9).
 
     * `new`: exists if its namespace, read after it, has the id `namespace_id` (N4)
     * `active`: exists if its pointer is not dropped or killed
-    * `moving`: the new side of a rename: exists once the name `other` is `moved` with the same `rename_id` (R7)
-    * `moved`: the old side of a rename that happened
-    * `pending`: made by a transaction: exists once the transaction's record says committed (T6)
-    * `dropped`, `free`: nothing is here
+    * `moving`: the new name of a rename: exists once the name `other` is `moved` with the same `rename_id` (R7)
+    * `moved`: the old name of a rename that happened
+    * `pending`: written by a transaction: exists once the transaction's record says committed (T6)
+    * `dropped`, `free`: does not exist
     """
 
     state: Literal["new", "active", "moving", "moved", "pending", "dropped", "free"]
@@ -308,12 +308,12 @@ BoundRecord = Pointer | DeltaTable | Securable
 
 
 def head_of(record: BoundRecord) -> Head | None:
-    """The current metadata file; None for records without one, which all but Iceberg's are."""
+    """The current metadata file; None for a record of another format, which has none."""
     return record.head if isinstance(record, Pointer) else None
 
 
 class DeltaStage(Record, frozen=True, kw_only=True):
-    """A place for a managed Delta table that does not exist yet: its files may be written, nobody sees it."""
+    """A reserved location for a managed Delta table that does not exist yet."""
 
     uuid: str
     identifier: Identifier
@@ -324,7 +324,7 @@ class DeltaStage(Record, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A definite refusal, kept so that a replay answers alike: the class of the error, its text and its subject."""
+    """A definite refusal, kept so that a replay gets the same answer: the error class, its text and its subject."""
 
     error: str
     message: str
@@ -332,11 +332,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Claim(Record, frozen=True, kw_only=True):
-    """An idempotency key taken by a request (C4, C8).
+    """An idempotency key claimed by a request (C4, C8).
 
-    `open` while it is worked on; `done` with what a replay needs: the failure, or the location and text of the answer.
-    `locations` holds every metadata file tried and `renames` every rename, oldest first; they only grow. `uuid` and
-    `namespace_id` pin what a retry acts on.
+    `open` while the request runs; `done` with what a replay needs: the failure, or the location and text of the answer.
+    `locations` holds every attempted metadata file and `renames` every attempted rename, oldest first; they only grow.
+    `uuid` and `namespace_id` pin the table and the namespace for retries.
     """
 
     state: Literal["open", "done"]
@@ -354,7 +354,7 @@ class Claim(Record, frozen=True, kw_only=True):
 
 
 class AttemptedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A metadata file that an attempt meant to make current, with what its receipt's key is derived from."""
+    """A metadata file that an attempt wrote to make it current, with the parts of its receipt's key."""
 
     metadata_location: str
     last_updated_ms: int
@@ -362,7 +362,7 @@ class AttemptedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Participant(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of a transaction: its pointer, and its name when the transaction creates it."""
+    """A table of a transaction: its pointer, and its name if the transaction creates it."""
 
     uuid: str
     identifier: Identifier
@@ -370,7 +370,7 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transaction(Record, frozen=True, kw_only=True):
-    """The visibility gate of a multi-table commit, and for keyed requests the claim as well (T1–T9)."""
+    """The record that makes a multi-table commit visible, and the claim of a request with a key (T1–T9)."""
 
     state: Literal["preparing", "committed", "aborted"]
     attempt: str
@@ -382,7 +382,7 @@ class Transaction(Record, frozen=True, kw_only=True):
 
 
 class Stage(Record, frozen=True, kw_only=True):
-    """A table that was staged and not yet committed. Only a cross-check: the commit does not need it."""
+    """A staged table that is not committed yet. The commit does not need it; it is only a cross-check."""
 
     table_uuid: str
     identifier: Identifier
@@ -393,9 +393,9 @@ class Stage(Record, frozen=True, kw_only=True):
 
 
 class PurgeOrder(Record, frozen=True, kw_only=True):
-    """That the files of a table are to be deleted once `drop` has dropped it, and only if that very drop did.
+    """An order to delete the files of a table, valid only if the drop with the id `drop` is the one that happened.
 
-    `blocked` says why they are not deleted after all; empty while they may be.
+    `blocked` is the reason why the files stay; empty while they may be deleted.
     """
 
     uuid: str
@@ -419,7 +419,7 @@ _KINDS: Final = (
 _WITH_SUBJECT: Final = (errors.NotFound, errors.AlreadyExists)
 
 Definite = (*_KINDS, *_WITH_SUBJECT)
-"""The errors that stay true: the only ones a claim may keep. Everything else may be otherwise next time."""
+"""The errors that a retry gets again: only these are kept in a claim."""
 
 
 def failure_of(error: errors.SandurError) -> Failure:
@@ -428,7 +428,7 @@ def failure_of(error: errors.SandurError) -> Failure:
 
 
 def error_of(failure: Failure) -> errors.SandurError:
-    """The error a claim keeps; one that this version does not know is a conflict with its text."""
+    """The error of a stored failure; an unknown class becomes a Conflict with the same text."""
     for kind in _WITH_SUBJECT:
         if kind.__name__ == failure.error and failure.subject is not None:
             return kind(failure.message, subject=failure.subject)

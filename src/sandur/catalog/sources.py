@@ -1,4 +1,4 @@
-"""Who changes something: what a receipt says about the origin of a commit."""
+"""The origin of a change: its source, which receipts contain, and its idempotency key."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a change came from. A pipeline's run is known exactly; a REST client declares itself."""
+    """The origin of a change. The run of a pipeline is exact; a REST client only declares itself."""
 
     kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
     principal: str = ""
@@ -17,9 +17,9 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(NamedTuple):
-    """What every mutation carries beside its body.
+    """The part of a mutation that is not its body.
 
-    `key` is the idempotency key in canonical form, None when none was sent; `hash` identifies the body.
+    `key` is the idempotency key in canonical form, None if the client sent none; `hash` identifies the body.
     """
 
     hash: str
@@ -28,5 +28,5 @@ class Request(NamedTuple):
 
     @property
     def key_hash(self) -> str | None:
-        """What stands for the key in the names of objects; None when no key was sent."""
+        """The hash of the key, for the keys of objects; None without a key."""
         return hashlib.sha256(self.key.encode()).hexdigest() if self.key else None

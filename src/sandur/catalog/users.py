@@ -1,4 +1,4 @@
-"""Users, as SCIM describes them."""
+"""Users and their SCIM resources."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class User(Record, frozen=True, kw_only=True):
-    """A user. Its id is made of its address, so that there is one user to an address; dropped, it is swapped."""
+    """A user. The id is derived from the address, so that an address has one user. A drop swaps it to `dropped`."""
 
     id: str
     email: str
@@ -47,7 +47,7 @@ class User(Record, frozen=True, kw_only=True):
 
 
 class UserResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A user on the wire; clients send any part of it."""
+    """A user in requests and answers; clients send any part of it."""
 
     id: str | None = None
     display_name: str | None = None
@@ -59,13 +59,13 @@ class UserResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def user_id(email: str) -> str:
-    """The id of whoever has the address, whatever its case."""
+    """The id of the user with that address, in any case."""
     text = hashlib.sha256(email.strip().lower().encode("utf-8", "surrogatepass")).hexdigest()
     return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:32]}"
 
 
 def primary_email(resource: UserResource) -> str:
-    """The address that a user is known by; Invalid when there is none."""
+    """The address that identifies a user; raises Invalid if there is none."""
     emails = resource.emails or ()
     chosen = next((email for email in emails if email.primary), emails[0] if emails else None)
     if chosen is None or not _EMAIL.match(chosen.value):
@@ -86,7 +86,7 @@ def resource_of(user: User, created: str, changed: str) -> UserResource:
 
 
 def apply_resource(user: User, resource: UserResource) -> User:
-    """The user as the resource describes it; its address is what it is known by, and stays."""
+    """The user with the attributes of the resource; raises Invalid for another address, which identifies the user."""
     if resource.emails and user_id(primary_email(resource)) != user.id:
         raise Invalid(f"User {user.id}: its address {user.email} cannot be changed")
     return msgspec.structs.replace(
@@ -99,12 +99,12 @@ def apply_resource(user: User, resource: UserResource) -> User:
 
 
 def filter_users(users: Sequence[User], condition: str | None) -> Sequence[User]:
-    """The users that a filter selects; only equality is known, which is what clients ask for."""
+    """The users that a filter selects; raises Unsupported for anything but equality."""
     if not condition:
         return users
     found = _FILTER.match(condition)
     if found is None:
-        raise Unsupported(f'Filter {condition[:100]!r}: only `attribute eq "value"` is known')
+        raise Unsupported(f'Filter {condition[:100]!r}: only `attribute eq "value"` is supported')
     attribute, value = found[1].lower(), found[2]
     return [user for user in users if _value(user, attribute).lower() == value.lower()]
 

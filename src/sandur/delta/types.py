@@ -67,7 +67,7 @@ def from_api(value: DataType, path: str, depth: int = 0) -> DataType:
     """Convert a type from the form of the Delta API to that of the log; raises Invalid with the path."""
     if isinstance(value, str):
         return _checked_name(value, path)
-    kind, parts = _opened(value, path, depth)
+    kind, parts = _nested_parts(value, path, depth)
     if kind == "struct":
         return {"type": "struct", "fields": fields_from_api(parts.get("fields"), path, depth + 1)}
     converted: dict[str, object] = {"type": kind}
@@ -185,7 +185,7 @@ def named_type(name: str) -> str:
     return _ALIASES.get(plain, plain)
 
 
-def _opened(value: object, path: str, depth: int) -> tuple[str, Mapping[str, object]]:
+def _nested_parts(value: object, path: str, depth: int) -> tuple[str, Mapping[str, object]]:
     if depth > DEPTH_MAX:
         raise Invalid(f"{path}: types are nested more than {DEPTH_MAX} levels deep")
     if not isinstance(value, dict):

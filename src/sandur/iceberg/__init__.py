@@ -1,1 +1,1 @@
-"""What an Iceberg commit means: table and view metadata, updates and requirements, as pure values."""
+"""Rules of Iceberg tables and views: schemas, metadata, updates and requirements, as pure values."""

@@ -29,7 +29,7 @@ _REFUSED_BY_IDENTITY = frozenset({"variant", "geometry", "geography"})
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """A transform; `name` is empty for one that is not known, which is kept as it was given."""
+    """A transform; `name` is empty for an unknown one, whose text is kept unchanged."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class Transform(msgspec.Struct, frozen=True):
 
 
 def parse_transform(text: str) -> Transform:
-    """The transform that `text` spells; raises `Invalid` for a bucket or truncate without a positive width."""
+    """Parse a transform; raises `Invalid` for a bucket or truncate without a positive width."""
     lowered = text.lower()
     if lowered in _PLAIN:
         return Transform(name=lowered, text=lowered)
@@ -99,15 +99,15 @@ UNPARTITIONED = PartitionSpec(fields=(), spec_id=SPEC_ID_START)
 
 
 def field_text(field: PartitionField) -> str:
-    """How messages show a partition field."""
+    """The text of a partition field in messages."""
     sources = ", ".join(map(str, field.sources))
-    shown_id = "" if field.field_id is None else f"{field.field_id}: "
-    return f"{shown_id}{shorten(field.name)}: {shorten(field.transform)}({sources})"
+    prefix = "" if field.field_id is None else f"{field.field_id}: "
+    return f"{prefix}{shorten(field.name)}: {shorten(field.transform)}({sources})"
 
 
 def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
-    """Whether two specs partition alike: sources, transforms and names in order; ids do not count."""
-    # Names first: they tell nearly all specs apart, and comparing them costs nothing.
+    """Whether two specs have the same sources, transforms and names in the same order; ids do not count."""
+    # Names first: nearly all specs differ there, and the comparison is cheap.
     named_alike = [field.name for field in left.fields] == [field.name for field in right.fields]
     return named_alike and _comparable(left) == _comparable(right)
 
@@ -117,21 +117,21 @@ def _comparable(spec: PartitionSpec) -> list[tuple[tuple[int, ...], str, str]]:
 
 
 def check_field_ids_complete(spec: PartitionSpec) -> None:
-    """Refuse with `Invalid` a spec in which some fields have an id and some have none."""
+    """Raise `Invalid` for a spec in which only some fields have an id."""
     missing = sum(field.field_id is None for field in spec.fields)
     if missing not in {0, len(spec.fields)}:
         raise Invalid(f"Cannot parse spec with missing field IDs: {missing} missing of {len(spec.fields)} fields.")
 
 
 def bind_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> PartitionSpec:
-    """The spec with canonical transforms, refused with `Invalid` if it does not fit the schema or breaks a rule."""
+    """The spec with canonical transforms; raises `Invalid` if it does not fit the schema or breaks a rule."""
     check_field_ids_complete(spec)
     names: set[str] = set()
     for field in spec.fields:
         _check_name(field, schema, names)
         _check_source_count(field, format_version)
     bound = PartitionSpec(fields=tuple(map(_canonical, spec.fields)), spec_id=spec.spec_id)
-    # With the ids that positions imply, so that messages show the same ids as Java's.
+    # With the ids that follow from the position, so that messages contain the same ids as those of Java.
     check_fits(with_default_field_ids(bound), schema)
     return bound
 
@@ -171,7 +171,7 @@ def _check_source_count(field: PartitionField, format_version: int) -> None:
 
 
 def check_fits(spec: PartitionSpec, schema: Schema) -> None:
-    """Refuse with `Invalid` a spec whose sources are missing in the schema or cannot be transformed."""
+    """Raise `Invalid` for a spec whose sources are missing in the schema or cannot be transformed."""
     for field in spec.fields:
         applied = parse_transform(field.transform)
         if not applied.is_void:
@@ -190,7 +190,7 @@ def _check_source(field: PartitionField, applied: Transform, source_id: int, sch
 
 
 def check_transformable(column: SchemaColumn, applied: Transform, *, verb: str) -> None:
-    """Refuse with `Invalid` a column that is not primitive or that the transform does not accept."""
+    """Raise `Invalid` for a column that is not primitive or that the transform does not accept."""
     if not isinstance(column.type, str) or primitive(column.type).name == "variant":
         raise Invalid(f"Cannot {verb} by non-primitive source field: {type_text(column.type)}")
     if not applied.accepts(primitive(column.type)):
@@ -206,7 +206,7 @@ def spec_text(spec: PartitionSpec) -> str:
 
 
 def check_field_ids(spec: PartitionSpec, *, format_version: int) -> None:
-    """Refuse with `Invalid` field ids used twice, and in v1 ids that do not count up from 1000."""
+    """Raise `Invalid` for repeated field ids, and in v1 for ids that do not count up from 1000."""
     if format_version == 1 and not has_sequential_ids(spec):
         raise Invalid(f"Spec does not use sequential IDs that are required in v1: {spec_text(spec)}")
     seen: set[int | None] = set()
@@ -219,7 +219,7 @@ def check_field_ids(spec: PartitionSpec, *, format_version: int) -> None:
 def with_field_ids(
     spec: PartitionSpec, existing: Iterable[PartitionSpec], *, last_id: int, format_version: int
 ) -> PartitionSpec:
-    """The spec with an id for every field: those it has, else ids of equal fields, else ids never used."""
+    """The spec with an id for every field: its own, else that of an equal field, else an unused one."""
     if all(field.field_id is not None for field in spec.fields):
         return spec
     # In v1 ids are positions; later versions share the id of an equal field in another spec.
@@ -229,7 +229,7 @@ def with_field_ids(
     taken: set[int] = set()
     for field in spec.fields:
         field_id = known.get((field.sources, field.transform))
-        # Java may have given one id to different fields of different specs, which now meet in one.
+        # Java may have assigned one id to different fields of different specs, which this spec combines.
         if field_id is None or field_id in taken:
             field_id = highest_id = next_id([highest_id], start=FIELD_ID_START)
         taken.add(field_id)
@@ -247,7 +247,7 @@ def _ids_of_known_fields(specs: Iterable[PartitionSpec]) -> dict[tuple[tuple[int
 
 
 def with_default_field_ids(spec: PartitionSpec) -> PartitionSpec:
-    """A stored spec with the ids that its position implies, which old writers left out."""
+    """A stored spec with the ids that old writers left out, which follow from the position."""
     fields = (
         field if field.field_id is not None else msgspec.structs.replace(field, field_id=FIELD_ID_START + position)
         for position, field in enumerate(spec.fields)

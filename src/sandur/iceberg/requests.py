@@ -23,7 +23,7 @@ from sandur.iceberg.updates import (
 )
 from sandur.splicing import JsonBytes, check_utf8, decode, decode_object, encode, is_null, join_object, shorten
 
-# Far beyond what any client sends; it keeps a hostile commit from occupying a server.
+# Far beyond what any client sends; it bounds the work that a hostile commit causes.
 CHANGES_MAX = 10_000
 # Each of these is compared with all others of its kind.
 DEFINITIONS_MAX = 1_000
@@ -37,7 +37,7 @@ class TableIdentifier(msgspec.Struct, frozen=True):
 
 
 class TableCommit(msgspec.Struct, frozen=True):
-    """What a commit asks for; `identifier` is absent outside transactions."""
+    """A commit request; `identifier` is absent outside transactions."""
 
     requirements: tuple[Requirement, ...]
     updates: tuple[Update, ...]
@@ -81,13 +81,13 @@ _LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
 
 
 def decode_table_commit(body: bytes) -> TableCommit:
-    """A commit; raises `BadRequest` that lists every unknown action and requirement type."""
+    """Decode a commit; raises `BadRequest` that lists every unknown action and requirement type."""
     check_utf8(body, "commit")
     return _commit_of(body, "commit")
 
 
 def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
-    """The commits of a transaction, each with its identifier; raises `BadRequest`."""
+    """Decode the commits of a transaction, each with its identifier; raises `BadRequest`."""
     check_utf8(body, "transaction")
     changes = decode(body, _TransactionBody, "transaction").table_changes
     if not changes:
@@ -112,10 +112,10 @@ def decode_register_table(body: bytes) -> RegisterTable:
 
 def _commit_of(body: JsonBytes, what: str) -> TableCommit:
     try:
-        # Nearly every commit is spelled as the specification says, and is then read in one go.
+        # Nearly every commit follows the specification, and is then decoded in one pass.
         commit = decode(body, TableCommit, what)
     except BadRequest:
-        commit = _taken_apart(decode(body, _CommitBody, what))
+        commit = _decode_leniently(decode(body, _CommitBody, what))
     _check_bounds(len(commit.requirements), [type(update) for update in commit.updates])
     for update in commit.updates:
         if isinstance(update, AddSnapshot):
@@ -130,8 +130,8 @@ def _check_bounds(requirements: int, updates: Sequence[type[msgspec.Struct]]) ->
         raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
 
 
-def _taken_apart(body: _CommitBody) -> TableCommit:
-    """A commit in which clients took liberties: nulls for what is absent, old names, tags in other cases."""
+def _decode_leniently(body: _CommitBody) -> TableCommit:
+    """Decode a commit that deviates from the specification: nulls for absent fields, old names, tags in upper case."""
     if body.updates is None:
         raise BadRequest("commit is malformed: missing updates")
     if len(body.updates) + len(body.requirements or ()) > CHANGES_MAX:
@@ -150,7 +150,7 @@ _Tagged = tuple[str, dict[str, msgspec.Raw]]
 
 
 def _fields_of(raw: msgspec.Raw, what: str, tag_field: str) -> _Tagged:
-    """The tag in lower case, and the fields that are not null: Java clients send nulls for what is absent."""
+    """The tag in lower case, and the fields that are not null: Java clients send null for an absent field."""
     fields = {name: value for name, value in decode_object(raw, what).items() if not is_null(value)}
     if tag_field not in fields:
         raise BadRequest(f"{what} is malformed: missing {tag_field}")

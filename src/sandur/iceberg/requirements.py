@@ -1,4 +1,4 @@
-"""The 9 requirements of a commit, for tables and views, and how tables are checked against them."""
+"""The 9 requirements of a commit on a table or view, and their check against table metadata."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -72,7 +72,7 @@ def requirement_type(requirement: Requirement) -> str:
 
 
 def check_create_requirements(requirements: Sequence[Requirement]) -> None:
-    """Refuse with `Invalid` to assert both that a table is new and something about it."""
+    """Raise `Invalid` for assert-create together with any other requirement."""
     others = [
         requirement_type(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)
     ]
@@ -81,7 +81,7 @@ def check_create_requirements(requirements: Sequence[Requirement]) -> None:
 
 
 def check_requirements(base: TableMetadata | None, requirements: Sequence[Requirement]) -> None:
-    """Raise `Conflict` for the first requirement that `base` does not meet; no base means the table does not exist."""
+    """Raise `Conflict` for the first requirement that fails; no `base` means that the table does not exist."""
     if any(isinstance(requirement, AssertCreate) for requirement in requirements):
         check_create_requirements(requirements)
     if base is None:
@@ -129,13 +129,13 @@ def _check_id(what: str, expected: int, found: int) -> None:
 
 def _check_ref(base: TableMetadata, name: str, expected: int | None) -> None:
     found = base.ref(name)
-    shown = shorten(name)
+    short_name = shorten(name)
     if found is None and expected is not None:
-        raise _failed(f"branch or tag {shown} is missing, expected {expected}")
+        raise _failed(f"branch or tag {short_name} is missing, expected {expected}")
     if found is not None and expected is None:
-        raise _failed(f"{found.type} {shown} was created concurrently")
+        raise _failed(f"{found.type} {short_name} was created concurrently")
     if found is not None and expected != found.snapshot_id:
-        raise _failed(f"{found.type} {shown} has changed: expected id {expected} != {found.snapshot_id}")
+        raise _failed(f"{found.type} {short_name} has changed: expected id {expected} != {found.snapshot_id}")
 
 
 def _failed(text: str) -> Conflict:

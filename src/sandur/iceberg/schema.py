@@ -65,7 +65,7 @@ class Schema(
 
     @cached_property
     def columns(self) -> dict[int, SchemaColumn]:
-        """Every column by id; raises `Invalid` for ids and names used twice and for types nested too deeply."""
+        """Every column by id; raises `Invalid` for repeated ids and names and for types nested too deeply."""
         return _columns(self.fields)
 
     @cached_property
@@ -81,7 +81,7 @@ class Schema(
         return frozenset(self.identifier_field_ids or ())
 
     def path_of(self, field_id: int) -> str:
-        """How messages name a column: its path, or its id if there is no such column."""
+        """The name of a column in messages: its path, or its id if there is no such column."""
         column = self.columns.get(field_id)
         return str(field_id) if column is None else shorten(column.path)
 
@@ -136,16 +136,18 @@ def _part(parent: SchemaColumn, part_id: int, name: str, part_type: FieldType, i
 
 
 def checked_schema(schema: Schema) -> Schema:
-    """The schema in canonical spelling, refused with `Invalid` if it breaks a rule of any format version."""
+    """The schema in canonical form; raises `Invalid` if it breaks a rule of any format version."""
     schema.columns  # noqa: B018 # Refuses duplicates and depth before anything recurses.
-    # An empty list of identifiers means the same as none and is left out, as Java does.
+    # An empty list of identifiers is left out, as Java does.
     identifiers = schema.identifier_field_ids or None
-    spelled = msgspec.structs.replace(schema, fields=canonical_fields(schema.fields), identifier_field_ids=identifiers)
-    for column in spelled.columns.values():
+    canonical = msgspec.structs.replace(
+        schema, fields=canonical_fields(schema.fields), identifier_field_ids=identifiers
+    )
+    for column in canonical.columns.values():
         _check_column(column)
-    for field_id in sorted(spelled.identifiers):
-        _check_identifier(spelled, field_id)
-    return spelled
+    for field_id in sorted(canonical.identifiers):
+        _check_identifier(canonical, field_id)
+    return canonical
 
 
 def _check_column(column: SchemaColumn) -> None:
@@ -174,7 +176,7 @@ def _check_identifier(schema: Schema, field_id: int) -> None:
 
 
 def ancestors(schema: Schema, column: SchemaColumn) -> list[SchemaColumn]:
-    """The columns around `column`, innermost first."""
+    """The columns that contain `column`, innermost first."""
     found = []
     parent_id = column.parent_id
     while parent_id is not None:
@@ -185,7 +187,7 @@ def ancestors(schema: Schema, column: SchemaColumn) -> list[SchemaColumn]:
 
 
 def check_format(schema: Schema, format_version: int) -> None:
-    """Refuse with `Invalid`, in one message, everything in `schema` that `format_version` does not know."""
+    """Raise one `Invalid` for everything in `schema` that `format_version` does not support."""
     if format_version >= FORMAT_VERSION_WITH_DEFAULTS:
         return
     problems = [problem for column in schema.columns.values() if (problem := _format_problem(column, format_version))]
@@ -201,13 +203,13 @@ def _format_problem(column: SchemaColumn, format_version: int) -> str | None:
             return f"Invalid type for {path}: {type_text(column.type)} is not supported until v{since}"
     default = None if column.field is None else column.field.initial_default
     if default is not None:
-        shown = shorten(str(default))
-        return f"Invalid initial default for {path}: non-null default ({shown}) is not supported until v3"
+        text = shorten(str(default))
+        return f"Invalid initial default for {path}: non-null default ({text}) is not supported until v3"
     return None
 
 
 def same_schema(left: Schema, right: Schema) -> bool:
-    """Whether two schemas mean the same, whatever their ids."""
+    """Whether two schemas are equal apart from their schema ids."""
     return (
         len(left.fields) == len(right.fields)
         and left.identifiers == right.identifiers
@@ -225,19 +227,19 @@ _INTEGER_BITS = {"int": 32, "long": 64}
 
 
 def check_defaults(field: NestedField) -> None:
-    """Refuse with `Invalid` a default that does not fit the type of the field."""
+    """Raise `Invalid` for a default that does not fit the type of the field."""
     for value in (field.initial_default, field.write_default):
         if value is not None:
             _check_default(field.type, value)
 
 
 def _check_default(field_type: FieldType, value: Default) -> None:
-    shown = shorten(encode(value).decode())
+    text = shorten(encode(value).decode())
     if not isinstance(field_type, str) or primitive(field_type).name in _NULL_ONLY:
-        raise Invalid(f"Invalid default value for {type_text(field_type)}: {shown} (must be null)")
+        raise Invalid(f"Invalid default value for {type_text(field_type)}: {text} (must be null)")
     column_type = primitive(field_type)
     if not _fits(column_type, value):
-        raise Invalid(f"Cannot parse default as a {column_type.text} value: {shown}")
+        raise Invalid(f"Cannot parse default as a {column_type.text} value: {text}")
 
 
 def _fits(column_type: Primitive, value: Default) -> bool:

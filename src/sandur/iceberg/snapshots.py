@@ -10,7 +10,7 @@ BRANCH, TAG = "branch", "tag"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """A snapshot as it is written: what is absent or, for the sequence number, 0 is left out."""
+    """A snapshot in its stored form: absent fields and the sequence number 0 are left out."""
 
     sequence_number: Int64 = 0
     snapshot_id: Int64
@@ -26,13 +26,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 
 
 class SnapshotId(msgspec.Struct, frozen=True, rename="kebab"):
-    """Of a snapshot, or of anything that belongs to one, only its id."""
+    """Only the id of a snapshot, or the snapshot id of a file that belongs to one."""
 
     snapshot_id: Int64
 
 
 class SnapshotSequence(msgspec.Struct, frozen=True, rename="kebab"):
-    """Of a snapshot only its place in the order of commits."""
+    """Only the id and the sequence number of a snapshot."""
 
     snapshot_id: Int64
     sequence_number: Int64 = 0
@@ -59,7 +59,7 @@ class MetadataLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def check_snapshot(snapshot: Snapshot) -> None:
-    """Refuse with `Invalid` or `BadRequest` a snapshot that no format version allows."""
+    """Raise `Invalid` or `BadRequest` for a snapshot that no format version allows."""
     if snapshot.manifest_list is None and snapshot.manifests is None:
         raise BadRequest(f"snapshot {snapshot.snapshot_id} has neither manifest-list nor manifests")
     if snapshot.first_row_id is not None and snapshot.first_row_id < 0:
@@ -71,7 +71,7 @@ def check_snapshot(snapshot: Snapshot) -> None:
 
 
 def checked_ref(ref: SnapshotRef) -> SnapshotRef:
-    """The reference in canonical spelling, refused with `Invalid` if its kind or its retention breaks a rule."""
+    """The reference in canonical form; raises `Invalid` if its kind or its retention breaks a rule."""
     kind = ref.type.lower()
     if kind not in {BRANCH, TAG}:
         raise Invalid(f"Invalid snapshot ref type: {shorten(ref.type)}")
@@ -112,7 +112,7 @@ class PartitionStatisticsFile(msgspec.Struct, frozen=True, rename="kebab", omit_
 
 
 class EncryptedKey(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """A key wrapped by another one; `encrypted_key_metadata` is base64 text and is not looked into."""
+    """A key wrapped by another one; `encrypted_key_metadata` is base64 text and is not decoded."""
 
     key_id: str
     encrypted_key_metadata: str

@@ -43,8 +43,8 @@ UNSORTED = SortOrder(fields=(), order_id=UNSORTED_ID)
 
 
 def same_order(left: SortOrder, right: SortOrder) -> bool:
-    """Whether two orders sort alike, whatever their ids."""
-    # Sources first: they tell nearly all orders apart, and comparing them costs nothing.
+    """Whether two orders are equal apart from their ids."""
+    # Sources first: nearly all orders differ there, and the comparison is cheap.
     sourced_alike = [field.sources for field in left.fields] == [field.sources for field in right.fields]
     return sourced_alike and list(map(_comparable, left.fields)) == list(map(_comparable, right.fields))
 
@@ -54,7 +54,7 @@ def _comparable(field: SortField) -> tuple[str, tuple[int, ...], str, str]:
 
 
 def bind_order(order: SortOrder, schema: Schema) -> SortOrder:
-    """The order in canonical spelling, refused with `Invalid` if its id or its fields break a rule."""
+    """The order in canonical form; raises `Invalid` if its id or its fields break a rule."""
     if not order.fields and order.order_id not in {None, UNSORTED_ID}:
         raise Invalid("Unsorted order ID must be 0")
     if order.fields and order.order_id == UNSORTED_ID:
@@ -84,7 +84,7 @@ def _one_of(text: str, words: tuple[str, ...], fault: str) -> str:
 
 
 def check_order_fits(order: SortOrder, schema: Schema) -> None:
-    """Refuse with `Invalid` an order whose sources are missing in the schema or cannot be transformed."""
+    """Raise `Invalid` for an order whose sources are missing in the schema or cannot be transformed."""
     for field in order.fields:
         for source_id in field.sources:
             column = schema.columns.get(source_id)

@@ -37,8 +37,8 @@ def next_metadata(
     """The metadata after a commit, or `base` itself if the commit changes nothing.
 
     No base means that the commit creates the table. Raises `Conflict` if a requirement fails or a value of the request
-    is stale (load again, decide again), and `Invalid` if the request breaks a rule. The new metadata has no location
-    yet; that of `base` becomes the newest entry of the metadata log.
+    is stale (the caller loads again and retries), and `Invalid` if the request breaks a rule. The new metadata has no
+    location yet; that of `base` becomes the newest entry of the metadata log.
     """
     check_requirements(base, requirements)
     draft = _draft_of_new_table(updates) if base is None else Draft(metadata=base)
@@ -55,7 +55,7 @@ def _draft_of_new_table(updates: Sequence[u.Update]) -> Draft:
 
 
 def supported_format_version(version: int) -> int:
-    """`version`, refused with `Invalid` if tables of it cannot be created."""
+    """`version`; raises `Invalid` if tables of that version cannot be created."""
     if not 1 <= version <= FORMAT_VERSION_MAX:
         raise Invalid(f"Unsupported format version: v{version} (supported: v{FORMAT_VERSION_MAX})")
     return version
@@ -75,12 +75,12 @@ def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:
 PREVIOUS_VERSIONS_MAX_DEFAULT = 100
 # The second name is an old alias of the first.
 PREVIOUS_VERSIONS_MAX_KEYS = ("write.metadata.previous-versions-max", "metadata.previous-versions-max")
-# Servers' clocks differ; a step back of up to this much is no error.
+# The clocks of servers differ; a step back of at most this much is accepted.
 CLOCK_SKEW_MAX_MS = 60_000
 
 
 def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableMetadata:
-    """The metadata that a changed draft becomes; raises `Invalid` if the table as a whole breaks a rule."""
+    """The metadata of a changed draft; raises `Invalid` if the table as a whole breaks a rule."""
     _check_identity(draft.metadata)
     _check_defaults(draft.metadata, base)
     snapshot_log = _snapshot_log(draft)
@@ -89,10 +89,10 @@ def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> T
     return replace(
         draft.metadata,
         last_updated_ms=now_ms,
-        snapshot_list=draft.metadata.snapshot_list.folded(),
-        snapshot_log_list=snapshot_log.folded(),
-        # Cut to size by every commit, which is cheaper while its entries are values.
-        metadata_log_list=metadata_log.folded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
+        snapshot_list=draft.metadata.snapshot_list.encoded(),
+        snapshot_log_list=snapshot_log.encoded(),
+        # Every commit cuts this log, which is cheaper while its entries are values.
+        metadata_log_list=metadata_log.encoded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
         metadata_location=None,
     )
 
@@ -108,7 +108,7 @@ def _check_identity(metadata: TableMetadata) -> None:
 
 
 def _check_defaults(metadata: TableMetadata, base: TableMetadata | None) -> None:
-    """The default spec and order exist and fit the current schema; what did not change since the base still does."""
+    """Raise `Invalid` unless the default spec and order exist and fit the current schema; only changes are checked."""
     if metadata.schema_list.is_empty:
         raise Invalid("Schemas cannot be null or empty")
     if metadata.spec_list.is_empty:
@@ -132,10 +132,10 @@ def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
     entries = metadata.snapshot_log
     is_kept = [entry.snapshot_id in existing and entry.snapshot_id not in intermediate for entry in entries]
     if draft.has_removed_snapshots:
-        # What lies before an entry that is gone cannot stay: the time between would be read as belonging to another.
+        # Entries before a removed one cannot stay: a reader would attribute the time between to another snapshot.
         gap = max((at for at, entry in enumerate(entries) if entry.snapshot_id not in existing), default=-1)
         is_kept[: gap + 1] = [False] * (gap + 1)
-    log = metadata.snapshot_log_list.without(is_kept)
+    log = metadata.snapshot_log_list.keep(is_kept)
     last = log.last()
     if metadata.current_snapshot_id is not None and (last is None or last.snapshot_id != metadata.current_snapshot_id):
         raise Invalid("Cannot set invalid snapshot log: latest entry is not the current snapshot")
@@ -143,7 +143,7 @@ def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
 
 
 def _metadata_log(base: TableMetadata, metadata: TableMetadata) -> JsonArray[MetadataLogEntry]:
-    """The log with the base's file as its newest entry, no longer than the new properties allow."""
+    """The log with the base's file as its newest entry, cut to the length in the new properties."""
     log = metadata.metadata_log_list
     if base.metadata_location is None:
         return log
@@ -151,12 +151,12 @@ def _metadata_log(base: TableMetadata, metadata: TableMetadata) -> JsonArray[Met
     stored = len(log.elements()) + len(log.appended)
     surplus = stored + 1 - previous_versions_max(metadata.properties)
     if surplus > 0:
-        log = log.without([position >= surplus for position in range(stored)])
+        log = log.keep([position >= surplus for position in range(stored)])
     return log.with_appended(entry)
 
 
 def previous_versions_max(properties: Mapping[str, str]) -> int:
-    """How many previous files the metadata log names; raises `Invalid` if the property is no number."""
+    """The maximal length of the metadata log; raises `Invalid` if the property is not a number."""
     for key in PREVIOUS_VERSIONS_MAX_KEYS:
         number = integer_property(properties, key)
         if number is not None:
@@ -186,9 +186,9 @@ def _check_times(
 def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updates: Sequence[Update]) -> bool:
     """Whether `current` already contains this commit.
 
-    A commit that creates the table is recognised by the uuid it assigns, any other one by the snapshots it adds, which
-    must all be there with equal content. Ids of snapshots and tables are random, so nothing else can have put them
-    there. A commit that does neither is never recognised: applying it again is left to its requirements.
+    A commit that creates the table is recognised by the uuid that it assigns, any other one by the snapshots that it
+    adds, which must all be present with equal content. These ids are random, so no other commit can have added them.
+    A commit that does neither is never recognised; its requirements decide whether it applies again.
     """
     if any(isinstance(requirement, AssertCreate) for requirement in requirements):
         return _assigns_uuid_of(current, updates)
@@ -255,7 +255,7 @@ def _check_sequence_number(metadata: TableMetadata, snapshot: Snapshot) -> None:
         return
     if number > last:
         return
-    # A snapshot without parent starts a new history; it may share the last number but never go below a used one.
+    # A snapshot without parent starts a new history; its number may equal the last one, never a smaller used one.
     if snapshot.parent_snapshot_id is None and number >= _highest_sequence_number(metadata, at_least=number):
         return
     raise _stale(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
@@ -264,7 +264,7 @@ def _check_sequence_number(metadata: TableMetadata, snapshot: Snapshot) -> None:
 def _highest_sequence_number(metadata: TableMetadata, *, at_least: int) -> int:
     if at_least == metadata.last_sequence_number:
         return at_least
-    return max((found.sequence_number for found in metadata.snapshot_list.read_only(SnapshotSequence)), default=0)
+    return max((found.sequence_number for found in metadata.snapshot_list.project(SnapshotSequence)), default=0)
 
 
 def _next_row_id(metadata: TableMetadata, snapshot: Snapshot) -> int:
@@ -310,7 +310,7 @@ def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms:
 
 
 def remove_snapshot_ref(draft: Draft, name: str) -> Draft:
-    """The snapshot log stays, also for main: a replaced table keeps its history."""
+    """Remove a reference. The snapshot log stays, even for main: a replaced table keeps its history."""
     metadata = draft.metadata
     # A file may name a current snapshot without having a main branch.
     current_snapshot_id = None if name == MAIN_BRANCH else metadata.current_snapshot_id
@@ -321,7 +321,7 @@ def remove_snapshot_ref(draft: Draft, name: str) -> Draft:
 
 
 def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
-    """Drop the snapshots with their statistics and every reference to them; unknown ids are ignored."""
+    """Remove snapshots with their statistics and every reference to them; unknown ids are ignored."""
     metadata = draft.metadata
     gone = metadata.snapshot_ids & frozenset(snapshot_ids)
     if not gone:
@@ -330,7 +330,7 @@ def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
     dangling = {name for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
     added = {added_id: snapshot for added_id, snapshot in draft.added_snapshots.items() if added_id not in gone}
     remaining = replace(draft, has_removed_snapshots=True, added_snapshots=added).changed(
-        snapshot_list=metadata.snapshot_list.without(is_kept),
+        snapshot_list=metadata.snapshot_list.keep(is_kept),
         statistics_list=without_snapshots(metadata.statistics_list, gone),
         partition_statistics_list=without_snapshots(metadata.partition_statistics_list, gone),
     )

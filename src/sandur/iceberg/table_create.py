@@ -19,7 +19,7 @@ from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, Stru
 from sandur.splicing import shorten
 
 FORMAT_VERSION_WITH_ENCRYPTION = 3
-# What new tables get unless the request says otherwise; existing tables keep what they have.
+# Defaults of new tables; existing tables keep their properties.
 DEFAULT_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
 
 _METRICS_PREFIX = "write.metadata.metrics.column."
@@ -57,13 +57,13 @@ def create_table_metadata(request: CreateTable, *, location: str, table_uuid: st
 
 
 def format_version_of(properties: Mapping[str, str], default: int) -> int:
-    """The format version that the properties ask for; raises `Invalid` if it is not one that exists."""
+    """The format version in the properties; raises `Invalid` if it is not supported."""
     version = integer_property(properties, "format-version")
     return default if version is None else supported_format_version(version)
 
 
 def _with_sources_by_name(spec: PartitionSpec, requested: Schema, schema: Schema) -> PartitionSpec:
-    """The spec with the ids that its source columns have in `schema`, and no field ids of its own."""
+    """The spec with the source ids of `schema`, and without field ids."""
 
     def moved(field: PartitionField) -> PartitionField:
         missing = f"Cannot find source column for partition field: {field_text(field)}"
@@ -89,7 +89,7 @@ def _moved_sources(sources: tuple[int, ...], requested: Schema, schema: Schema, 
 
 
 def _check_properties(properties: Mapping[str, str], schema: Schema, format_version: int) -> None:
-    """What is asked of new tables only: existing ones must stay usable with what they have."""
+    """Raise `Invalid` for properties that only new tables must not have; existing tables stay usable."""
     for key in properties:
         column = key.removeprefix(_METRICS_PREFIX)
         if key.startswith(_METRICS_PREFIX) and column not in schema.ids_by_path:

@@ -104,9 +104,9 @@ _KNOWN_NAMES = _HEAD_NAMES | frozenset(_LARGE_FIELDS)
 class TableMetadata:
     """The metadata of one table.
 
-    `metadata_location` says where it was read from and is never written. `current_snapshot_id` is absent for a table
-    without a current snapshot. `unknown` holds the top-level fields that this program does not know. Lists are decoded
-    only when they are asked for and keep the bytes of what is not changed.
+    `metadata_location` is the file that it was read from; it is not part of the file. `current_snapshot_id` is absent
+    for a table without a current snapshot. `unknown` holds the top-level fields that are unknown here. Lists are
+    decoded only when they are read, and keep the bytes of what does not change.
     """
 
     format_version: int
@@ -176,52 +176,51 @@ class TableMetadata:
         return {name: decode(value, SnapshotRef, "ref") for name, value in self.ref_map.items()}
 
     def ref(self, name: str) -> SnapshotRef | None:
-        """The branch or tag of that name, decoding no other one."""
+        """The branch or tag with that name; no other one is decoded."""
         value = self.ref_map.get(name)
         return None if value is None else decode(value, SnapshotRef, "ref")
 
     @property
     def current_schema(self) -> Schema:
-        return _chosen(self.schemas, lambda item: item.schema_id, self.current_schema_id, "current schema")
+        return _find(self.schemas, lambda item: item.schema_id, self.current_schema_id, "current schema")
 
     @property
     def default_spec(self) -> PartitionSpec:
-        return _chosen(self.specs, lambda item: item.spec_id, self.default_spec_id, "default partition spec")
+        return _find(self.specs, lambda item: item.spec_id, self.default_spec_id, "default partition spec")
 
     @property
     def default_sort_order(self) -> SortOrder:
-        return _chosen(self.sort_orders, lambda item: item.order_id, self.default_sort_order_id, "default sort order")
+        return _find(self.sort_orders, lambda item: item.order_id, self.default_sort_order_id, "default sort order")
 
     @cached_property
     def snapshot_id_list(self) -> tuple[int, ...]:
         """The ids of the snapshots, in the order of the list."""
-        return tuple(item.snapshot_id for item in self.snapshot_list.read_only(SnapshotId))
+        return tuple(item.snapshot_id for item in self.snapshot_list.project(SnapshotId))
 
     @cached_property
     def snapshot_ids(self) -> frozenset[int]:
         return frozenset(self.snapshot_id_list)
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the snapshot exists."""
         return any(item.snapshot_id == snapshot_id for item in self.snapshot_list.appended) or self.has_stored_snapshot(
             snapshot_id
         )
 
     def has_stored_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the snapshot is in the file that was read. Costs one search through the bytes if it is not."""
+        """Whether the snapshot is in the file that was read; costs one search through the bytes if it is not."""
         stored = self.snapshot_list
-        # Once the ids are known, or many of them are asked for, a set is faster than searching.
+        # Once the ids are decoded, or after many searches, a set is faster than a search.
         searches = cast("int", stored.memory.get(_SEARCHES, 0))
         if SnapshotId not in stored.memory and searches < _SEARCHES_MAX:
             stored.memory[_SEARCHES] = searches + 1
-            if not stored.may_store(b"%d" % snapshot_id):
+            if not stored.may_contain(b"%d" % snapshot_id):
                 return False
         if _STORED_IDS not in stored.memory:
-            stored.memory[_STORED_IDS] = frozenset(item.snapshot_id for item in stored.stored_as(SnapshotId))
+            stored.memory[_STORED_IDS] = frozenset(item.snapshot_id for item in stored.project_stored(SnapshotId))
         return snapshot_id in cast("frozenset[int]", stored.memory[_STORED_IDS])
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, decoding no other one."""
+        """The snapshot with that id; no other one is decoded."""
         if not self.has_snapshot(snapshot_id):
             return None
         stored = self.snapshot_list.elements()
@@ -235,7 +234,7 @@ class TableMetadata:
         return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
 
 
-def _chosen(items: Iterable[T], id_of: Callable[[T], int | None], wanted: int, what: str) -> T:
+def _find(items: Iterable[T], id_of: Callable[[T], int | None], wanted: int, what: str) -> T:
     # An id that an old writer left out counts as 0.
     found = next((item for item in items if (id_of(item) or 0) == wanted), None)
     if found is None:
@@ -256,7 +255,7 @@ def decode_table_metadata(data: bytes, *, metadata_location: str | None = None) 
     }
     version = _format_version_of(fields)
     if version == 1:
-        fields = _with_v1_implied(fields)
+        fields = _complete_v1(fields)
     else:
         _check_required(fields, version)
     head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
@@ -279,7 +278,7 @@ def _check_required(fields: Mapping[str, JsonBytes], format_version: int) -> Non
             raise BadRequest(f"{name} must exist in format v{format_version}")
 
 
-def _with_v1_implied(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
+def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
     """The fields of a v1 file with the lists that old writers left out."""
     implied: dict[str, JsonBytes] = dict(fields)
     if "schemas" not in fields:
@@ -344,7 +343,7 @@ def _metadata_of(
 
 
 def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -> Mapping[str, JsonBytes]:
-    """The references; a file of a writer that did not know them yet implies the main branch."""
+    """The references; a file of an old writer has none, and implies the main branch."""
     refs = fields.get("refs")
     if refs is not None:
         if not is_object(refs):
@@ -356,7 +355,7 @@ def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -
 
 
 def without_trailing_slash(location: str) -> str:
-    """The location without slashes at its end, but never without those of `scheme://`."""
+    """The location without trailing slashes, except those of `scheme://`."""
     stripped = location.rstrip("/")
     return (
         location[: len(stripped) + 2] if stripped.endswith(":") and location.startswith(stripped + "//") else stripped
@@ -364,25 +363,25 @@ def without_trailing_slash(location: str) -> str:
 
 
 def encode_table_metadata(metadata: TableMetadata) -> bytes:
-    """The metadata as a file: every list present, no nulls that break readers, unknown fields last."""
+    """Encode a metadata file: every list is present, no nulls that break readers, unknown fields last."""
     chunks: list[bytes | memoryview] = []
-    for name, parts in _written(metadata):
-        chunks.append(_SPELLED.get(name) or _spelled(name))
+    for name, parts in _encoded_fields(metadata):
+        chunks.append(_FIELD_PREFIXES.get(name) or _field_prefix(name))
         chunks.extend(parts)
     chunks[0] = b"{" + memoryview(chunks[0])[1:]  # Nothing comes before the first field.
     chunks.append(b"}")
     return b"".join(chunks)
 
 
-def _spelled(name: str) -> bytes:
-    """What stands before the value of a field that follows another."""
+def _field_prefix(name: str) -> bytes:
+    """The separator and the name of a field that follows another."""
     return b"," + encode(name) + b":"
 
 
-_SPELLED = {name: _spelled(name) for name in _KNOWN_NAMES}
+_FIELD_PREFIXES = {name: _field_prefix(name) for name in _KNOWN_NAMES}
 
 
-def _written(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:
+def _encoded_fields(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:
     version = metadata.format_version
     yield "format-version", [encode(version)]
     if metadata.table_uuid is not None:
@@ -420,7 +419,7 @@ def _written(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memory
 
 
 def _current_schema_json(metadata: TableMetadata) -> bytes | memoryview:
-    """The bytes of the current schema as the list has them, so that unknown fields survive in both places."""
+    """The bytes of the current schema in the list, so that unknown fields survive in both places."""
     position = metadata.schemas.index(metadata.current_schema)
     stored = metadata.schema_list.elements()
     return memoryview(stored[position]) if position < len(stored) else encode(metadata.current_schema)
@@ -434,9 +433,9 @@ def _current_snapshot_id_json(metadata: TableMetadata) -> bytes:
 
 
 def with_referenced_snapshots_only(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with only the snapshots that a branch or a tag points at; everything else is unchanged."""
+    """The metadata with only the snapshots that a branch or a tag refers to."""
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     is_kept = [snapshot_id in referenced for snapshot_id in metadata.snapshot_id_list]
     if all(is_kept):
         return metadata
-    return replace(metadata, snapshot_list=metadata.snapshot_list.without(is_kept))
+    return replace(metadata, snapshot_list=metadata.snapshot_list.keep(is_kept))

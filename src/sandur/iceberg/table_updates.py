@@ -36,10 +36,10 @@ from sandur.splicing import JsonArray, empty_array, next_id, shorten
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """The metadata so far, and what the rules need to know about this request.
+    """The metadata so far, and the state of the request that the rules need.
 
-    `is_new` says that the table does not exist yet. The `last_added` ids are what -1 stands for. `main_snapshot_ids`
-    are the snapshots added by this request that were, at some point in it, current.
+    `is_new`: the table does not exist yet. -1 in an update stands for a `last_added` id. `main_snapshot_ids` are the
+    snapshots that this request added and that were current at some point in it.
     """
 
     metadata: TableMetadata
@@ -53,7 +53,7 @@ class Draft:
     has_removed_snapshots: bool = False
 
     def base_has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether the snapshot is there and was not added by this request."""
+        """Whether the snapshot existed before this request."""
         before = len(self.metadata.snapshot_list.appended) - len(self.added_snapshots)
         older = self.metadata.snapshot_list.appended[:before]
         return any(item.snapshot_id == snapshot_id for item in older) or self.metadata.has_stored_snapshot(snapshot_id)
@@ -64,7 +64,7 @@ class Draft:
 
 
 def empty_metadata(format_version: int) -> TableMetadata:
-    """What a table is before the first update of the request that creates it."""
+    """The metadata of a new table before its first update."""
     return TableMetadata(
         format_version=format_version,
         table_uuid=None,
@@ -154,7 +154,7 @@ def assign_uuid(draft: Draft, uuid: str) -> Draft:
     current = draft.metadata.table_uuid
     if current is not None and current.lower() == uuid.lower():
         return draft
-    # Every reader and every lock knows a table by its uuid: changing it would make another table of it.
+    # Readers and locks identify a table by its uuid: with another uuid it would be another table.
     if current is not None and not draft.is_new:
         raise Invalid(f"Cannot reassign uuid: expected {current}, found {uuid}")
     return draft.changed(table_uuid=uuid)
@@ -227,7 +227,7 @@ def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
 
 
 def set_default_spec(draft: Draft, spec_id: int) -> Draft:
-    """Whether the spec exists is asked at the end, so that a later update may still add it."""
+    """Whether the spec exists is checked at the end, so that a later update may add it."""
     chosen = _resolved(spec_id, draft.last_added_spec_id, "spec", "spec")
     return draft if chosen == draft.metadata.default_spec_id else draft.changed(default_spec_id=chosen)
 
@@ -249,7 +249,7 @@ def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
 
 
 def set_default_sort_order(draft: Draft, order_id: int) -> Draft:
-    """Whether the order exists is asked at the end, so that a later update may still add it."""
+    """Whether the order exists is checked at the end, so that a later update may add it."""
     chosen = _resolved(order_id, draft.last_added_order_id, "sort order", "sort order")
     return draft if chosen == draft.metadata.default_sort_order_id else draft.changed(default_sort_order_id=chosen)
 
@@ -260,7 +260,7 @@ def remove_specs(draft: Draft, spec_ids: Iterable[int]) -> Draft:
     if metadata.default_spec_id in removed:
         raise Invalid("Cannot remove the default partition spec")
     is_kept = [(spec.spec_id or 0) not in removed for spec in metadata.specs]
-    return draft if all(is_kept) else draft.changed(spec_list=metadata.spec_list.without(is_kept))
+    return draft if all(is_kept) else draft.changed(spec_list=metadata.spec_list.keep(is_kept))
 
 
 def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
@@ -269,7 +269,7 @@ def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
     if metadata.current_schema_id in removed:
         raise Invalid("Cannot remove the current schema")
     is_kept = [(schema.schema_id or 0) not in removed for schema in metadata.schemas]
-    return draft if all(is_kept) else draft.changed(schema_list=metadata.schema_list.without(is_kept))
+    return draft if all(is_kept) else draft.changed(schema_list=metadata.schema_list.keep(is_kept))
 
 
 def set_location(draft: Draft, location: str) -> Draft:
@@ -311,11 +311,11 @@ def remove_partition_statistics(draft: Draft, snapshot_id: int) -> Draft:
 
 
 def without_snapshots(files: JsonArray[F], snapshot_ids: Container[int]) -> JsonArray[F]:
-    """The files of other snapshots; `files` itself if there are none of these."""
+    """The files of other snapshots; `files` itself if nothing is removed."""
     if files.is_empty:
         return files
-    is_kept = [file.snapshot_id not in snapshot_ids for file in files.read_only(SnapshotId)]
-    return files if all(is_kept) else files.without(is_kept)
+    is_kept = [file.snapshot_id not in snapshot_ids for file in files.project(SnapshotId)]
+    return files if all(is_kept) else files.keep(is_kept)
 
 
 def add_encryption_key(draft: Draft, key: EncryptedKey) -> Draft:
@@ -328,4 +328,4 @@ def add_encryption_key(draft: Draft, key: EncryptedKey) -> Draft:
 def remove_encryption_key(draft: Draft, key_id: str) -> Draft:
     keys = draft.metadata.encryption_key_list
     is_kept = [found.key_id != key_id for found in keys.items]
-    return draft if all(is_kept) else draft.changed(encryption_key_list=keys.without(is_kept))
+    return draft if all(is_kept) else draft.changed(encryption_key_list=keys.keep(is_kept))

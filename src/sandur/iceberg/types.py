@@ -15,7 +15,7 @@ GEO_CRS_DEFAULT = "OGC:CRS84"
 GEO_ALGORITHM_DEFAULT = "spherical"
 GEO_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
-# The format version that introduced each type that v1 and v2 do not know.
+# The format version that introduced each type that v1 and v2 do not support.
 FORMAT_VERSION_MIN = {
     "timestamp_ns": 3,
     "timestamptz_ns": 3,
@@ -56,7 +56,7 @@ Default = bool | int | float | str
 class Primitive(msgspec.Struct, frozen=True):
     """A primitive type, or `variant`.
 
-    `name` is the word without parameters, `text` the canonical spelling, and `meaning` is shared by all spellings.
+    `name` is the word without parameters, `text` the canonical form, and `meaning` is equal for all equivalent forms.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Primitive(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def primitive(text: str) -> Primitive:
-    """The primitive that `text` spells; raises `Invalid`."""
+    """Parse a primitive type; raises `Invalid`."""
     lowered = text.lower()
     if lowered in _PLAIN:
         return Primitive(name=lowered, text=lowered, meaning=lowered)
@@ -158,7 +158,7 @@ FieldType = str | StructType | ListType | MapType
 
 
 def type_text(field_type: FieldType) -> str:
-    """How a type is named in messages; nested types by their kind and fields."""
+    """The name of a type in messages; nested types by their kind and fields."""
     match field_type:
         case str():
             return primitive(field_type).text
@@ -171,7 +171,7 @@ def type_text(field_type: FieldType) -> str:
 
 
 def canonical(field_type: FieldType, depth: int = 0) -> FieldType:
-    """The type with every primitive in its canonical spelling; raises `Invalid` for unknown types and deep nesting."""
+    """The type with every primitive in canonical form; raises `Invalid` for unknown types and deep nesting."""
     if depth > DEPTH_MAX:
         raise Invalid(f"Invalid schema: types are nested more than {DEPTH_MAX} levels deep")
     match field_type:
@@ -200,7 +200,7 @@ def _canonical_field(field: NestedField, depth: int) -> NestedField:
 
 
 def _canonical_default(field_type: FieldType, value: Default | None) -> Default | None:
-    """The default as Java spells it, so that the same schema is found again whoever wrote it."""
+    """The default in the form of Java, so that equal schemas of different writers compare as equal."""
     if not isinstance(field_type, str) or not isinstance(value, str):
         return value
     match primitive(field_type).name:
@@ -213,7 +213,7 @@ def _canonical_default(field_type: FieldType, value: Default | None) -> Default 
 
 
 def same_type(left: FieldType, right: FieldType) -> bool:
-    """Whether two types mean the same: ids, names, docs and defaults included, spelling aside."""
+    """Whether two types are equal in canonical form, including ids, names, docs and defaults."""
     match left, right:
         case str(), str():
             return primitive(left).meaning == primitive(right).meaning
@@ -234,7 +234,7 @@ def same_type(left: FieldType, right: FieldType) -> bool:
 
 
 def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -> bool:
-    # Ids and names first: nearly all schemas differ there, and comparing them costs nothing.
+    # Ids and names first: nearly all schemas differ there, and the comparison is cheap.
     named_alike = [(field.id, field.name) for field in left] == [(field.id, field.name) for field in right]
     return named_alike and (left == right or all(map(_same_field, left, right)))
 
@@ -242,11 +242,11 @@ def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -
 def _same_field(left: NestedField, right: NestedField) -> bool:
     if left == right:
         return True
-    return same_type(left.type, right.type) and _spelled_alike(left) == _spelled_alike(right)
+    return same_type(left.type, right.type) and _canonical_attributes(left) == _canonical_attributes(right)
 
 
-def _spelled_alike(field: NestedField) -> NestedField:
-    """The field without its type, which is compared on its own, and with its defaults in canonical spelling."""
+def _canonical_attributes(field: NestedField) -> NestedField:
+    """The field without its type, which is compared separately, and with canonical defaults."""
     return msgspec.structs.replace(
         field,
         type="",

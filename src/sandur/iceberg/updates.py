@@ -8,7 +8,7 @@ from sandur.iceberg.snapshots import EncryptedKey, PartitionStatisticsFile, Snap
 from sandur.iceberg.sort_order import SortOrder
 from sandur.splicing import Int32, Int64
 
-# Instead of an id: the schema, spec, order or version that this request added last.
+# In place of an id: the schema, spec, order or version that this request added last.
 LAST_ADDED = -1
 
 
@@ -124,7 +124,7 @@ class RemoveEncryptionKey(_Update, frozen=True, tag="remove-encryption-key"):
 
 
 class ViewRepresentation(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """One way to say what a view is; only `sql` representations have a dialect and a text."""
+    """A representation of a view; only `sql` representations have a dialect and a text."""
 
     type: str
     sql: str | None = None

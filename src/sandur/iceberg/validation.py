@@ -22,9 +22,9 @@ def decode_foreign_table_metadata(data: bytes, *, metadata_location: str | None 
 
 
 def check_table_metadata(metadata: TableMetadata) -> None:
-    """Refuse with `Invalid` or `BadRequest` metadata in which anything is malformed or contradicts anything else.
+    """Raise `Invalid` or `BadRequest` if any part of the metadata is malformed or contradicts another part.
 
-    What passes may be committed to: the engine trusts the base and checks only what a commit changes.
+    Commits trust the metadata that passed, and check only what they change.
     """
     _check_definitions(metadata)
     _check_snapshots(metadata)
@@ -67,7 +67,7 @@ def _check_snapshots(metadata: TableMetadata) -> None:
                 f"Invalid snapshot with sequence number {snapshot.sequence_number} greater than last sequence number "
                 f"{metadata.last_sequence_number}"
             )
-        # Commits look for ids in the bytes first, so an id must be spelled as a plain number.
+        # Commits search for ids in the bytes first, so an id must be written as a plain number.
         if b"%d" % snapshot.snapshot_id not in bytes(stored):
             raise Invalid(f"Invalid snapshot-id: {snapshot.snapshot_id} is not written as an integer")
 
@@ -101,17 +101,17 @@ def _check_unique(ids: Iterable[int | str], what: str) -> None:
 
 
 def decode_foreign_view_metadata(data: bytes, *, metadata_location: str | None = None) -> ViewMetadata:
-    """The metadata in a file that another program wrote, checked in full; raises `BadRequest` or `Invalid`."""
+    """Decode and check in full a view metadata file that another program wrote; raises `BadRequest` or `Invalid`."""
     metadata = decode_view_metadata(data, metadata_location=metadata_location)
     check_view_metadata(metadata)
     return metadata
 
 
 def check_view_metadata(metadata: ViewMetadata) -> None:
-    """Refuse with `Invalid` or `BadRequest` metadata in which anything is malformed or contradicts anything else.
+    """Raise `Invalid` or `BadRequest` if any part of the metadata is malformed or contradicts another part.
 
-    What passes may be committed to. Limits that only a commit enforces are not asked for: an engine may keep more
-    versions than the limit, log versions that are gone, and know representations that this program does not.
+    Limits that only a commit enforces are not checked: an engine may keep more versions than the limit, log versions
+    that no longer exist, and use representations that are unknown here.
     """
     if not metadata.view_uuid:
         raise Invalid("Invalid view metadata: view-uuid is empty")

@@ -25,7 +25,7 @@ from sandur.iceberg.view_metadata import (
 )
 from sandur.splicing import JsonArray, check_utf8, decode, shorten
 
-# The updates that mean something for a view; every other one is for tables.
+# The updates of views; all others are for tables.
 ViewUpdate = (
     u.AssignUuid
     | u.UpgradeFormatVersion
@@ -43,8 +43,8 @@ def next_view_metadata(
 ) -> ViewMetadata:
     """The metadata after a commit, or `base` itself if the commit changes nothing.
 
-    No base means that the commit creates the view. Raises `Conflict` if a requirement fails (load again, decide again),
-    and `Invalid` if the request breaks a rule. The new metadata has no location yet.
+    No base means that the commit creates the view. Raises `Conflict` if a requirement fails (the caller loads again and
+    retries), and `Invalid` if the request breaks a rule. The new metadata has no location yet.
     """
     wanted = checked_view_updates(updates)
     check_view_requirements(base, requirements)
@@ -57,7 +57,7 @@ def next_view_metadata(
 
 
 def checked_view_updates(updates: Sequence[u.Update]) -> tuple[ViewUpdate, ...]:
-    """The updates; refuses with `Invalid`, in one message, all that are for tables."""
+    """The updates; raises one `Invalid` for all that are for tables."""
     accepted = tuple(update for update in updates if isinstance(update, ViewUpdate))
     if len(accepted) < len(updates):
         refused = [u.update_action(update) for update in updates if not isinstance(update, ViewUpdate)]
@@ -66,7 +66,7 @@ def checked_view_updates(updates: Sequence[u.Update]) -> tuple[ViewUpdate, ...]:
 
 
 def checked_view_requirements(requirements: Sequence[Requirement]) -> tuple[AssertViewUuid, ...]:
-    """The requirements; refuses with `Invalid`, in one message, all that are for tables."""
+    """The requirements; raises one `Invalid` for all that are for tables."""
     accepted = tuple(requirement for requirement in requirements if isinstance(requirement, AssertViewUuid))
     if len(accepted) < len(requirements):
         refused = [
@@ -77,7 +77,7 @@ def checked_view_requirements(requirements: Sequence[Requirement]) -> tuple[Asse
 
 
 def check_view_requirements(base: ViewMetadata | None, requirements: Sequence[Requirement]) -> None:
-    """Raise `Conflict` for the first requirement that `base` does not meet; no base means the view does not exist."""
+    """Raise `Conflict` for the first requirement that fails; no `base` means that the view does not exist."""
     for requirement in checked_view_requirements(requirements):
         if base is None:
             raise Conflict(f"Requirement failed: view does not exist, expected UUID {shorten(requirement.uuid)}")
@@ -116,7 +116,7 @@ VERSION_HISTORY_SIZE_DEFAULT = 10
 
 
 def finish_view_commit(draft: ViewDraft, base: ViewMetadata | None) -> ViewMetadata:
-    """The metadata that a changed draft becomes; raises `Invalid` if the view as a whole breaks a rule."""
+    """The metadata of a changed draft; raises `Invalid` if the view as a whole breaks a rule."""
     metadata = draft.metadata
     _check_complete(metadata)
     if base is not None and not _is_drop_allowed(metadata.properties):
@@ -125,7 +125,7 @@ def finish_view_commit(draft: ViewDraft, base: ViewMetadata | None) -> ViewMetad
     versions, log = metadata.version_list, metadata.version_log_list
     if draft.log_entry is not None:
         log = log.with_appended(draft.log_entry)
-    # A commit that touches no version leaves the history alone, whatever it does to the limit.
+    # A commit that changes no version keeps the history, even if it changes the limit.
     if draft.log_entry is not None or draft.added_version_ids:
         kept = _kept_version_ids(draft, size_max)
         versions, log = _shortened_history(versions, log, kept)
@@ -160,7 +160,7 @@ def _listed(dialects: frozenset[str]) -> str:
 
 
 def version_history_size(properties: Mapping[str, str]) -> int:
-    """How many versions the view keeps; raises `Invalid` if the property is no positive number."""
+    """The number of versions to keep; raises `Invalid` if the property is not a positive number."""
     size = integer_property(properties, VERSION_HISTORY_SIZE, owner="View")
     if size is None:
         return VERSION_HISTORY_SIZE_DEFAULT
@@ -170,7 +170,7 @@ def version_history_size(properties: Mapping[str, str]) -> int:
 
 
 def _kept_version_ids(draft: ViewDraft, size_max: int) -> frozenset[int]:
-    """The newest versions up to the limit; the current one and those added now are always among them."""
+    """The newest versions up to the limit; the current one and those added by this request are always kept."""
     current_id = draft.metadata.current_version_id
     protected = draft.added_version_ids | {current_id}
     newest_first = sorted(draft.metadata.versions_by_id.keys() - protected, reverse=True)
@@ -183,13 +183,13 @@ def _shortened_history(
     is_kept = [version.version_id in kept for version in versions.items]
     if all(is_kept):
         return versions, log
-    # What lies before an entry that is gone cannot stay: the time between would be read as belonging to another.
+    # Entries before a removed one cannot stay: a reader would attribute the time between to another version.
     gap = max((at for at, entry in enumerate(log.items) if entry.version_id not in kept), default=-1)
-    return versions.without(is_kept), log.without([at > gap for at in range(len(log.items))])
+    return versions.keep(is_kept), log.keep([at > gap for at in range(len(log.items))])
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
-    """What a commit on a view asks for; `identifier` may be absent, since the request is addressed to the view."""
+    """A commit request for a view; `identifier` may be absent, because the path of the request names the view."""
 
     requirements: tuple[AssertViewUuid, ...]
     updates: tuple[ViewUpdate, ...]
@@ -210,7 +210,7 @@ class RegisterView(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def decode_view_commit(body: bytes) -> ViewCommit:
-    """A commit on a view; raises `BadRequest` that lists what is unknown, or what is for tables only."""
+    """Decode a commit on a view; raises `BadRequest` that lists what is unknown, or what is for tables only."""
     commit = decode_table_commit(body)
     return ViewCommit(
         requirements=checked_view_requirements(commit.requirements),
@@ -234,8 +234,7 @@ def decode_register_view(body: bytes) -> RegisterView:
 def create_view_metadata(request: CreateView, *, location: str, view_uuid: str, now_ms: int) -> ViewMetadata:
     """The metadata of a new view; raises `Invalid` if the request breaks a rule.
 
-    The ids that the request gives to its schema and its version are replaced by the first ones, 0 and 1; its columns
-    keep theirs.
+    The schema gets the id 0 and the version the id 1, whatever the request says; columns keep their ids.
     """
     if not request.view_version.representations:
         raise Invalid("Cannot create view without specifying a query")

@@ -60,9 +60,8 @@ _KNOWN_NAMES = _HEAD_NAMES | {"format-version", *_LISTS}
 class ViewMetadata:
     """The metadata of one view.
 
-    `metadata_location` says where it was read from and is never written. `unknown` holds the top-level fields that
-    this program does not know. Lists are decoded only when they are asked for and keep the bytes of what is not
-    changed.
+    `metadata_location` is the file that it was read from; it is not part of the file. `unknown` holds the top-level
+    fields that are unknown here. Lists are decoded only when they are read, and keep the bytes of what does not change.
     """
 
     view_uuid: str
@@ -118,10 +117,10 @@ class ViewMetadata:
 
 
 def decode_view_metadata(data: bytes, *, metadata_location: str | None = None) -> ViewMetadata:
-    """The metadata in a file, plain or compressed with gzip; raises `BadRequest` or `Invalid` if it is none.
+    """Decode a metadata file, plain or compressed with gzip; raises `BadRequest` or `Invalid` if it is malformed.
 
-    The small fields and the shape of the document are checked, the content of its lists is trusted: a file that this
-    program did not write comes in through `decode_foreign_view_metadata`, which trusts nothing.
+    Only the small fields and the shape of the document are checked; the content of its lists is trusted. Decode a file
+    that another program wrote with `decode_foreign_view_metadata`, which checks everything.
     """
     text = decompress(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
@@ -157,11 +156,11 @@ def _check_lists(fields: Mapping[str, JsonBytes]) -> None:
 
 
 def encode_view_metadata(metadata: ViewMetadata) -> bytes:
-    """The metadata as a file: every list present, no nulls, unknown fields last."""
-    return join_object((name, b"".join(parts)) for name, parts in _written(metadata))
+    """Encode a metadata file: every list is present, no nulls, unknown fields last."""
+    return join_object((name, b"".join(parts)) for name, parts in _encoded_fields(metadata))
 
 
-def _written(metadata: ViewMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:
+def _encoded_fields(metadata: ViewMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:
     yield "view-uuid", [encode(metadata.view_uuid)]
     yield "format-version", [encode(metadata.format_version)]
     yield "location", [encode(metadata.location)]
@@ -184,9 +183,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, kw_only=True)
 class ViewDraft:
-    """The metadata so far, and what the rules need to know about this request.
+    """The metadata so far, and the state of the request that the rules need.
 
-    The `last_added` ids are what -1 stands for. `log_entry` is absent until the request sets a current version; only
+    -1 in an update stands for a `last_added` id. `log_entry` is absent until the request sets a current version; only
     the last one that it sets is logged.
     """
 
@@ -203,7 +202,7 @@ class ViewDraft:
 
 
 def empty_view_metadata() -> ViewMetadata:
-    """What a view is before the first update of the request that creates it."""
+    """The metadata of a new view before its first update."""
     return ViewMetadata(
         view_uuid="",
         location="",
@@ -251,7 +250,7 @@ def remove_properties(draft: ViewDraft, removals: Sequence[str]) -> ViewDraft:
 
 
 def add_schema(draft: ViewDraft, requested: Schema) -> ViewDraft:
-    """Columns keep the ids they come with: the query of a view refers to its columns by position."""
+    """Add a schema. Columns keep their ids: the query of a view refers to its columns by position."""
     metadata = draft.metadata
     schema = checked_schema(requested)
     known = next((found for found in metadata.schemas if same_schema(found, schema)), None)
@@ -294,7 +293,7 @@ def set_current_view_version(draft: ViewDraft, version_id: int, *, now_ms: int) 
         raise Invalid(f"Cannot set current version to unknown version: {chosen}")
     if chosen == draft.metadata.current_version_id:
         return draft
-    # A version that was made earlier becomes current now, not when it was made.
+    # An earlier version becomes current now, not at its own timestamp.
     timestamp_ms = version.timestamp_ms if chosen in draft.added_version_ids else now_ms
     entry = VersionLogEntry(timestamp_ms=timestamp_ms, version_id=chosen)
     return replace(draft, log_entry=entry).changed(current_version_id=chosen)
@@ -316,7 +315,7 @@ def is_sql(representation: ViewRepresentation) -> bool:
 
 
 def dialects_of(version: ViewVersion) -> frozenset[str]:
-    """The SQL dialects in which a version is written, in lower case: case does not tell dialects apart."""
+    """The SQL dialects of a version in lower case, because dialects are compared without case."""
     return frozenset(
         representation.dialect.lower()
         for representation in version.representations
@@ -325,7 +324,7 @@ def dialects_of(version: ViewVersion) -> frozenset[str]:
 
 
 def same_version(left: ViewVersion, right: ViewVersion) -> bool:
-    """Whether two versions define the view alike, whatever their ids and the moments at which they were made."""
+    """Whether two versions have the same definition; ids and timestamps do not count."""
     return _definition(left) == _definition(right)
 
 
@@ -342,7 +341,7 @@ def _definition(
 
 
 def checked_version(version: ViewVersion) -> ViewVersion:
-    """The version in canonical spelling, refused with `Invalid` if its representations break a rule."""
+    """The version in canonical form; raises `Invalid` if its representations break a rule."""
     seen: set[str] = set()
     for representation in version.representations:
         dialect = _checked_dialect(representation)
@@ -353,15 +352,15 @@ def checked_version(version: ViewVersion) -> ViewVersion:
 
 
 def with_canonical_representations(version: ViewVersion) -> ViewVersion:
-    spelled = tuple(
+    canonical = tuple(
         msgspec.structs.replace(representation, type=SQL) if is_sql(representation) else representation
         for representation in version.representations
     )
-    return msgspec.structs.replace(version, representations=spelled)
+    return msgspec.structs.replace(version, representations=canonical)
 
 
 def _checked_dialect(representation: ViewRepresentation) -> str:
-    # Other kinds have fields that nobody here knows; storing such a representation without them would corrupt it.
+    # Other kinds have fields that are unknown here; storing them without these fields would corrupt them.
     if not is_sql(representation):
         raise Invalid(
             f"Invalid view version: Cannot serialize unsupported view representation: {shorten(representation.type)}"
