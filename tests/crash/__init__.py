@@ -1,1 +1,1 @@
-"""Tests that kill: what is left must be whole, and usable without repair."""
+"""Crash tests: what is left must be consistent, and usable without repair."""

@@ -1,4 +1,4 @@
-"""What others do between a death and the retry, and the retry itself."""
+"""What other requests do between a crash and the retry, and the retry itself."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -28,7 +28,7 @@ async def time_passed(world: World) -> None:
 
 
 async def _commit_to_all(world: World, times: int) -> None:
-    """Foreign commits on whatever is there by now. The first one may have to wait for a transaction to be stale."""
+    """Commits of others to everything that exists. The first one may wait until a transaction is stale."""
     for number in range(times):
         world.clock.advance(60_000)
         server = world.server()
@@ -49,7 +49,7 @@ async def foreign_commit(world: World) -> None:
 
 
 async def truncated_log(world: World) -> None:
-    """Enough commits on top that no log knows anything of ours any more."""
+    """So many later commits that no log names our file."""
     await _commit_to_all(world, 3)
 
 
@@ -75,7 +75,7 @@ async def renamed(world: World) -> None:
 
 
 async def recreated(world: World) -> None:
-    """Other tables under the names we knew."""
+    """Other tables under the same names."""
     await dropped(world)
     server = world.server()
     for identifier in (TABLE, NEIGHBOUR, NEW, TARGET):
@@ -85,7 +85,7 @@ async def recreated(world: World) -> None:
 
 
 async def names_taken(world: World) -> None:
-    """Others use every name that is free by now, while what has a name keeps it."""
+    """Other requests use every free name; taken names stay."""
     world.clock.advance(60_000)
     server = world.server()
     for identifier in (TABLE, NEW, TARGET):
@@ -97,19 +97,19 @@ async def names_taken(world: World) -> None:
 AFTERMATHS: Final = (at_once, time_passed, names_taken, foreign_commit, truncated_log, dropped, renamed, recreated)
 
 
-async def answer(asked: Awaitable[object]) -> str:
-    """How a request ended, as the caller sees it. A bug in our own code is not an answer."""
+async def answer(call: Awaitable[object]) -> str:
+    """The outcome of a request as its caller sees it. A bug in our own code is not an outcome."""
     try:
-        await asked
+        await call
     except SwapLost:
-        raise  # Never told to a client.
+        raise  # Never an answer to a client.
     except SandurError as error:
         return type(error).__name__
     return OK
 
 
 async def definite_answer(mutation: Mutation, world: World) -> str:
-    """Sent again by a client that waits as it is told, each time to a server that has just started."""
+    """The outcome after retries of a client that waits as the answers say, each to a server that has just started."""
     said = ""
     for _ in range(RETRIES_MAX):
         server = world.server()

@@ -1,4 +1,4 @@
-"""Object bodies that show whether they are whole: a number, a hash, and as many bytes as chance gave."""
+"""Object bodies that show whether they are complete: a number, a hash, and a random number of bytes."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ def body_of(number: int, payload: bytes) -> bytes:
 
 
 def number_in(body: bytes) -> int:
-    """The number in the body; AssertionError when the body is torn."""
+    """The number in the body; AssertionError if the body is torn."""
     number, digest, payload = body.split(b" ", 2)
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise AssertionError(f"body {number!r}: torn, {len(payload)} bytes do not match their hash")

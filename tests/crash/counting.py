@@ -14,7 +14,7 @@ LOSSES_MAX = 1_000_000
 
 
 class Counter(msgspec.Struct, frozen=True):
-    """How often it was incremented."""
+    """The number of increments."""
 
     count: int = 0
     event_id: str = ""

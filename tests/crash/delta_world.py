@@ -29,7 +29,7 @@ class DeltaWorld:
     staged_at: str = ""
 
     def server(self, store: ObjectStore | None = None) -> Lake:
-        """A server that has just started: it remembers nothing."""
+        """A server that has just started, with empty caches."""
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "DeltaWorld":

@@ -1,4 +1,4 @@
-"""A store that holds one chosen call back until it is told to let it go."""
+"""A store that holds one chosen call until the test releases it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class GatedStore(WrappingStore):
-    """Holds the first call that is chosen, before it takes effect; `is_held` is set when it has come."""
+    """Holds the first chosen call before it takes effect; `is_held` is set when the call has arrived."""
 
     def __init__(self, inner: ObjectStore, *, holds: Callable[[Call], bool]) -> None:
         super().__init__(inner)
@@ -30,5 +30,5 @@ class GatedStore(WrappingStore):
 
 
 def writes_to(folder: str, holding: bytes = b"") -> Callable[[Call], bool]:
-    """A put below a folder of the catalog whose bytes hold something."""
+    """Chooses a put below a folder of the catalog whose bytes contain a text."""
     return lambda call: call.name == "put" and f"/_catalog/{folder}" in call.key and holding in call.data

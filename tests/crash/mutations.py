@@ -1,4 +1,4 @@
-"""Every mutation of names, tables and views, as a request that can be sent again, and how to tell that it happened."""
+"""Every mutation of names, tables and views, as a request that can be retried, and how to see that it happened."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.judging import all_pointers, all_shown, judge, times_applied
+from tests.operations.judging import all_pointers, judge, times_applied, visible_names
 from tests.operations.making import make_lake
 
 STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
@@ -43,7 +43,7 @@ TABLE, NEIGHBOUR, VIEW, NEW, TARGET = (called(name) for name in ("t", "u", "v", 
 
 @dataclass
 class World:
-    """A store, the time, and what the tables in it are."""
+    """A store, a clock, and the tables in the store."""
 
     store: MemoryStore
     clock: FixedClock
@@ -51,7 +51,7 @@ class World:
     registrable: str = ""
 
     def server(self, store: ObjectStore | None = None) -> Lake:
-        """A server that has just started: it remembers nothing."""
+        """A server that has just started, with empty caches."""
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":
@@ -59,7 +59,7 @@ class World:
 
 
 async def make_world() -> World:
-    """Two tables with one commit each and the shortest of logs, a view, and the file of a table that was dropped."""
+    """Two tables with one commit each and the shortest log, a view, and the file of a dropped table."""
     clock = FixedClock()
     world = World(MemoryStore(clock=clock), clock)
     server = world.server()
@@ -83,7 +83,7 @@ Times = Callable[[World, Request], Awaitable[int]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A request. `is_recognised`: sent again after it was applied, it must be answered as if for the first time."""
+    """A request. `is_recognised`: a retry after it was applied must get the same answer."""
 
     name: str
     send: Send
@@ -117,7 +117,7 @@ async def _times_created(world: World, sent: Request) -> int:
 
 
 async def _times_dropped(world: World, sent: Request) -> int:
-    """By its key; a request without one is known only by what is gone."""
+    """By its key; a request without a key is recognised only by the missing table."""
     server = world.server()
     await judge(server)
     if sent.key:
@@ -127,14 +127,14 @@ async def _times_dropped(world: World, sent: Request) -> int:
         )
         pointers = await all_pointers(server)
         return len(by_name | {uuid for uuid, pointer in pointers.items() if pointer.value.by == sent.key_hash})
-    return int(world.uuids["t"] not in (await all_shown(server)).values())
+    return int(world.uuids["t"] not in (await visible_names(server)).values())
 
 
 async def _times_renamed(world: World, sent: Request) -> int:
     del sent
     server = world.server()
     await judge(server)
-    return int((await all_shown(server)).get(TARGET) == world.uuids["t"])
+    return int((await visible_names(server)).get(TARGET) == world.uuids["t"])
 
 
 async def _times_staged(world: World, sent: Request) -> int:
@@ -163,8 +163,8 @@ async def _stage(world: World, server: Lake, sent: Request) -> object:
 
 async def _create_by_commit(world: World, server: Lake, sent: Request) -> object:
     del world
-    asked = created_by_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
-    return await commit_table(server, NEW, asked, sent)
+    change = created_by_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
+    return await commit_table(server, NEW, change, sent)
 
 
 async def _append(world: World, server: Lake, sent: Request) -> object:
@@ -172,7 +172,7 @@ async def _append(world: World, server: Lake, sent: Request) -> object:
 
 
 async def _set_property(world: World, server: Lake, sent: Request) -> object:
-    """Nothing is required: only the key tells a retry from another request."""
+    """Requires nothing: only the key distinguishes a retry from another request."""
     del world
     return await commit_table(server, TABLE, commit(set_property("ours", "1")), sent)
 
@@ -215,7 +215,7 @@ async def _commit_view(world: World, server: Lake, sent: Request) -> object:
 
 
 def _both(name: str, send: Send, times: Times, *, is_natural: bool) -> list[Mutation]:
-    """The mutation with a key, and without one; `is_natural`: it is recognised without a key as well."""
+    """The mutation with and without a key; `is_natural`: it is recognised without a key too."""
     return [
         Mutation(f"{name}, keyed", send, times, keyed(name), is_recognised=True),
         Mutation(name, send, times, request(name), is_recognised=is_natural),

@@ -1,4 +1,4 @@
-"""A store whose process dies while one of several calls made at once is still on its way."""
+"""A store whose process dies while one of several concurrent calls is still in flight."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ _YIELDS = 12
 
 
 class StragglingStore(WrappingStore):
-    """The `loses_at`th call (the first is 1) never arrives; those made beside it do, and then the process is gone."""
+    """Call number `loses_at` (from 1) never arrives; the calls beside it do, and then the process is dead."""
 
     def __init__(self, inner: ObjectStore, *, loses_at: int) -> None:
         super().__init__(inner)

@@ -135,7 +135,7 @@ async def _calls(mutation: Mutation, origin: DeltaWorld) -> int:
 
 
 async def _killed(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death: Death) -> tuple[DeltaWorld, bool]:
-    """What a death leaves, and whether it came after the answer."""
+    """What the crash leaves, and whether it came after the answer."""
     world = origin.copy()
     store: ObjectStore
     if death == "alone":

@@ -31,7 +31,7 @@ from tests.operations.asking import (
 )
 from tests.operations.filled import filled
 from tests.operations.janitoring import HOUR_MS, Shore, Trouble
-from tests.operations.judging import all_shown
+from tests.operations.judging import visible_names
 
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 STAGED_MS = 73 * HOUR_MS
@@ -114,7 +114,7 @@ async def _swept(shore: Shore) -> tuple[frozenset[str], Mapping[Identifier, str]
         await shore.sweep()
         shore.clock.advance(STAGED_MS)
     turn = shore.server().layout.operational("janitors", "turn")
-    return frozenset(await shore.keys()) - {turn}, await all_shown(shore.server())
+    return frozenset(await shore.keys()) - {turn}, await visible_names(shore.server())
 
 
 async def test_nothing_of_the_rubble_is_left_but_what_lives(rubble: Shore) -> None:

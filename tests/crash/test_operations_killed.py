@@ -1,4 +1,4 @@
-"""A server dies at any storage call of any mutation; whoever comes next finds all of it or nothing, and says so."""
+"""A server dies at any storage call of any mutation: the next request finds all of it or nothing."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def origin() -> World:
 
 
 async def _calls(mutation: Mutation, origin: World) -> int:
-    """How many storage calls the mutation makes, with all that is done behind its answer."""
+    """The number of storage calls of the mutation, with its background work."""
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
@@ -36,7 +36,7 @@ async def _calls(mutation: Mutation, origin: World) -> int:
 
 
 async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> tuple[World, bool]:
-    """What a death leaves, and whether it came after the answer."""
+    """What the crash leaves, and whether it came after the answer."""
     world = origin.copy()
     store: ObjectStore
     if death == "alone":
@@ -96,7 +96,7 @@ _LATER = [
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("mutation", "aftermath"), _LATER)
-async def test_a_killed_mutation_is_told_right_whatever_others_did_since(
+async def test_the_retry_of_a_killed_mutation_gets_the_right_answer_whatever_others_did(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):

@@ -1,4 +1,4 @@
-"""Several servers at once on one store: what is compatible succeeds, of what is not exactly one does."""
+"""Several servers on one store: compatible requests all succeed, of incompatible ones exactly one."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -61,8 +61,8 @@ class Room:
         return quick
 
 
-async def _all(*asked: Awaitable[object]) -> list[str]:
-    return list(await asyncio.gather(*(answer(one) for one in asked)))
+async def _all(*calls: Awaitable[object]) -> list[str]:
+    return list(await asyncio.gather(*(answer(one) for one in calls)))
 
 
 async def _drained(*servers: Lake) -> None:
@@ -72,7 +72,7 @@ async def _drained(*servers: Lake) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_eight_committers_on_a_hot_table_lose_none_and_double_none(seed: int) -> None:
-    """Two on each of four servers, every second request keyed; the changes are compatible: no conflict is true."""
+    """Two on each of four servers, every second request with a key. The changes are compatible, so none conflicts."""
     room = Room(seed)
     await room.open("t")
     servers = [room.server() for _ in range(4)]
@@ -110,7 +110,7 @@ async def test_of_two_appends_to_the_same_snapshot_one_is_refused(seed: int) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_of_two_finalizers_of_one_stage_one_wins_and_its_file_stays(seed: int) -> None:
-    """Two requests with the uuid of one stage. What a second sending of the winner's request gets is its success."""
+    """Two requests with the uuid of one stage. A retry of the winner gets its success again."""
     room = Room(seed)
     await room.open()
     servers = [room.server() for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_a_transaction_that_creates_meets_the_drop_of_the_namespace(seed: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_takeover_and_a_slow_original_apply_once_and_answer_alike(seed: int) -> None:
-    """The original stalls at any call; its claim grows stale, and another server takes the same request over."""
+    """The original stalls at any call; its claim becomes stale, and another server takes the request over."""
     room = Room(seed)
     await room.open("t")
     servers = [make_lake(room.store, room.clock, claim_timeout_ms=1) for _ in range(3)]
@@ -244,7 +244,7 @@ async def test_transactions_in_opposite_order_are_all_served(seed: int) -> None:
 
 
 async def test_a_server_that_dies_under_others_leaves_them_going() -> None:
-    """One of two committers dies at some call, over a store that retries; the other one never notices."""
+    """One of two committers dies at some call, over a store with retries; the other one is not affected."""
     for dies_at in range(1, 12):
         room = Room(dies_at)
         await room.open("t")

@@ -1,4 +1,4 @@
-"""A server stalls right before it swaps, others go on, and then it does swap: the rules that fence it out."""
+"""A server stalls right before a swap, others continue, and then it swaps: the rules that fence it out."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
 
 
 class Stalled:
-    """A request under way at a server that is held at one call, and the servers beside it."""
+    """A request at a server that is held at one call, and the servers beside it."""
 
     def __init__(self, *, holds: Callable[[Call], bool]) -> None:
         self.clock = FixedClock()
@@ -54,12 +54,12 @@ class Stalled:
     def server(self) -> Lake:
         return make_lake(self.store, self.clock)
 
-    async def begin(self, asked: Awaitable[object]) -> None:
-        self._task = asyncio.create_task(answer(asked))
+    async def begin(self, call: Awaitable[object]) -> None:
+        self._task = asyncio.create_task(answer(call))
         await asyncio.wait_for(self.gated.is_held.wait(), timeout=60)
 
     async def end(self) -> str:
-        """Let the slow server go on; what it answers."""
+        """Release the slow server, and return its answer."""
         self.gated.let_go()
         assert self._task
         said = await self._task
@@ -75,7 +75,7 @@ class Stalled:
         self.clock.advance(1)
 
 
-async def test_r6_who_frees_the_new_name_of_a_slow_rename_makes_it_impossible() -> None:
+async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_makes_it_impossible() -> None:
     stalled = Stalled(holds=writes_to("names/", b'"moved"'))
     await stalled.open("t")
     await stalled.begin(rename(stalled.slow, T, U, kind="table", request=request("rename")))
@@ -90,15 +90,15 @@ async def test_r6_who_frees_the_new_name_of_a_slow_rename_makes_it_impossible() 
 
 
 async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_once_more() -> None:
-    """Nothing is required and the log is short: only the claim tells the slow one that it is over."""
+    """Nothing is required and the log is short: only the claim stops the slow attempt."""
     stalled = Stalled(holds=writes_to("iceberg_pointers/", (keyed("commit").key_hash or "").encode()[:32]))
     await stalled.open("t")
-    asked = commit(set_property("ours", "1"))
-    await stalled.begin(commit_table(stalled.slow, T, asked, keyed("commit")))
+    change = commit(set_property("ours", "1"))
+    await stalled.begin(commit_table(stalled.slow, T, change, keyed("commit")))
 
     stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
     other = stalled.server()
-    taken_over = await answer(commit_table(other, T, asked, keyed("commit")))
+    taken_over = await answer(commit_table(other, T, change, keyed("commit")))
     await other.background.drain()
     await stalled.foreign(3)
     said = await stalled.end()
@@ -144,7 +144,7 @@ async def test_d4_a_commit_that_stalls_over_a_drop_is_lost() -> None:
     assert times_applied(await judge(stalled.server()), request("commit").hash) == 1
 
 
-async def test_t4_a_transaction_that_was_pushed_aside_decides_anew() -> None:
+async def test_t4_a_transaction_that_was_aborted_decides_again() -> None:
     stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
     await stalled.open("t", "u")
     change = commit(set_property("together", "1"))
@@ -190,7 +190,7 @@ async def test_d2_a_keyed_drop_that_stalls_does_not_drop_the_table_that_came_aft
 
 
 async def test_s3_a_pointer_whose_file_never_came_is_taken_over_with_one_that_did() -> None:
-    """The file of the first attempt is still on its way when the key is taken over; both end with the same table."""
+    """The file of the first attempt is in flight when the key is taken over; both get the same table."""
     stalled = Stalled(holds=lambda call: call.name == "put" and call.key.startswith("tables/"))
     await stalled.open()
     await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed("create")))

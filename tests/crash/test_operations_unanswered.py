@@ -1,4 +1,4 @@
-"""The answer to any write of any mutation is lost: unknown is never taken for done, and never for refused (G2)."""
+"""The answer to any write of any mutation is lost: an unknown outcome is neither success nor refusal (G2)."""
 
 import asyncio
 from typing import Literal, get_args
@@ -66,7 +66,5 @@ async def test_a_lost_answer_is_found_out_by_looking_again(mutation: Mutation, o
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-async def test_a_lost_answer_that_stays_unknown_is_told_as_unknown_and_found_out_by_the_retry(
-    mutation: Mutation, origin: World
-) -> None:
+async def test_a_lost_answer_stays_unknown_until_the_retry_finds_the_outcome(mutation: Mutation, origin: World) -> None:
     await _judge_all(mutation, origin, is_retrying=False)

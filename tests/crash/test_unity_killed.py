@@ -41,7 +41,7 @@ async def _calls(mutation: Mutation, origin: World, asked: Request) -> int:
 async def _killed(
     mutation: Mutation, origin: World, asked: Request, *, dies_at: int, death: Death
 ) -> tuple[World, bool]:
-    """What a death leaves, and whether it came after the answer."""
+    """What the crash leaves, and whether it came after the answer."""
     world = origin.copy()
     server = world.server(DyingStore(world.store, dies_at=dies_at, after=death == "after"))
     is_answered = False

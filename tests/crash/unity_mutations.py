@@ -53,7 +53,7 @@ class World:
     clock: FixedClock
 
     def server(self, store: ObjectStore | None = None) -> Lake:
-        """A server that has just started: it remembers nothing."""
+        """A server that has just started, with empty caches."""
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":

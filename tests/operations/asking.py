@@ -1,4 +1,4 @@
-"""Requests as clients make them, for tests of the operations, and the catalog they are sent to."""
+"""Requests as clients send them, and the catalog that tests of the operations send them to."""
 
 import copy
 import hashlib
@@ -27,7 +27,7 @@ def called(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
 
 
 def request(label: str, *, key: str | None = None) -> Request:
-    """A request known by a label: the same label is the same body."""
+    """A request with a label: the same label means the same body."""
     return Request(hashlib.sha256(label.encode()).hexdigest(), key)
 
 
@@ -136,7 +136,7 @@ def view_replaced(sql: str, *, uuid: str | None = None) -> ViewCommit:
 
 
 async def create(lake: Lake, name: str, namespace: Namespace = NAMESPACE, **fields: object) -> LoadedTable:
-    """A new table, with everything behind the answer done."""
+    """A new table, with all background work done."""
     made = await create_table(lake, namespace, table(name, **fields), request(f"create {namespace} {name}"))
     await lake.background.drain()
     return made
@@ -154,7 +154,7 @@ def content(loaded: LoadedTable) -> dict[str, Any]:
 
 
 def copied(store: MemoryStore, clock: FixedClock) -> tuple[MemoryStore, FixedClock]:
-    """The same objects at the same versions in a store of their own, and a clock that goes on alike."""
+    """A copy of the store with the same objects and versions, and a clock that continues at the same time."""
     ticking = copy.deepcopy(clock)
     twin = MemoryStore(clock=ticking)
     twin._objects, twin._sorted_keys, twin._writes = dict(store._objects), list(store._sorted_keys), store._writes

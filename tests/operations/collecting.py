@@ -1,4 +1,4 @@
-"""Collecting metadata files in tests, in the steps in which the pipeline's job does it."""
+"""Collect metadata files in tests, in the same steps as the job of the pipeline."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ async def folders(lake: Lake) -> Mapping[str, Folder]:
 
 
 async def collect(lake: Lake) -> list[str]:
-    """The names of the files that went, in the folders of all tables."""
+    """Collect in the folders of all tables; returns the names of the deleted files."""
     gone: list[str] = []
     looked_at = await folders(lake)
     garbage = {plain: await metadata.garbage_in_folder(lake, *folder) for plain, folder in looked_at.items()}
@@ -31,7 +31,7 @@ async def collect(lake: Lake) -> list[str]:
 
 
 async def collect_what_can_be(lake: Lake) -> None:
-    """As `collect`, with every folder by itself: one that changes meanwhile does not keep the others from it."""
+    """As `collect`, folder by folder: a folder that changes meanwhile does not stop the others."""
     looked_at = await folders(lake)
     for folder in looked_at.values():
         try:
@@ -43,7 +43,7 @@ async def collect_what_can_be(lake: Lake) -> None:
 
 
 async def metadata_files(lake: Lake, name: str) -> list[str]:
-    """The names of the metadata files of a table, whoever wrote them."""
+    """The names of all metadata files of a table."""
     found = await lake.name(called(name)).read()
     assert found is not None
     pointer = await lake.pointer(found.value.uuid).read()

@@ -58,7 +58,7 @@ def manifest(*paths: str, status: int = ADDED, codec: str = "deflate") -> bytes:
 
 @dataclass
 class Filled:
-    """A table, where it lies, and the files it has beside its metadata files."""
+    """A table, its location, and its files other than metadata files."""
 
     identifier: Identifier
     uuid: str
@@ -138,7 +138,7 @@ async def set_properties(lake: Lake, table: Filled, **properties: str) -> None:
 
 
 async def files_below(lake: Lake, table: Filled) -> list[str]:
-    """What is still there of a table, relative to its location."""
+    """The files that are left of a table, relative to its location."""
     folder = table.location.removeprefix(f"{lake.locations.own}/") + "/"
     return [listed.key.removeprefix(folder) for listed in await lake.store.list(folder)]
 

@@ -1,4 +1,4 @@
-"""A store that lets something happen right before a chosen call."""
+"""A store that runs a hook right before a chosen call."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class HookedStore(WrappingStore):
-    """Each hook runs once, before the first call that fits it, and in the order in which they were added."""
+    """Each hook runs once, before the first call that matches it, in the order in which they were added."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.hooks: list[tuple[str, str, Callable[[], Awaitable[object]]]] = []
 
     def before(self, name: str, key: str, happens: Callable[[], Awaitable[object]]) -> None:
-        """Let something happen before the next call of that method on that key."""
+        """Run a hook before the next call of that method on that key."""
         self.hooks.append((name, key, happens))
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:

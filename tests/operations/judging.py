@@ -1,4 +1,4 @@
-"""What must be true of a store when everybody has stopped, whoever died before: the invariants of the protocols."""
+"""The invariants of the protocols: what must be true of a store at rest, whichever servers died before."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from sandur.storage.cell import Versioned
 
 
 class Chain(NamedTuple):
-    """The metadata files that were ever the head of a table, the newest first, and its pointer as readers take it."""
+    """The metadata files that were ever the head of a table, newest first, and its pointer as readers see it."""
 
     pointer: Pointer
     locations: Sequence[str]
@@ -48,28 +48,28 @@ async def all_receipts(lake: Lake) -> Mapping[str, Receipt]:
     return receipts
 
 
-async def all_shown(lake: Lake) -> Mapping[Identifier, str]:
+async def visible_names(lake: Lake) -> Mapping[Identifier, str]:
     """What readers see: every name that exists, with the uuid it refers to."""
-    shown = {}
+    visible = {}
     for listed in await lake.store.list(f"{lake.layout.root}names/"):
         identifier = lake.layout.parse_name(listed.key)
         if found := await resolve_name(lake, identifier):
-            shown[identifier] = found.uuid
-    return shown
+            visible[identifier] = found.uuid
+    return visible
 
 
 async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[str, Chain]:
-    """The chain of every table that happened, by the uuid its name refers to; asserts that each is whole.
+    """The chain of every table that was created, by the uuid of its name; asserts that each chain is complete.
 
     One unbroken chain per table: only the head may still lack its receipt, each receipt names its predecessor, and no
-    receipt of a table lies beside its chain. Janitors take the pointers of dropped tables away in the end.
+    receipt of a table is outside its chain. Janitors delete the pointers of dropped tables in the end.
     """
     receipts = dict(await all_receipts(lake))
     found: dict[str, Chain] = {}
     used: Counter[str] = Counter()
-    shown = await all_shown(lake)
+    visible = await visible_names(lake)
     for uuid, pointer in (await all_pointers(lake)).items():
-        has_happened = pointer.value.state in {"live", "dropped"} or uuid in shown.values()
+        has_happened = pointer.value.state in {"live", "dropped"} or uuid in visible.values()
         if not has_happened or pointer.value.head is None:
             continue
         chain = _chain_of(pointer.value.head, receipts)
@@ -95,17 +95,17 @@ def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
 async def judge(
     lake: Lake, *, files_may_be_gone: bool = False, pointers_may_be_gone: bool = False
 ) -> Mapping[str, Chain]:
-    """Everything that must be true at rest; the chains, for whoever wants to know more."""
+    """Assert everything that must be true at rest; returns the chains."""
     whole = await chains(lake, pointers_may_be_gone=pointers_may_be_gone)
     for uuid, chain in whole.items():
         kept = chain.locations[:1] if files_may_be_gone else chain.locations
         for location in kept if chain.pointer.state == "live" else ():
             assert await lake.locations.exists(location), f"table {uuid}: {location} was deleted"
-    doubled = [uuid for uuid, times in Counter((await all_shown(lake)).values()).items() if times > 1]
+    doubled = [uuid for uuid, times in Counter((await visible_names(lake)).values()).items() if times > 1]
     assert not doubled, f"tables under two names: {doubled}"
     return whole
 
 
 def times_applied(whole: Mapping[str, Chain], request_hash: str) -> int:
-    """How often a request was applied, whatever its tables are called by now."""
+    """How often a request was applied, under any current name of its tables."""
     return sum(chain.times(request_hash) for chain in whole.values())

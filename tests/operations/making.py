@@ -1,4 +1,4 @@
-"""Workspaces for tests."""
+"""Lakes for tests."""
 
 import hashlib
 from typing import Any
@@ -24,31 +24,31 @@ OWN_ADDRESS = "memory://store"
 
 
 def make_lake(store: ObjectStore | None = None, clock: Clock | None = None, **settings: Any) -> Lake:
-    """A workspace of its own: nothing is remembered from another one over the same store, as after a restart."""
+    """A lake with empty caches, as after a restart."""
     acting = clock or FixedClock()
     held = store or MemoryStore(clock=acting)
-    told = msgspec.convert({"store": "memory:", **settings}, Settings)
+    configured = msgspec.convert({"store": "memory:", **settings}, Settings)
 
     def no_other_store(url: str) -> ObjectStore:
-        return held if url in told.allowed_locations else MemoryStore()
+        return held if url in configured.allowed_locations else MemoryStore()
 
     return Lake(
         store=held,
         layout=Layout(),
         clock=acting,
-        settings=told,
-        locations=Locations(OWN_ADDRESS, held, others=told.allowed_locations, open_store=no_other_store),
+        settings=configured,
+        locations=Locations(OWN_ADDRESS, held, others=configured.allowed_locations, open_store=no_other_store),
         background=PatientBackground(),
     )
 
 
 def make_request(text: str, key: str | None = None) -> Request:
-    """A request that is told from others by its text."""
+    """A request that its text identifies."""
     return Request(hash=hashlib.sha256(ascii(text).encode()).hexdigest(), key=key)
 
 
 async def put_name(lake: Lake, identifier: Identifier, *, kind: Kind = "table") -> NameRecord:
-    """A name that exists, without all that a table needs: enough for what only looks at names."""
+    """A name with a pointer but without files: enough for code that only reads names."""
     uuid = lake.clock.new_uuid()
     await lake.pointer(uuid).create(Pointer(uuid=uuid, table_uuid=uuid, state="live", kind=kind))
     cell = lake.name(identifier)
@@ -58,7 +58,7 @@ async def put_name(lake: Lake, identifier: Identifier, *, kind: Kind = "table") 
 
 
 async def take_name_away(lake: Lake, identifier: Identifier) -> None:
-    """The end of a name that `put_name` made."""
+    """Drop a name that `put_name` made."""
     cell = lake.name(identifier)
     before = await cell.read()
     if before:
@@ -66,6 +66,6 @@ async def take_name_away(lake: Lake, identifier: Identifier) -> None:
 
 
 async def work_off_marks(lake: Lake) -> None:
-    """What the janitor does for every mark, whatever its age; who is young is left for its operation to take away."""
+    """Do the janitor's work for every mark of any age; young marks stay, because their operations remove them."""
     for listed in await list_all(lake.store, lake.layout.marks_folder()):
         await leftovers.visit_mark(lake, listed)

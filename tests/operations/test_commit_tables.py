@@ -1,4 +1,4 @@
-"""Commits of tables: what they make, what refuses them, and what a second sending gets."""
+"""Commits of tables: results, refusals, and retries."""
 
 import gzip
 import json
@@ -73,7 +73,7 @@ async def test_a_requirement_that_fails_is_a_conflict_and_changes_nothing(lake: 
 
 
 async def test_a_refusal_never_rests_on_what_a_server_remembers(lake: Lake) -> None:
-    """G4: another server made the requirement true; the one that remembers the old state asks before it refuses."""
+    """G4: another server made the requirement true; the server with the stale cache reads before it refuses."""
     await create(lake, "t")
     await load(lake, T)
     other = again(lake)
@@ -109,16 +109,16 @@ async def test_a_commit_sent_again_without_a_key_is_known_by_its_hash_when_its_r
 ) -> None:
     await create(lake, "t", properties={"p": "0"})
     schema = {"type": "struct", "fields": [{"id": 1, "name": "y", "type": "long", "required": False}]}
-    asked = commit(
+    change = commit(
         {"action": "add-schema", "schema": schema, "last-column-id": 1},
         {"action": "set-current-schema", "schema-id": -1},
         require=({"type": "assert-current-schema-id", "current-schema-id": 0},),
     )
-    first = await commit_table(lake, T, asked, request("evolve"))
+    first = await commit_table(lake, T, change, request("evolve"))
 
-    assert await commit_table(again(lake), T, asked, request("evolve")) == first
+    assert await commit_table(again(lake), T, change, request("evolve")) == first
     with pytest.raises(Conflict, match="current schema"):
-        await commit_table(again(lake), T, asked, request("somebody else"))
+        await commit_table(again(lake), T, change, request("somebody else"))
 
 
 async def test_the_same_snapshot_id_with_other_content_is_no_replay(lake: Lake) -> None:
@@ -159,17 +159,17 @@ async def test_a_replay_goes_by_the_uuid_after_a_rename_a_drop_and_another_table
     lake: Lake,
 ) -> None:
     made = await create(lake, "t")
-    asked = append(1, uuid=made.table_uuid)
-    first = await commit_table(lake, T, asked, keyed("commit"))
+    change = append(1, uuid=made.table_uuid)
+    first = await commit_table(lake, T, change, keyed("commit"))
     await lake.background.drain()
     sent = [keyed("commit"), request("unkeyed")]
 
     await rename(lake, T, called("u"), kind="table", request=request("rename"))
-    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
+    assert [await commit_table(again(lake), T, change, one) for one in sent] == [first, first]
     await drop_name(lake, called("u"), kind="table", request=request("drop"))
-    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
+    assert [await commit_table(again(lake), T, change, one) for one in sent] == [first, first]
     await create(lake, "t")
-    assert [await commit_table(again(lake), T, asked, one) for one in sent] == [first, first]
+    assert [await commit_table(again(lake), T, change, one) for one in sent] == [first, first]
 
     with pytest.raises(Conflict, match="Requirement failed"):
         await commit_table(lake, T, append(9, 1, uuid=made.table_uuid), keyed("another"))

@@ -1,4 +1,4 @@
-"""Creating tables: what is answered, what is refused and in which words, and what a second sending gets."""
+"""Creation of tables: answers, refusals and their texts, and retries."""
 
 import pytest
 
@@ -218,15 +218,15 @@ async def test_a_commit_to_nothing_is_missing_and_never_a_conflict(lake: Lake) -
 
 
 async def test_assert_create_bears_no_other_requirement(lake: Lake) -> None:
-    asked = commit(set_property("p", "1"), require=({"type": "assert-create"}, same_uuid(UUID)))
+    change = commit(set_property("p", "1"), require=({"type": "assert-create"}, same_uuid(UUID)))
 
     with pytest.raises(Invalid):
-        await commit_table(lake, T, asked, request("create"))
+        await commit_table(lake, T, change, request("create"))
 
     assert not await table_exists(lake, T)
 
 
-async def test_a_stage_is_seen_by_nobody_and_leaves_nothing_at_the_tables_place(lake: Lake) -> None:
+async def test_a_stage_is_invisible_and_leaves_nothing_at_the_location_of_the_table(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
 
     assert staged.metadata_location is None
@@ -238,9 +238,9 @@ async def test_a_stage_is_seen_by_nobody_and_leaves_nothing_at_the_tables_place(
 
 async def test_a_staged_table_is_made_by_its_commit_and_forgotten_as_a_stage(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
-    asked = created_by_commit(staged.table_uuid, set_location(content(staged)["location"]))
+    change = created_by_commit(staged.table_uuid, set_location(content(staged)["location"]))
 
-    made = await commit_table(again(lake), T, asked, request("create"))
+    made = await commit_table(again(lake), T, change, request("create"))
     await lake.background.drain()
 
     assert (made.table_uuid, content(made)["location"]) == (staged.table_uuid, content(staged)["location"])

@@ -1,4 +1,4 @@
-"""Dropping, letting go and renaming: what is gone, what is moved, and what a second sending gets."""
+"""Drop, unregister and rename: what disappears, what moves, and retries."""
 
 import pytest
 

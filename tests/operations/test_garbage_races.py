@@ -34,7 +34,7 @@ from tests.operations.asking import (
 )
 from tests.operations.collecting import collect_what_can_be
 from tests.operations.janitoring import LONG_MS, Shore, Trouble
-from tests.operations.judging import all_shown, judge
+from tests.operations.judging import judge, visible_names
 from tests.operations.making import make_lake
 from tests.statemachine.stalling_store import StallingStore
 
@@ -94,7 +94,7 @@ async def _client(race: Race, number: int) -> None:
         try:
             await race.chance.choice(WORKS)(race, server, f"{number}.{step}")
         except SwapLost:
-            raise  # Never told to a client.
+            raise  # Never an answer to a client.
         except SandurError:
             continue
         except Died:
@@ -136,7 +136,7 @@ async def _run(seed: int) -> Race:
 async def _judge(race: Race) -> None:
     server = race.shore.server()
     seen: set[str] = set()
-    for identifier, uuid in (await all_shown(server)).items():
+    for identifier, uuid in (await visible_names(server)).items():
         loaded = content(await load(server, identifier))
         properties = set(loaded["properties"])
         assert race.committed.get(uuid, set()) <= properties, f"{identifier}: acknowledged commits are lost"

@@ -42,7 +42,7 @@ from tests.operations.asking import (
     table,
 )
 from tests.operations.janitoring import LONG_MS, Shore, Trouble
-from tests.operations.judging import all_pointers, all_shown
+from tests.operations.judging import all_pointers, visible_names
 from tests.operations.making import make_lake
 
 NAMES = ("t", "u", "w")
@@ -113,7 +113,7 @@ async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
         try:
             await day.chance.choice(works)(day, server, f"{number}.{step}")
         except SwapLost:
-            raise  # Never told to a client.
+            raise  # Never an answer to a client.
         except SandurError:
             continue
         except Died:
@@ -155,7 +155,7 @@ async def _run(seed: int, mix: Mix) -> Day:
 
 async def _judge(day: Day) -> None:
     server = day.shore.server()
-    shown = await all_shown(server)
+    shown = await visible_names(server)
     assert len(set(shown.values())) == len(shown), "a table under two names"
     seen: set[str] = set()
     for identifier, uuid in shown.items():
@@ -199,13 +199,13 @@ async def test_what_is_at_rest_ends_in_nothing_but_what_lives() -> None:
     for seed in range(20):
         day = await _run(seed, ALL)
         shore = day.shore
-        before = await all_shown(shore.server())
+        before = await visible_names(shore.server())
         for _ in range(4):
             shore.clock.advance(LONG_MS)
             await shore.sweep()
 
         layout = shore.server().layout
-        assert await all_shown(shore.server()) == before, f"seed {seed}"
+        assert await visible_names(shore.server()) == before, f"seed {seed}"
         for folder in (
             layout.transactions_folder(),
             layout.claims_folder(),

@@ -1,4 +1,4 @@
-"""Where tables and views may lie: within their catalog's storage, and never in the catalog's own folder."""
+"""Locations of tables and views: within the storage of their catalog, never in the catalog's own folder."""
 
 import pytest
 
@@ -115,7 +115,7 @@ async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_s
 
 
 async def test_setting_the_location_a_table_has_is_always_allowed() -> None:
-    """Clients send it back with every replacement, also of a table that lies where the policy was wider once."""
+    """Clients send the location with every replacement, also for a table from a time when the policy allowed more."""
     generous = make_lake(allowed_locations=["memory://elsewhere"])
     await furnish(generous)
     made = await create(generous, "t", location="memory://elsewhere/t")
@@ -127,7 +127,7 @@ async def test_setting_the_location_a_table_has_is_always_allowed() -> None:
 
 
 async def test_every_table_has_a_place_of_its_own_by_default(lake: Lake) -> None:
-    """Also when the name was used before, or holds characters that are trouble in paths."""
+    """Also if the name is reused, or contains characters that are unsafe in paths."""
     one = content(await create(lake, "t"))["location"]
     await drop_name(lake, T, kind="table", request=request("drop"))
     two = content(await create(lake, "t", properties={"second": "1"}))["location"]

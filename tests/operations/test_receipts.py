@@ -1,4 +1,4 @@
-"""Receipts: one for every file that became current, the same whoever writes it, one chain per table."""
+"""Receipts: one for every file that became current, the same bytes from every writer, one chain per table."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def test_a_file_from_elsewhere_may_carry_any_time(time_ms: int) -> None:
     assert "/events/" in receipt_key(Layout(), AttemptedFile("x", time_ms))
 
 
-def test_whoever_writes_it_writes_the_same() -> None:
+def test_every_writer_of_a_receipt_writes_the_same_bytes() -> None:
     assert receipt_of("uuid", HEAD) == receipt_of("uuid", HEAD)
 
 
@@ -65,7 +65,7 @@ async def test_a_receipt_that_exists_is_left_alone(lake: Lake) -> None:
     assert not await Receipts(lake.store, Layout(), {}).exists(AttemptedFile("another", HEAD.last_updated_ms))
 
 
-async def test_every_commit_has_a_receipt_that_says_who_made_it(lake: Lake) -> None:
+async def test_every_commit_has_a_receipt_with_its_source(lake: Lake) -> None:
     source = Source(kind="rest", principal="me", client="engine")
     await create_table(lake, NAMESPACE, table("t"), Request(request("create").hash, None, source))
     await commit_table(lake, T, append(1), Request(request("commit").hash, None, source))

@@ -1,4 +1,4 @@
-"""Registering metadata files that are there already, under a free name or over what a name stands for."""
+"""Registration of existing metadata files, under a free name or over an existing table."""
 
 import gzip
 
@@ -43,7 +43,7 @@ def again(lake: Lake) -> Lake:
 
 
 async def dropped_table(lake: Lake, name: str = "t") -> LoadedTable:
-    """A table with a snapshot that was dropped; its files are still there."""
+    """A dropped table with a snapshot; its files still exist."""
     await create(lake, name)
     last = await commit_table(lake, called(name), append(1), request(f"commit {name}"))
     await lake.background.drain()

@@ -1,4 +1,4 @@
-"""The budget of storage rounds: how many calls one after the other an answer costs, as equalities."""
+"""The budget of storage rounds: how many sequential calls each answer costs, as equalities."""
 
 import pytest
 
@@ -33,7 +33,7 @@ T, U = called("t"), called("u")
 
 
 class Served:
-    """A server with two tables that it knows well, and a spy between it and the store."""
+    """A server with two cached tables, and a spy between it and the store."""
 
     def __init__(self) -> None:
         self.clock = FixedClock()
@@ -44,7 +44,7 @@ class Served:
         return make_lake(self.spy, self.clock)
 
     def cold(self) -> Lake:
-        """A server that has just started. It knows the catalog: that is read once in its life."""
+        """A server that has just started. It knows the catalog, which every server reads once."""
         server = self.server()
         server.catalog("main")._remember(self.warm.catalog("main").last_seen)
         return server

@@ -90,7 +90,7 @@ async def test_a_table_that_replaced_another_is_loaded(two: tuple[Lake, Lake]) -
     before = await load(one, T)
 
     await dropped_by(other)
-    made = await create_table(other, NAMESPACE, table("t"), request("anew"))
+    made = await create_table(other, NAMESPACE, table("t"), request("again"))
 
     after = await load(one, T)
     assert after.table_uuid == made.table_uuid != before.table_uuid

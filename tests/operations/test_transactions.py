@@ -1,4 +1,4 @@
-"""Commits to several tables and views at once: all or nothing, seen at one moment, recognised when sent again."""
+"""Commits to several tables and views at once: all or nothing, visible at one moment, recognised on a retry."""
 
 import asyncio
 
@@ -153,7 +153,7 @@ async def test_a_transaction_sent_again_is_recognised_wherever_its_tables_are(la
 
 
 async def _abandoned() -> tuple[MemoryStore, FixedClock]:
-    """A transaction whose server died right before it would have happened: its pendings are there."""
+    """A transaction whose server died right before the commit: its pendings exist."""
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     first = make_lake(store, clock)
@@ -203,8 +203,8 @@ async def test_a_drop_does_not_wait_for_a_transaction() -> None:
     assert content(await load(make_lake(store, clock), U))["current-snapshot-id"] == -1
 
 
-async def test_an_acknowledged_transaction_survives_whoever_binds_its_pointers_meanwhile() -> None:
-    """A table that was only just created is bound while the transaction on it is folded in."""
+async def test_an_acknowledged_transaction_survives_a_concurrent_bind_of_its_pointers() -> None:
+    """A table that was just created is bound while the transaction on it is completed."""
     for dies_at in range(1, 40):
         clock = FixedClock()
         store = MemoryStore(clock=clock)

@@ -1,4 +1,4 @@
-"""Views: created, replaced, dropped and renamed as tables are, by the rules of views."""
+"""Views: create, replace, drop and rename, by the rules of views."""
 
 import json
 

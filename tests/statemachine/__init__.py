@@ -1,1 +1,1 @@
-"""Concurrent histories of the catalog against a sequential model: every answer has a moment at which it was true."""
+"""Concurrent histories of the catalog against a sequential model: every answer was true at some moment."""

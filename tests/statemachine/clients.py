@@ -1,4 +1,4 @@
-"""Clients that act at the same time through several servers, some of which die, and what they were told."""
+"""Clients that act concurrently through several servers, some of which die, and the answers they get."""
 
 import asyncio
 import itertools
@@ -47,8 +47,8 @@ _LABEL: Final = "label."
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a client does. With a key it sends again what was not decided; `dies_at`: its first server dies there."""
+class ClientCall:
+    """One request of a client. With a key, an undecided one is retried; its first server dies at call `dies_at`."""
 
     operation: Operation
     number: int
@@ -62,12 +62,12 @@ class Asked:
 
 @dataclass
 class Catalog:
-    """A store under several servers, and every world that it may be in by what was seen so far."""
+    """A store under several servers, and every world that explains the answers so far."""
 
     seed: int
     clock: FixedClock = field(default_factory=FixedClock)
     worlds: set[World] = field(default_factory=lambda: {World()})
-    sent: list[Asked] = field(default_factory=list)
+    sent: list[ClientCall] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -85,32 +85,32 @@ class Catalog:
         return make_lake(store or self.store, self.clock)
 
     def restart(self, index: int) -> None:
-        """The server forgets everything."""
+        """Replace the server by one with empty caches."""
         self.servers[index % len(self.servers)] = self.server()
 
-    async def act(self, asked: Sequence[Asked], *, with_janitors: bool = False) -> None:
-        """Everything at the same time; then, at rest, what is there is looked at, and all of it must be explained."""
-        self.sent += asked
+    async def act(self, calls: Sequence[ClientCall], *, with_janitors: bool = False) -> None:
+        """Send everything concurrently, load every name at rest, and require an explanation of all answers."""
+        self.sent += calls
         tidying = asyncio.create_task(self._tidy()) if with_janitors else None
-        history = list(await asyncio.gather(*(self._recorded(one) for one in asked)))
+        history = list(await asyncio.gather(*(self._recorded(one) for one in calls)))
         if tidying:
             await tidying
         await self.rest()
-        history += [await self._recorded(Asked(Load(name), -1)) for name in NAMES]
+        history += [await self._recorded(ClientCall(Load(name), -1)) for name in NAMES]
         explained = explanations(history, self.worlds)
         assert explained, f"seed {self.seed}: nothing explains {history}"
         self.worlds = explained
         await self.judge()
 
     async def rest(self) -> None:
-        """Nothing is under way any more."""
+        """Wait until no background work is left."""
         for server in self.servers:
             await server.background.drain()
         for _ in range(20):
             await asyncio.sleep(0)
 
     async def judge(self) -> None:
-        """No commit was applied twice, and everything that must be true at rest is so."""
+        """Assert that no commit was applied twice, and all invariants at rest."""
         whole = await judge(make_lake(self.kept, self.clock), pointers_may_be_gone=self.is_tidied)
         for one in self.sent:
             if isinstance(one.operation, Commit | Transact):
@@ -124,22 +124,22 @@ class Catalog:
         problems: list[str] = []
         await run_janitors(self.server(), {}, on_error=lambda key, error: problems.append(f"{key}: {error}"))
 
-    async def _recorded(self, asked: Asked) -> Recorded:
+    async def _recorded(self, call: ClientCall) -> Recorded:
         for _ in range(self.chance.randint(0, LATE_MAX)):
             await asyncio.sleep(0)
         began = next(self._moments)
-        result = await self._answer(asked)
-        return Recorded(asked.operation, began, next(self._moments), result)
+        result = await self._answer(call)
+        return Recorded(call.operation, began, next(self._moments), result)
 
-    async def _answer(self, asked: Asked) -> Result:
-        """What the client is told in the end. Without a key it does not send twice: that would be another request."""
+    async def _answer(self, call: ClientCall) -> Result:
+        """The final answer to the client. Without a key it does not retry: that would be another request."""
         result: Result = ""
-        for sends in range(SENDS_MAX if asked.is_keyed else 1):
+        for sends in range(SENDS_MAX if call.is_keyed else 1):
             server = self.chance.choice(self.servers)
-            if asked.dies_at and not sends:
-                server = self.server(DyingStore(self.store, dies_at=asked.dies_at, after=bool(asked.number % 2)))
-            result = await _told(_perform(server, asked))
-            if asked.dies_at and not sends:
+            if call.dies_at and not sends:
+                server = self.server(DyingStore(self.store, dies_at=call.dies_at, after=bool(call.number % 2)))
+            result = await _outcome(_perform(server, call))
+            if call.dies_at and not sends:
                 await server.background.drain()
             if result not in UNSURE:
                 return result
@@ -147,20 +147,20 @@ class Catalog:
         return result
 
 
-async def _told(answer: Awaitable[Result]) -> Result:
+async def _outcome(answer: Awaitable[Result]) -> Result:
     try:
         return await answer
     except Died:
         return "died"
     except SwapLost:
-        raise  # Never told to a client.
+        raise  # Never an answer to a client.
     except SandurError as error:
         return type(error).__name__
 
 
-async def _perform(server: Lake, asked: Asked) -> Result:
-    sent = asked.request
-    match asked.operation:
+async def _perform(server: Lake, call: ClientCall) -> Result:
+    sent = call.request
+    match call.operation:
         case Create(name, label):
             await create_table(server, NAMESPACE, table(name, properties={_LABEL + label: "1"}), sent)
         case Load(name):
@@ -175,7 +175,7 @@ async def _perform(server: Lake, asked: Asked) -> Result:
             change = commit(set_property(_LABEL + label, "1"))
             await commit_transaction(server, "main", [(called(name), change) for name in names], sent)
         case _:
-            assert_never(asked.operation)
+            assert_never(call.operation)
     return OK
 
 

@@ -1,4 +1,4 @@
-"""A catalog as one caller would see it, and whether a concurrent history can be explained by it."""
+"""A sequential model of the catalog, and the check that it explains a concurrent history."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Result: TypeAlias = str | frozenset[str]
 
 @dataclass(frozen=True)
 class Create:
-    """`label` is what the new table is known by."""
+    """`label` identifies the new table."""
 
     name: str
     label: str
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Commit:
-    """Adds `label` to what the table shows; nothing is required of it."""
+    """Adds `label` to the table, without a requirement."""
 
     name: str
     label: str
@@ -57,7 +57,7 @@ Operation: TypeAlias = Create | Load | Commit | Drop | Rename | Transact
 
 
 class World(NamedTuple):
-    """Which table each name stands for, and what each table shows. Tables that were dropped stay."""
+    """The table of each name, and the labels of each table. Dropped tables stay."""
 
     names: frozenset[tuple[str, str]] = frozenset()
     shown: frozenset[tuple[str, frozenset[str]]] = frozenset()
@@ -78,7 +78,7 @@ class World(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """An operation with the moments at which it was asked and answered, and the answer."""
+    """An operation with the moments of its request and its answer, and the answer."""
 
     operation: Operation
     began: float
@@ -92,7 +92,7 @@ Outcome: TypeAlias = tuple[Result | None, Tables, World]
 
 
 def first_step(world: World, operation: Operation) -> Iterator[Outcome]:
-    """What an operation may do at one moment. Loads and commits look their table up first and then go by identity."""
+    """What an operation may do at one moment. Loads and commits resolve the name first, then use its table."""
     match operation:
         case Create(name, label):
             if world.at(name):
@@ -126,7 +126,7 @@ def _look_up(world: World, names: Iterable[str]) -> Iterator[Outcome]:
 
 
 def second_step(world: World, operation: Operation, tables: Tables) -> Iterator[Outcome]:
-    """What becomes of an operation that has looked its tables up; one that was dropped since may be missed or not."""
+    """The second moment of an operation that has resolved its tables. A table dropped since may be seen or not."""
     living = {table for _, table in world.names}
     if not living.issuperset(tables):
         yield MISSING, (), world
@@ -156,9 +156,9 @@ class _Progress(NamedTuple):
 
 
 def explanations(history: Sequence[Recorded], worlds: Iterable[World]) -> set[World]:
-    """The worlds in which a history may have ended; none when no order of its operations explains every answer.
+    """The worlds in which a history may have ended; empty if no order of its operations explains every answer.
 
-    An operation happens between its question and its answer. One that is unsure may have happened or not.
+    An operation happens between its request and its answer. One with an unknown outcome may have happened or not.
     """
     earlier = [[other for other, one in enumerate(history) if one.ended < recorded.began] for recorded in history]
     found: set[World] = set()

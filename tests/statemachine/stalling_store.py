@@ -1,4 +1,4 @@
-"""A store whose calls take very different times, so that one client may do all its work while another waits for one."""
+"""A store with very different latencies: one client may do all its work while another waits for one call."""
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that interleavings can be repeated
@@ -16,7 +16,7 @@ LONG_MAX: Final = 60
 
 
 class StallingStore(WrappingStore):
-    """Waits a little before and after each call takes effect, and now and then for a long time."""
+    """Waits a little before and after each call takes effect, and sometimes for a long time."""
 
     def __init__(self, inner: ObjectStore, *, seed: int) -> None:
         super().__init__(inner)

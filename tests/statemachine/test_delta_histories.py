@@ -1,4 +1,4 @@
-"""Random histories of a Delta table beside what they should come to: commits, replays, reports, restarts."""
+"""Random histories of a Delta table against a model: commits, replays, reports, restarts."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ ROOM = 1_000
 
 
 class Commit(NamedTuple):
-    """A commit so many versions beyond the newest, from one of a few files, with a report of so much before it."""
+    """A commit `ahead` of the newest version, from one of a few files, with a report of published versions."""
 
     beyond: int
     file: str
@@ -32,7 +32,7 @@ class Commit(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """The client publishes so many of the oldest commits that are not published yet."""
+    """The client publishes a number of the oldest unpublished commits."""
 
     commits: int
 
@@ -46,7 +46,7 @@ class Annotate(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Another server goes on, which remembers nothing."""
+    """Another server with empty caches takes over."""
 
 
 Step = Commit | Publish | Report | Annotate | Restart
@@ -62,7 +62,7 @@ STEPS = st.one_of(
 
 
 class History:
-    """The table, and what it should be: which file became which version, and which are published."""
+    """The table and its model: which file became which version, and which versions are published."""
 
     def __init__(self) -> None:
         self.clock = FixedClock()
@@ -137,7 +137,7 @@ class History:
             shown = {row.version: row.file_name for row in unpublished_commits(server, table)}
             assert table.last_version == self.newest
             assert table.comment == self.comment
-            assert set(self.accepted) - set(shown) <= self.published, "a version is neither shown nor published"
+            assert set(self.accepted) - set(shown) <= self.published, "a version is neither unpublished nor published"
             assert all(self.accepted[version] == name for version, name in shown.items())
             versions = sorted(shown)
             assert versions == list(range(self.newest - len(versions) + 1, self.newest + 1))
@@ -145,7 +145,7 @@ class History:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEPS, max_size=30))
-def test_a_history_of_a_delta_table_comes_to_what_it_should(steps: list[Step]) -> None:
+def test_every_history_of_a_delta_table_matches_the_model(steps: list[Step]) -> None:
     async def live() -> None:
         history = History()
         await history.begin()

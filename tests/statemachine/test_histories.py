@@ -1,10 +1,10 @@
-"""Thousands of seeded interleavings of clients on a few names: each of them is linearizable."""
+"""Thousands of seeded interleavings of clients on a few names: each is linearizable."""
 
-import random  # noqa: TID251 - seeded, and the seed is told when it fails
+import random  # noqa: TID251 - seeded, and the seed is printed on failure
 
 import pytest
 
-from tests.statemachine.clients import NAMES, Asked, Catalog, random_operation
+from tests.statemachine.clients import NAMES, Catalog, ClientCall, random_operation
 from tests.statemachine.specification import Commit, Create, Drop, Load, Operation, Rename, Transact
 
 _SEEDS = range(60)
@@ -16,16 +16,16 @@ async def _random_history(seed: int) -> None:
     chance = random.Random(seed)
     catalog = Catalog(seed)
     await catalog.open(servers=3)
-    await catalog.act([Asked(Create(name, f"first {name}"), -index - 2) for index, name in enumerate(NAMES[:2])])
+    await catalog.act([ClientCall(Create(name, f"first {name}"), -index - 2) for index, name in enumerate(NAMES[:2])])
     numbers = iter(range(100))
     for _ in range(3):
-        asked = []
+        calls = []
         for _ in range(chance.randint(2, 5)):
             number = next(numbers)
             dies_at = chance.randint(1, _DEATHS_MAX) if chance.random() < 0.2 else None
             is_keyed = chance.random() < 0.6
-            asked.append(Asked(random_operation(chance, number), number, is_keyed=is_keyed, dies_at=dies_at))
-        await catalog.act(asked)
+            calls.append(ClientCall(random_operation(chance, number), number, is_keyed=is_keyed, dies_at=dies_at))
+        await catalog.act(calls)
         catalog.restart(chance.randrange(3))
 
 
@@ -71,10 +71,12 @@ async def _race(name: str, seed: int) -> Catalog:
     before, at_once = _RACES[name]
     catalog = Catalog(seed)
     await catalog.open(servers=3)
-    await catalog.act([Asked(operation, -number - 2) for number, operation in enumerate(before)])
-    # A key on some: the answer to what was not decided is asked for again, also from another server.
-    asked = [Asked(operation, number, is_keyed=(seed >> number) % 2 == 0) for number, operation in enumerate(at_once)]
-    await catalog.act(asked)
+    await catalog.act([ClientCall(operation, -number - 2) for number, operation in enumerate(before)])
+    # Some have a key: an undecided request is then retried, also at another server.
+    calls = [
+        ClientCall(operation, number, is_keyed=(seed >> number) % 2 == 0) for number, operation in enumerate(at_once)
+    ]
+    await catalog.act(calls)
     return catalog
 
 

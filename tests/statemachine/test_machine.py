@@ -1,4 +1,4 @@
-"""A catalog under everything at once: concurrent clients, servers that die and restart, janitors, and time."""
+"""A catalog under concurrent clients, servers that die and restart, janitors, and time."""
 
 import asyncio
 from typing import Final
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tests.statemachine.clients import NAMES, Asked, Catalog
+from tests.statemachine.clients import NAMES, Catalog, ClientCall
 from tests.statemachine.specification import Commit, Create, Drop, Load, Operation, Rename, Transact
 
 AT_ONCE_MAX: Final = 4
@@ -20,12 +20,12 @@ pairs = st.permutations(NAMES).map(lambda order: order[:2])
 
 
 class CatalogMachine(RuleBasedStateMachine):
-    """What clients ask is gathered and then done at the same time; at rest, everything must be explained."""
+    """Requests are collected and then sent concurrently; at rest, the model must explain everything."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.waiting: list[Asked] = []
+        self.waiting: list[ClientCall] = []
         self.number = 0
 
     @initialize(seed=st.integers(0, 2**16))
@@ -33,12 +33,12 @@ class CatalogMachine(RuleBasedStateMachine):
         self.catalog = Catalog(seed)
         self.loop.run_until_complete(self.catalog.open(SERVERS))
         self.catalog.sent.clear()
-        first = [Asked(Create(name, f"first {name}"), -index - 2) for index, name in enumerate(NAMES[:2])]
+        first = [ClientCall(Create(name, f"first {name}"), -index - 2) for index, name in enumerate(NAMES[:2])]
         self.loop.run_until_complete(self.catalog.act(first))
 
     def _ask(self, operation: Operation, *, is_keyed: bool, dies_at: int | None) -> None:
         if len(self.waiting) < AT_ONCE_MAX:
-            self.waiting.append(Asked(operation, self.number, is_keyed=is_keyed, dies_at=dies_at))
+            self.waiting.append(ClientCall(operation, self.number, is_keyed=is_keyed, dies_at=dies_at))
         self.number += 1
 
     @rule(name=names, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 24))
@@ -68,8 +68,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(with_janitors=st.booleans())
     def act(self, with_janitors: bool) -> None:  # noqa: FBT001 - as above
-        asked, self.waiting = self.waiting, []
-        self.loop.run_until_complete(self.catalog.act(asked, with_janitors=with_janitors))
+        calls, self.waiting = self.waiting, []
+        self.loop.run_until_complete(self.catalog.act(calls, with_janitors=with_janitors))
 
     @rule(index=st.integers(0, SERVERS - 1))
     def restart(self, index: int) -> None:

@@ -1,4 +1,4 @@
-"""The checker itself: it explains what can be, and nothing else."""
+"""The checker itself: it explains every possible history and no other."""
 
 from tests.statemachine.specification import (
     MISSING,

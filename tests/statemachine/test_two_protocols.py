@@ -1,4 +1,4 @@
-"""One tree, two protocols, three servers: whatever is made, renamed or dropped through one is so in the other."""
+"""One tree, two protocols, three servers: both protocols show the same names after every change."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -48,7 +48,7 @@ Expected = type[SandurError] | tuple[type[SandurError], ...] | None
 
 
 class TreeMachine(RuleBasedStateMachine):
-    """What a tree of dictionaries would do; after every step each server shows it, through either protocol."""
+    """The model is a tree of dictionaries; after every step each server shows it through both protocols."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,24 +161,24 @@ class TreeMachine(RuleBasedStateMachine):
         return self.tree.get(place[0], {}).get(place[1])
 
     def _made(self, server: Lake, identifier: Identifier, kind: str) -> Awaitable[object]:
-        asked = self._request()
+        sent = self._request()
         match kind:
             case "iceberg":
-                return create_table(server, identifier.namespace, table(identifier.name), asked)
+                return create_table(server, identifier.namespace, table(identifier.name), sent)
             case "csv":
                 location = f"{server.area}/{identifier.catalog}/{self.number}"
                 wanted = NewTable(
                     identifier=identifier, table_type="EXTERNAL", data_source_format="CSV", location=location
                 )
-                return tables.create_table(server, wanted, asked)
+                return tables.create_table(server, wanted, sent)
             case "volume":
                 return securables.create_volume(
-                    server, identifier, volume_type="MANAGED", location=None, comment=None, request=asked
+                    server, identifier, volume_type="MANAGED", location=None, comment=None, request=sent
                 )
             case "function":
-                return securables.create_function(server, identifier, FUNCTION, comment=None, request=asked)
+                return securables.create_function(server, identifier, FUNCTION, comment=None, request=sent)
             case _:
-                return securables.create_model(server, identifier, comment=None, request=asked)
+                return securables.create_model(server, identifier, comment=None, request=sent)
 
     def _dropped(self, server: Lake, identifier: Identifier, kind: str) -> Awaitable[object]:
         match kind:
@@ -205,7 +205,7 @@ class TreeMachine(RuleBasedStateMachine):
         return request(f"request {self.number}")
 
     def _do(self, work: Awaitable[object], expected: Expected) -> bool:
-        """Whether it was done; it must be refused as expected, and then everybody must see what is so."""
+        """Returns whether it was done. It must be refused as the model says, and all servers must show the model."""
         return self.loop.run_until_complete(self._done(work, expected))
 
     async def _done(self, work: Awaitable[object], expected: Expected) -> bool:

@@ -94,7 +94,7 @@ class KeyClaim:
                 await self._swap(replace(self.held.value, started_ms=0))
 
     async def read(self) -> Versioned[Claim] | None:
-        """The stored claim, whichever attempt holds it; None if there is none."""
+        """The stored claim, whichever attempt holds it; None if the key is not claimed."""
         return await self._cell.read() if self._cell else None
 
     async def follow(self) -> Claim:

@@ -106,7 +106,7 @@ class CommitAttempts(Generic[M]):
         raise error
 
     async def find_applied(self, uuid: str, document: Document[M]) -> Document[M] | None:
-        """C5: the answer if an uncertain file is the head, in the log, or has a receipt, asked in this order."""
+        """C5: the answer if an uncertain file is the head, in the log, or has a receipt; checked in this order."""
         logged = set(logged_locations(self.family, document)) if self.uncertain else set()
         for tried in self.uncertain:
             if tried.metadata_location in logged or await self.lake.receipts.exists(tried):

@@ -185,7 +185,7 @@ class _DocumentCreation(Generic[M]):
 async def _stage_table(
     lake: Lake, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], request: Request
 ) -> LoadedTable:
-    """Validate a create and keep it as a stage: nobody sees it, and only empty directories exist at its location.
+    """Validate a create and keep it as a stage, which no reader sees: only empty directories exist at its location.
 
     With a key, a retry gets the stage of the first attempt, because the claim pins its uuid.
     """

@@ -95,7 +95,7 @@ async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
 
 
 async def effective_head(lake: Lake, found: ResolvedName) -> Head:
-    """The current head, with a pending transaction taken into account (T6). Raises NotFound if there is none."""
+    """The current head, with a pending transaction taken into account (T6). Raises NotFound if there is no head."""
     pointer = found.iceberg_pointer
     if pointer and pointer.value.pending:
         pointer = await effective_pointer(lake, pointer)

@@ -151,7 +151,7 @@ class _Replacement:
         raise Busy(f"{self.identifier}: too many concurrent commits")
 
     async def _is_applied(self, uuid: str) -> bool:
-        """C5: whether a registration of this request is the head or has a receipt, asked in this order."""
+        """C5: whether a registration of this request is the head or has a receipt; checked in this order."""
         pointer = await self.lake.pointer(uuid).read()
         head = (await effective_pointer(self.lake, pointer)).value.head if pointer else None
         if head and head.registration in {tried.registration for tried in self.tried}:

@@ -1,4 +1,4 @@
-"""The folders of a table that lies on a file system: engines that make none themselves can write at once."""
+"""The directories of a table on a file system: engines that create none can write at once."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ FAR_MS = 4_000_000_000_000
 
 
 class Folder:
-    """A workspace in a folder, through everything that the server puts around the store."""
+    """A lake in a folder, behind all the stores that the server wraps around it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Folder:
         return self.at(content(staged)["location"])
 
     async def sweep(self) -> None:
-        """Everything that janitors do sooner or later."""
+        """Run all janitors."""
 
         def fail(what: str, error: SandurError) -> None:
             pytest.fail(f"{what}: {error}")
@@ -123,7 +123,7 @@ async def test_files_of_a_stage_that_expired_stay(folder: Folder) -> None:
 
 
 async def test_a_table_keeps_its_folders_though_its_stage_was_forgotten_about(folder: Folder) -> None:
-    """The commit died before it took the stage away; the janitor finds the stage of a table that lives."""
+    """The commit died before it deleted the stage; the janitor finds the stage of a live table."""
     made = content(await create(folder.lake, "t"))
     stage = Stage(table_uuid="u", identifier=T, location=made["location"], created_ms=0, expires_ms=1)
     await folder.lake.stage(T, "u").create(stage)
