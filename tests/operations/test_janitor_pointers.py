@@ -12,7 +12,7 @@ from sandur.errors import Busy
 from sandur.operations.janitors.records import POINTERS
 from sandur.operations.janitors.sweep import sweep
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import tried_of
+from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.load import LoadedTable, table_exists
@@ -99,7 +99,7 @@ async def test_a_killed_pointer_leaves_no_receipt() -> None:
     await orphan(shore, age_ms=LONG_MS, state="killed", head=never)
 
     assert (await shore.sweep())["pointers_removed"] == 1
-    assert not await shore.server().receipts.exists(tried_of(never))
+    assert not await shore.server().feature(Receipts).exists(tried_of(never))
 
 
 async def test_a_dropped_pointer_is_kept_as_long_as_a_replay_may_ask_for_it() -> None:
@@ -131,7 +131,7 @@ async def test_the_receipt_of_the_last_head_is_written_before_its_pointer_goes()
     await shore.sweep()
 
     assert await shore.server().pointer(made.table_uuid).read() is None
-    assert await shore.server().receipts.exists(tried_of(pointer.value.head))
+    assert await shore.server().feature(Receipts).exists(tried_of(pointer.value.head))
 
 
 async def test_a_dropped_pointer_stays_while_its_files_wait_to_be_deleted() -> None:

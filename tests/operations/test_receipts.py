@@ -54,15 +54,15 @@ def test_every_writer_of_a_receipt_writes_the_same_bytes() -> None:
 
 
 async def test_a_receipt_that_exists_is_left_alone(lake: Lake) -> None:
-    receipts = Receipts(lake.store, Layout(), {})
+    receipts = make_lake(lake.store).feature(Receipts)
     await receipts.ensure("uuid", HEAD)
     (listed,) = await lake.store.list(lake.layout.events_folder())
 
-    await Receipts(lake.store, Layout(), {}).ensure("uuid", HEAD)
+    await make_lake(lake.store).feature(Receipts).ensure("uuid", HEAD)
 
     assert [one.version for one in await lake.store.list(lake.layout.events_folder())] == [listed.version]
     assert await receipts.exists(tried_of(HEAD))
-    assert not await Receipts(lake.store, Layout(), {}).exists(AttemptedFile("another", HEAD.last_updated_ms))
+    assert not await make_lake(lake.store).feature(Receipts).exists(AttemptedFile("another", HEAD.last_updated_ms))
 
 
 async def test_every_commit_has_a_receipt_with_its_source(lake: Lake) -> None:

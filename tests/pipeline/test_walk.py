@@ -8,7 +8,7 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Tr
 from sandur.catalog.sources import Source
 from sandur.operations import receipts as delta_receipts
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import commit_key_of, receipt_of
+from sandur.operations.receipts import DeltaReceipts, commit_key_of, receipt_of
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
@@ -255,7 +255,7 @@ async def test_receipts_of_a_delta_record_are_derived_exactly(lake: Lake) -> Non
     )
     table = replace(table, commits=(second,), last_version=1)
     await lake.delta_table("d").create(table)
-    await lake.delta_receipts.ensure(table, second)
+    await lake.feature(DeltaReceipts).ensure(table, second)
 
     found = [finding async for finding in walk_delta_table(lake, "d")]
 

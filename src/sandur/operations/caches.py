@@ -8,8 +8,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 CELLS_MAX: Final = 20_000
-RECEIPTS_MAX: Final = 50_000
-DOCUMENT_BYTES_MAX: Final = 256 << 20
 INDEX_BYTES_MAX: Final = 128 << 20
 
 

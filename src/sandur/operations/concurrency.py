@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar, overload
 
+from sandur.catalog.identifiers import Identifier
 from sandur.clock import Clock
+from sandur.operations.caches import CELLS_MAX, LruCache
+from sandur.operations.lake import Lake
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -96,3 +100,18 @@ class CommitQueue:
             self._in_a_row = 1
             seconds = min(max(_PAUSE_IN_TURNS * self._seconds, _PAUSE_SECONDS_MIN), _PAUSE_SECONDS_MAX)
             await self._clock.sleep(seconds)
+
+
+class CommitQueues:
+    """The commit queues of one lake, by name or key. A change that waits in its queue does not lose its swap."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._clock = lake.clock
+        self._queues: LruCache[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
+
+    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
+        """Wait for the turn of a change to a name or key; the turn ends with the context."""
+        queue = self._queues.get(identifier)
+        if queue is None:
+            queue = self._queues[identifier] = CommitQueue(self._clock)
+        return queue.turn()

@@ -1,7 +1,6 @@
 """A lake: the store of one tenant's workspace with everything an operation needs to work on it."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -24,17 +23,7 @@ from sandur.catalog.records import (
 )
 from sandur.clock import Clock
 from sandur.operations.background import Background
-from sandur.operations.caches import (
-    CELLS_MAX,
-    DOCUMENT_BYTES_MAX,
-    INDEX_BYTES_MAX,
-    RECEIPTS_MAX,
-    BytesLruCache,
-    LruCache,
-    WeighedLruCache,
-)
-from sandur.operations.concurrency import CommitQueue
-from sandur.operations.receipts import DeltaReceipts, Receipts
+from sandur.operations.caches import CELLS_MAX, INDEX_BYTES_MAX, LruCache, WeighedLruCache
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ObjectStore
@@ -70,16 +59,12 @@ class Lake:
         self.background = background or Background()
         self._features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
-        self.documents: BytesLruCache[tuple[str, str], Any] = BytesLruCache(DOCUMENT_BYTES_MAX)
-        self.receipts = Receipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
-        self.delta_receipts = DeltaReceipts(store, layout, LruCache[str, bool](RECEIPTS_MAX))
         # One cache for cells of every kind: the methods below give each key to one kind only.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
         # A cache of their own, because index cells are large.
         self._seen_index: MutableMapping[str, Versioned[Any]] = WeighedLruCache(
             CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
         )
-        self._turns: MutableMapping[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
 
     def feature(self, kind: Callable[["Lake"], F]) -> F:
         """The one instance of a feature's own class, such as its cache, for this lake.
@@ -99,13 +84,6 @@ class Lake:
         """Close the features. The store stays open: it belongs to the caller."""
         for close in self._closers:
             await close()
-
-    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
-        """One change at a time of a name, or of a key, in this process: who waits for a turn does not lose its swap."""
-        turn = self._turns.get(identifier)
-        if turn is None:
-            turn = self._turns[identifier] = CommitQueue(self.clock)
-        return turn.turn()
 
     @property
     def area(self) -> str:

@@ -8,6 +8,7 @@ from sandur.operations.background import Background
 from sandur.operations.caches import LruCache
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import DocumentCache
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
@@ -72,7 +73,8 @@ class Lakes:
 
     def document_cache_counts(self) -> tuple[int, int]:
         """Hits and misses of the document caches since the start."""
-        documents = [lake.documents for lake in self.lakes]
+        features = [lake.feature(DocumentCache) for lake in self.lakes]
+        documents = [cache for feature in features for cache in (feature.tables, feature.views)]
         return sum(cache.hits for cache in documents), sum(cache.misses for cache in documents)
 
     def _open_store(self, url: str) -> ObjectStore:

@@ -3,7 +3,7 @@
 import contextlib
 import datetime as dt
 import hashlib
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -12,9 +12,12 @@ from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
-from sandur.storage.contract import ABSENT, ObjectStore
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
+from sandur.storage.contract import ABSENT
 from sandur.storage.layout import Layout
 
+_KNOWN_MAX: Final = 50_000
 _DAY_MS: Final = 86_400_000
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _LAST_DAY_MS: Final = (dt.date(9999, 12, 31) - _FIRST_DAY).days * _DAY_MS
@@ -148,10 +151,10 @@ def _date(time_ms: int) -> str:
 class _ReceiptWriter:
     """Writes receipts once. `known` caches which ones exist; a receipt is never deleted by an operation."""
 
-    def __init__(self, store: ObjectStore, layout: Layout, known: MutableMapping[str, bool]) -> None:
-        self._store = store
-        self._layout = layout
-        self._known = known
+    def __init__(self, lake: Lake) -> None:
+        self._store = lake.store
+        self._layout = lake.layout
+        self._known = LruCache[str, bool](_KNOWN_MAX)
 
     async def _write(self, key: str, receipt: Receipt | DeltaReceipt) -> None:
         # A lost swap means that the receipt exists: the commit itself or another successor wrote it.

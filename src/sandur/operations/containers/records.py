@@ -17,7 +17,7 @@ from sandur.catalog.index import Place
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, failure_of
 from sandur.catalog.sources import Request
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
@@ -110,7 +110,7 @@ class RecordChange(Generic[R]):
 
     async def _run(self) -> str:
         try:
-            async with self._lake.turn(self._cell.key):
+            async with self._lake.feature(CommitQueues).turn(self._cell.key):
                 return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:

@@ -36,7 +36,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -47,7 +47,7 @@ from sandur.operations.delta.publishing import (
 from sandur.operations.delta.tables import check_takes_commits, load_by_id, table_not_found
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import delta_commit_key
+from sandur.operations.receipts import DeltaReceipts, delta_commit_key
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.storage.cell import Cell, Versioned
 
@@ -60,13 +60,13 @@ async def update_table(lake: Lake, identifier: Identifier, change: DeltaChange, 
     Raises Conflict if a requirement fails, VersionTaken if another commit has the version, Exhausted if too many
     commits are unpublished, and OutcomeUnknown if it cannot be known whether the commit happened.
     """
-    async with lake.turn(lake.layout.delta_table(change.asserted_uuid)):
+    async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
         return await _Update(lake, change, request, identifier).run()
 
 
 async def commit_by_id(lake: Lake, change: DeltaChange, request: Request) -> DeltaTable:
     """As `update_table`, for the table with the asserted uuid under any name."""
-    async with lake.turn(lake.layout.delta_table(change.asserted_uuid)):
+    async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
         return await _Update(lake, change, request, None).run()
 
 
@@ -239,7 +239,7 @@ class _Update:
     def _trimmable(self, table: DeltaTable, published: int) -> int:
         """The version up to which commits may be forgotten: only those whose receipts are known to exist (G6)."""
         gone = [row for row in table.commits if row.version <= published]
-        return published if self.lake.delta_receipts.are_known(table, gone) else table.published
+        return published if self.lake.feature(DeltaReceipts).are_known(table, gone) else table.published
 
     def _row(self, table: DeltaTable, commit: CommitFile) -> DeltaCommit:
         last = table.commits[-1].file_name if table.commits else ""
@@ -304,7 +304,7 @@ class _Update:
         """After the answer: write the receipt, and activate the name of a table that has its first commit."""
         work: list[Awaitable[object]] = []
         if self.change.commit:
-            work.append(self.lake.delta_receipts.ensure(table, table.commits[-1]))
+            work.append(self.lake.feature(DeltaReceipts).ensure(table, table.commits[-1]))
         if base.found and base.found.name.value.state == "new":
             work.append(activate_name(self.lake, base.found))
         await gather_all(work)

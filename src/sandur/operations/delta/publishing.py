@@ -8,6 +8,7 @@ from sandur.errors import Invalid
 from sandur.operations.caches import CELLS_MAX, LruCache
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import DeltaReceipts
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 
@@ -72,7 +73,7 @@ async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool
 
 
 async def _receipted(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool:
-    await lake.delta_receipts.ensure(table, row)
+    await lake.feature(DeltaReceipts).ensure(table, row)
     return True
 
 

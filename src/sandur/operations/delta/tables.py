@@ -16,7 +16,7 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import first_delta_commit
+from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.locations import allowed_roots
@@ -276,7 +276,7 @@ class _Draft:
 
     async def finish(self, pointer: BoundRecord) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
-            await self.lake.delta_receipts.ensure(pointer, first_delta_commit(pointer))
+            await self.lake.feature(DeltaReceipts).ensure(pointer, first_delta_commit(pointer))
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return name_taken(identifier, by, self.kind)

@@ -20,6 +20,7 @@ from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
+from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations
 from sandur.operations.tables.locations import remove_empty_directories
 from sandur.operations.transactions import resolution
@@ -86,7 +87,7 @@ async def _committed_file(lake: Lake, claim: Claim) -> AttemptedFile | None:
     for tried in claim.locations:
         # A registered file may have been current before; its registration id is unique (see `Head`).
         is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
-        if is_known or await lake.receipts.exists(tried):
+        if is_known or await lake.feature(Receipts).exists(tried):
             return tried
     return None
 

@@ -23,6 +23,7 @@ from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations, missing_file
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
@@ -208,11 +209,11 @@ async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
     """Whether there is a receipt; first on the day when the file was written, which is nearly always its date."""
     if file.modified_ms + _receipts_kept_ms(lake) <= lake.clock.now_ms():
         return False  # Its receipt may be deleted: the file is deleted with it.
-    if await lake.receipts.exists(AttemptedFile(file.location, file.modified_ms)):
+    if await lake.feature(Receipts).exists(AttemptedFile(file.location, file.modified_ms)):
         return True
     updated_ms = (await _read_header(lake, file.location)).last_updated_ms
     days = [updated_ms] if updated_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
-    return any([await lake.receipts.exists(AttemptedFile(file.location, day)) for day in days])
+    return any([await lake.feature(Receipts).exists(AttemptedFile(file.location, day)) for day in days])
 
 
 class _MetadataHeader(msgspec.Struct, frozen=True, rename="kebab"):

@@ -18,6 +18,7 @@ from sandur.operations.containers.records import help_predecessor
 from sandur.operations.janitors.files import Budget, BudgetSpent, delete_folder
 from sandur.operations.janitors.sweep import Janitor, Outcome, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import Receipts
 from sandur.operations.tables.names import active_record, settle_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
@@ -76,7 +77,7 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
             return "kept"
         if head := head_of(pointer):
             # C5: from now on its receipt proves the commit. A killed pointer was never committed.
-            await lake.receipts.ensure(pointer.table_uuid, head)
+            await lake.feature(Receipts).ensure(pointer.table_uuid, head)
     await cell.empty(expected=found.version)
     return "removed"
 

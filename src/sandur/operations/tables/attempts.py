@@ -11,6 +11,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import (
     Document,
     Family,
@@ -109,7 +110,7 @@ class CommitAttempts(Generic[M]):
         """C5: the answer if an uncertain file is the head, in the log, or has a receipt; checked in this order."""
         logged = set(logged_locations(self.family, document)) if self.uncertain else set()
         for tried in self.uncertain:
-            if tried.metadata_location in logged or await self.lake.receipts.exists(tried):
+            if tried.metadata_location in logged or await self.lake.feature(Receipts).exists(tried):
                 await self.claim_for(uuid).done(uuid=uuid, location=tried.metadata_location)
                 return await replayed_document(self.lake, self.family, tried.metadata_location, uuid)
         return None

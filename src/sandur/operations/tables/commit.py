@@ -16,18 +16,19 @@ from sandur.catalog.sources import Request
 from sandur.errors import Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update
 from sandur.operations.index.memory import DeferredUpdate
 from sandur.operations.index.update import changes_entry
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import commit_key_of, tried_of
+from sandur.operations.receipts import Receipts, commit_key_of, tried_of
 from sandur.operations.tables.attempts import Change, CommitAttempts
 from sandur.operations.tables.documents import (
     Document,
     Family,
     cache_document,
+    cached_document,
     encode_document,
     load_document,
     write_document,
@@ -73,7 +74,7 @@ async def commit(
     """
     attempts = CommitAttempts(lake, family, identifier, change, request)
     listing = ListUpdate(lake, identifier)
-    async with lake.turn(identifier) as queue:
+    async with lake.feature(CommitQueues).turn(identifier) as queue:
         try:
             base = remembered_base(lake, family, identifier)  # C1
             for number in range(lake.settings.commit_attempts_max):
@@ -140,7 +141,7 @@ def remembered_base(lake: Lake, family: Family[M], identifier: Identifier) -> Ba
     if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
         return None
     head = pointer.value.head
-    document = lake.documents.get((family.kind, head.metadata_location))
+    document = cached_document(lake, family, head.metadata_location)
     if document is None:
         return None
     return Base(ResolvedName(identifier, name, pointer), pointer, head, document, is_remembered=True)
@@ -218,7 +219,7 @@ async def _write_aside(
         *_, is_current = await gather_all(
             [
                 write_document(lake, draft.document),
-                lake.receipts.ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
                 claim.take(uuid=uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
                 listing.begin(base.document.metadata, draft.document.metadata),  # I1
                 _is_current(lake, base),
@@ -255,7 +256,7 @@ async def _finish(
     """
     after = draft.document
     work = [
-        lake.receipts.ensure(done.pointer.value.table_uuid, draft.head),
+        lake.feature(Receipts).ensure(done.pointer.value.table_uuid, draft.head),
         claim.finish(location=after.location),
         activate_name(lake, done),
     ]

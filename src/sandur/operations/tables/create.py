@@ -20,7 +20,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import tried_of
+from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.documents import (
     TABLES,
@@ -172,7 +172,7 @@ class _DocumentCreation(Generic[M]):
 
     async def finish(self, pointer: BoundRecord) -> None:
         if head := head_of(pointer):
-            await self.lake.receipts.ensure(pointer.table_uuid, head)
+            await self.lake.feature(Receipts).ensure(pointer.table_uuid, head)
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
         return self.refuse(identifier, by, self.family.kind)

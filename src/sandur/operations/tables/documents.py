@@ -13,6 +13,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.lake import Lake
 from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned
@@ -21,6 +22,8 @@ M = TypeVar("M", TableMetadata, ViewMetadata)
 
 HASH_LENGTH: Final = 32
 _GZIP_LEVEL: Final = 6
+_TABLE_BYTES_MAX: Final = 160 << 20
+_VIEW_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,18 @@ class Family(Generic[M]):
     log: Callable[[M], Iterable[str]]
     head: Callable[[M, int], Head]
     placed: Callable[[M, str], M]
+    cache: Callable[["DocumentCache"], BytesLruCache[str, Document[M]]]
 
     def missing(self, identifier: Identifier) -> NotFound:
         return NotFound(f"{self.noun} does not exist: {identifier}", subject=self.kind)
+
+
+class DocumentCache:
+    """The metadata files of one lake that were read or written last."""
+
+    def __init__(self, _lake: Lake) -> None:
+        self.tables: BytesLruCache[str, Document[TableMetadata]] = BytesLruCache(_TABLE_BYTES_MAX)
+        self.views: BytesLruCache[str, Document[ViewMetadata]] = BytesLruCache(_VIEW_BYTES_MAX)
 
 
 def _table_head(metadata: TableMetadata, now_ms: int) -> Head:
@@ -70,6 +82,7 @@ TABLES: Final = Family[TableMetadata](
     encode=encode_table_metadata,
     log=lambda metadata: [entry.metadata_file for entry in metadata.metadata_log],
     head=_table_head,
+    cache=lambda documents: documents.tables,
     placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
@@ -80,14 +93,19 @@ VIEWS: Final = Family[ViewMetadata](
     encode=encode_view_metadata,
     log=lambda metadata: (),  # noqa: ARG005 - the format has no log of metadata files
     head=_view_head,
+    cache=lambda documents: documents.views,
     placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 
+def cached_document(lake: Lake, family: Family[M], location: str) -> Document[M] | None:
+    """The cached metadata file; the file itself may be gone meanwhile."""
+    return family.cache(lake.feature(DocumentCache)).get(location)
+
+
 async def load_document(lake: Lake, family: Family[M], location: str) -> Document[M]:
     """Read the metadata file at a location, from the cache if possible: files never change. Raises NotFound."""
-    cached: Document[M] | None = lake.documents.get((family.kind, location))
-    if cached is not None:
+    if cached := cached_document(lake, family, location):
         return cached
     data = await lake.locations.read(location)
     if data is None:
@@ -140,7 +158,7 @@ def missing_file(location: str) -> NotFound:
 
 def cache_document(lake: Lake, family: Family[M], document: Document[M]) -> Document[M]:
     # The decoded metadata takes about as much memory as the bytes.
-    lake.documents.put((family.kind, document.location), document, 2 * len(document.body) + 2_000)
+    family.cache(lake.feature(DocumentCache)).put(document.location, document, 2 * len(document.body) + 2_000)
     return document
 
 

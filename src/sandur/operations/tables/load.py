@@ -11,13 +11,15 @@ from sandur.catalog.records import Head
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, Document, load_document, missing_file
+from sandur.operations.tables.documents import TABLES, Document, DocumentCache, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
+_REFS_BYTES_MAX: Final = 32 << 20
 ETAG_LENGTH: Final = 32
 _NOT_SEEN: Final = ""
 
@@ -73,7 +75,7 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     if found is None or not found.is_a("table"):
         raise TABLES.missing(identifier)
     location = (await effective_head(lake, found)).metadata_location
-    is_cached = ("table", location) in lake.documents
+    is_cached = location in lake.feature(DocumentCache).tables
     if is_cached and confirmed not in {location, _NOT_SEEN} and not await lake.locations.exists(location):
         raise missing_file(location)
     return await load_document(lake, TABLES, location)
@@ -119,13 +121,19 @@ def etag_of(metadata_location: str, snapshots: Snapshots) -> str:
     return hashlib.sha256(f"{snapshots}\n{metadata_location}".encode()).hexdigest()[:ETAG_LENGTH]
 
 
+def _refs_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
+    """Representations with referenced snapshots only, by the location of the file."""
+    return BytesLruCache(_REFS_BYTES_MAX)
+
+
 def _body_with_refs(lake: Lake, document: Document[TableMetadata]) -> bytes:
     """The representation with referenced snapshots only, which is cached too."""
-    cached: bytes | None = lake.documents.get(("refs", document.location))
+    cache = lake.feature(_refs_cache)
+    cached = cache.get(document.location)
     if cached is not None:
         return cached
     body = encode_table_metadata(with_referenced_snapshots_only(document.metadata))
-    lake.documents.put(("refs", document.location), body, len(body) + REPRESENTATION_OVERHEAD_BYTES)
+    cache.put(document.location, body, len(body) + REPRESENTATION_OVERHEAD_BYTES)
     return body
 
 

@@ -16,7 +16,7 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import tried_of
+from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.commit import next_head
 from sandur.operations.tables.create import FirstDocument, create_document
 from sandur.operations.tables.documents import (
@@ -156,7 +156,7 @@ class _Replacement:
         head = (await effective_pointer(self.lake, pointer)).value.head if pointer else None
         if head and head.registration in {tried.registration for tried in self.tried}:
             return True
-        return any(await gather_all(self.lake.receipts.exists(tried) for tried in self.tried))
+        return any(await gather_all(self.lake.feature(Receipts).exists(tried) for tried in self.tried))
 
     async def _swap(self, found: ResolvedName) -> bool:
         """Whether the file is the head now; False to read the state and start over."""
@@ -178,7 +178,7 @@ class _Replacement:
         )
         await gather_all(
             [
-                self.lake.receipts.ensure(pointer.value.table_uuid, before),  # C5 (help)
+                self.lake.feature(Receipts).ensure(pointer.value.table_uuid, before),  # C5 (help)
                 self.claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
                 update.mark(self.lake, self.identifier, head.registration),  # I1
             ]
@@ -195,6 +195,6 @@ class _Replacement:
         return True
 
     async def _finish(self, table_uuid: str, head: Head) -> None:
-        await self.lake.receipts.ensure(table_uuid, head)
+        await self.lake.feature(Receipts).ensure(table_uuid, head)
         await update.finish(self.lake, self.identifier, head.registration)
         await self.claim.finish(location=self.document.location)

@@ -15,7 +15,7 @@ from sandur.iceberg.requirements import AssertCreate, AssertViewUuid
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
+from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import TableChange, created_metadata
 from sandur.operations.tables.documents import TABLES, VIEWS
@@ -42,7 +42,7 @@ async def commit_transaction(
     roots = await allowed_roots(lake, catalog)
     async with contextlib.AsyncExitStack() as turns:
         for identifier in sorted(identifier for identifier, _ in commits):
-            await turns.enter_async_context(lake.turn(identifier))
+            await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
         await _Transaction(lake, commits, roots, request).run()
 
 

@@ -19,6 +19,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import Receipts
 from sandur.operations.tables.attempts import Change
 from sandur.operations.tables.commit import Base, Draft, ListUpdate, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import new_document_record
@@ -139,7 +140,7 @@ class ChangedTable(Generic[M]):
         base = self._known_base()
         draft = Draft(base.document, base.head)
         work: list[Awaitable[object]] = [
-            self.lake.receipts.ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
+            self.lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
         ]
         # If nothing changes, the pending keeps the head: the transaction then holds for this table too.
         if metadata is not base.document.metadata:
@@ -339,8 +340,8 @@ async def finish_participant(lake: Lake, transaction: str, attempt: str, partici
             return
         effective = await effective_pointer(lake, found)
         if found.value.head:
-            await lake.receipts.ensure(found.value.table_uuid, found.value.head)  # C5 (help)
-        await lake.receipts.ensure(found.value.table_uuid, pending.head)
+            await lake.feature(Receipts).ensure(found.value.table_uuid, found.value.head)  # C5 (help)
+        await lake.feature(Receipts).ensure(found.value.table_uuid, pending.head)
         try:
             await cell.swap(replace(effective.value, state="live"), expected=effective.version)
         except SwapLost:
@@ -357,7 +358,7 @@ async def _activate_created(lake: Lake, transaction: str, attempt: str, particip
             return None  # Every request that changes the name binds the pointer first.
         pointer = await bind_pointer(lake.pointer(participant.uuid))
         if pointer and pointer.value.head:
-            await lake.receipts.ensure(pointer.value.table_uuid, pointer.value.head)
+            await lake.feature(Receipts).ensure(pointer.value.table_uuid, pointer.value.head)
         return active_record(name)
 
     await lake.name(participant.identifier).update(activate, is_idempotent=True)
