@@ -8,8 +8,7 @@ from typing import Final, TypeVar, overload
 
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import Clock
-from sandur.operations.caches import CELLS_MAX, LruCache
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -5,9 +5,8 @@ from typing import Final
 
 from sandur.clock import Clock
 from sandur.operations.background import Background
-from sandur.operations.caches import LruCache
 from sandur.operations.containers.catalogs import ensure_default_catalog
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, LruCache
 from sandur.operations.tables.documents import DocumentCache
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore

@@ -12,8 +12,7 @@ from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.catalog.sources import Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
-from sandur.operations.caches import LruCache
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, LruCache
 from sandur.storage.contract import ABSENT
 from sandur.storage.layout import Layout
 

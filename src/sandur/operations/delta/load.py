@@ -10,7 +10,6 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import Invalid, NotFound, WrongFormat
-from sandur.operations.caches import BytesLruCache
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta.publishing import unpublished_commits
@@ -22,7 +21,7 @@ from sandur.operations.delta.tables import (
     load_delta_table,
     table_not_found,
 )
-from sandur.operations.lake import Lake
+from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.tables.names import resolve_namespace
 
 

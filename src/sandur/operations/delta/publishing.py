@@ -5,9 +5,8 @@ from typing import Final
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid
-from sandur.operations.caches import CELLS_MAX, LruCache
 from sandur.operations.concurrency import gather_all
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.receipts import DeltaReceipts
 
 COMPARED_BYTES_MAX: Final = 256 << 20

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from sandur.catalog.index import Place, Scope
-from sandur.operations.caches import LruCache
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, LruCache
 from sandur.storage.contract import Version
 
 REBUILD_EVERY_MS: Final = 10_000

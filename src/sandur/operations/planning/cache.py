@@ -8,8 +8,7 @@ from sandur.errors import Busy
 from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns
 from sandur.iceberg.scan.manifest_list import ManifestFile
 from sandur.iceberg.scan.selection import Selected
-from sandur.operations.caches import BytesLruCache, LruCache
-from sandur.operations.lake import Lake
+from sandur.operations.lake import BytesLruCache, Lake, LruCache
 
 if TYPE_CHECKING:  # The module of scans imports this one.
     from sandur.operations.planning.scan import ScanRunner

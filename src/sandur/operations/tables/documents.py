@@ -13,8 +13,7 @@ from sandur.catalog.sources import Request
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
-from sandur.operations.caches import BytesLruCache
-from sandur.operations.lake import Lake
+from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned
 

@@ -11,9 +11,8 @@ from sandur.catalog.records import Head
 from sandur.errors import NotFound
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
-from sandur.operations.caches import BytesLruCache
 from sandur.operations.concurrency import gather_all
-from sandur.operations.lake import Lake
+from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.tables.documents import TABLES, Document, DocumentCache, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer

@@ -12,8 +12,8 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
-from sandur.operations.caches import WeighedLruCache
 from sandur.operations.index.lists import list_names
+from sandur.operations.lake import WeighedLruCache
 from sandur.operations.tables import load as operations
 from sandur.operations.tables import register as registration
 from sandur.operations.tables.commit_table import commit_table
