@@ -104,7 +104,7 @@ def _print_json(report: JobReport) -> None:
 
 def _print_report(report: JobReport) -> None:
     console = Console()
-    suffix = " (dry run)" if report.dry_run else ""
+    suffix = " (dry run: nothing changed)" if report.dry_run else ""
     table = Table(
         "result", "count", title=f"{report.job}{suffix}, {report.took_ms / 1_000:.1f} s", title_justify="left"
     )

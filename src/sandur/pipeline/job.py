@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sandur.clock import Clock
 from sandur.operations.lake import Lake
@@ -77,6 +77,7 @@ class JobContext:
     check_fence: Callable[[], None] = _never_fenced
     # Arguments beyond the settings, such as the location to crawl; each job defines its own.
     arguments: Mapping[str, str] = field(default_factory=dict)
+    _persisted: list[DataFrame] = field(default_factory=list)
 
     @property
     def settings(self) -> Settings:
@@ -101,6 +102,17 @@ class JobContext:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self.blocking.wait(work)
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        """Persist a frame that the job uses several times, until the run ends."""
+        self._persisted.append(frame.persist())
+        return frame
+
+    def release(self) -> None:
+        """Drop all persisted frames."""
+        for frame in self._persisted:
+            frame.unpersist()
+        self._persisted.clear()
 
     def report(
         self,
@@ -150,7 +162,7 @@ def job_context(  # noqa: PLR0913 - one parameter per part of the context
     register_sources(spark)
     layout = Layout(settings.tenant or "default", settings.workspace or "default")
     with BlockingLake(settings, layout, clock=clock, store=store) as blocking:
-        yield JobContext(
+        context = JobContext(
             spark=spark,
             blocking=blocking,
             run_id=run_id,
@@ -160,3 +172,7 @@ def job_context(  # noqa: PLR0913 - one parameter per part of the context
             check_fence=check_fence,
             arguments=arguments or {},
         )
+        try:
+            yield context
+        finally:
+            context.release()

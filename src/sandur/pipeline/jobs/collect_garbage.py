@@ -56,13 +56,10 @@ _COLUMNS: Final = column_names(CANDIDATES)
 def run(context: JobContext) -> JobReport:
     """Visit all candidates, then delete the garbage unless this is a dry run; report counts by kind."""
     collection = _Collection(context)
-    try:
-        collection.rehearse()
-        if not context.dry_run:
-            collection.act()
-        collection.purge()
-    finally:
-        collection.release()
+    collection.rehearse()
+    if not context.dry_run:
+        collection.act()
+    collection.purge()
     return context.report(
         NAME,
         counts={name: times for name, times in sorted(collection.counts.items()) if times},
@@ -76,12 +73,7 @@ class _Candidates:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._now_ms = context.clock.now_ms()
-        self._persisted: list[DataFrame] = []
         self.problems: list[str] = []
-
-    def release(self) -> None:
-        for frame in self._persisted:
-            frame.unpersist()
 
     def all(self) -> DataFrame:
         frames = [self._of_janitors(), self._receipts(), self._published(), *self._files_of_tables()]
@@ -152,11 +144,10 @@ class _Candidates:
     def _files_of_tables(self) -> Sequence[DataFrame]:
         """Metadata files; none while a pointer or a catalog is unreadable, because owners are unknown then."""
         try:
-            owners = self._owners().persist()
+            owners = self._context.persist(self._owners())
         except Unavailable as error:
             self.problems.append(f"metadata files are skipped: {error}")
             return []
-        self._persisted.append(owners)
         unreadable = owners.where("state = ''").limit(1).collect()
         if unreadable:
             self.problems.append(
@@ -229,7 +220,7 @@ class _Collection:
     def rehearse(self) -> None:
         """Visit every candidate in a dry run, whose outcomes a dry run of the job reports."""
         self._context.progress("visit all candidates")
-        self._rehearsed = self._visit(self._candidates.all(), dry_run=True).persist()
+        self._rehearsed = self._context.persist(self._visit(self._candidates.all(), dry_run=True))
         self.warnings += self._candidates.problems
         totals = self._rehearsed.groupBy("kind", "outcome").agg(F.sum("objects"), F.sum("freed_bytes")).collect()
         for kind, outcome, objects, freed_bytes in totals:
@@ -273,11 +264,6 @@ class _Collection:
             position = swept.position
             if not position:
                 return
-
-    def release(self) -> None:
-        self._candidates.release()
-        if self._rehearsed is not None:
-            self._rehearsed.unpersist()
 
     def _act_on(self, changes: DataFrame, kind: str) -> None:
         frame = changes

@@ -32,10 +32,7 @@ def run(context: JobContext) -> JobReport:
     publication = Publication(context)
     after = publication.watermark(COMMITS.name, FEED)
     work = _Compaction(context, publication, after=after, upto=state.sequence)
-    try:
-        manifest = work.publish()
-    finally:
-        work.release()
+    manifest = work.publish()
     context.progress("update system tables")
     refused = system_tables.refresh(context, manifest or publication.base, (COMMITS, TIMELINE, ACTIVITY, QUARANTINE))
     positions = {"feed_from": after, "feed_to": state.sequence, "receipts_known": state.next_position}
@@ -59,13 +56,12 @@ class _Compaction:
         self._has_registrations = False
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
-        self._persisted: list[DataFrame] = []
 
     def publish(self) -> CoreManifest | None:
         """Publish the new rows; None if there was nothing to publish."""
-        events = self._keep(self._events())
+        events = self._context.persist(self._events())
         self._count(events)
-        owners = self._keep(self._owners(events))
+        owners = self._context.persist(self._owners(events))
         renamed = self._count_renamed(owners)
         if self._context.dry_run or (self._after == self._upto and not renamed):
             return None
@@ -75,10 +71,6 @@ class _Compaction:
         else:
             changes[COMMITS.name] = self._update((), appends=True)
         return self._publication.publish(changes)
-
-    def release(self) -> None:
-        for frame in self._persisted:
-            frame.unpersist()
 
     def _count(self, events: DataFrame) -> None:
         """Count receipts by kind; commits of the pipeline to its own tables are counted separately."""
@@ -104,8 +96,8 @@ class _Compaction:
         """The current name of each table."""
         spark, options = self._context.spark, self._context.source_options
         self._context.progress("read names")
-        names = self._keep(read_frame(spark, NamesReader(options), NAMES.spark_schema))
-        pointers = self._keep(read_frame(spark, PointersReader(options), POINTERS.spark_schema))
+        names = self._context.persist(read_frame(spark, NamesReader(options), NAMES.spark_schema))
+        pointers = self._context.persist(read_frame(spark, PointersReader(options), POINTERS.spark_schema))
         self._count_unreadable(names, pointers)
         owners = of_commits.owners(names, pointers, self._publication.read(OWNERS))
         if not self._has_registrations:
@@ -136,7 +128,7 @@ class _Compaction:
     def _history(self, events: DataFrame, owners: DataFrame, *, is_renamed: bool) -> Mapping[str, DatasetUpdate]:
         """Append the new rows; write all rows again if tables were renamed or there are too many small files."""
         self._context.progress("order commits")
-        rows = self._keep(of_commits.history(events, self._publication.read(COMMITS), owners))
+        rows = self._context.persist(of_commits.history(events, self._publication.read(COMMITS), owners))
         new, loose = rows.agg(F.count_if("is_new"), F.count_if(of_commits.is_loose())).collect()[0]
         self.counts["commits"] = new
         known = self._publication.base.datasets.get(COMMITS.name)
@@ -159,7 +151,7 @@ class _Compaction:
         if not loose:
             self.counts["links_missing"] = 0
             return empty_frame(self._context.spark, _ENDS)
-        ends = self._keep(of_commits.loose_ends(rows))
+        ends = self._context.persist(of_commits.loose_ends(rows))
         missing = ends.where("is_known is null").count()
         self.counts["links_missing"] = missing
         if missing:
@@ -172,11 +164,6 @@ class _Compaction:
     def _events(self) -> DataFrame:
         reader = FeedReader({**self._context.source_options, "after": str(self._after), "upto": str(self._upto)})
         return read_frame(self._context.spark, reader, EVENTS.spark_schema)
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        """Persist a frame that is used several times."""
-        self._persisted.append(frame.persist())
-        return self._persisted[-1]
 
 
 COMPACT: Final = Job(NAME, "Turn receipts into the history of commits, its timeline and the activity of tables.", run)

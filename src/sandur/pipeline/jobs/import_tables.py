@@ -92,18 +92,14 @@ class _Import:
         """Find the tables below the location that are not in the catalog, up to the limit of a run."""
         self._context.progress(f"search for tables below {self._location}")
         newest = newest_files(self._context.spark, self._options, self._location)
-        found = inspect_tables(newest, self._options, self._location).persist()
-        try:
-            self._count(found)
-            fresh = self._unknown(found.where("problem is null")).persist()
-            new = fresh.count()
-            readable = sum(self.counts[name] for name in _FOUND) - self.counts["unreadable"]
-            self.counts["known"] = readable - new
-            most = self._context.limits.tables_imported_max
-            rows = fresh.orderBy("folder", "format").limit(most).collect()
-            fresh.unpersist()
-        finally:
-            found.unpersist()
+        found = self._context.persist(inspect_tables(newest, self._options, self._location))
+        self._count(found)
+        fresh = self._context.persist(self._unknown(found.where("problem is null")))
+        new = fresh.count()
+        readable = sum(self.counts[name] for name in _FOUND) - self.counts["unreadable"]
+        self.counts["known"] = readable - new
+        most = self._context.limits.tables_imported_max
+        rows = fresh.orderBy("folder", "format").limit(most).collect()
         if new > most:
             self.counts["left_for_later"] = new - most
             self.warnings.insert(

@@ -90,13 +90,10 @@ def run(context: JobContext) -> JobReport:
     """
     context.progress("read reports")
     publication = Publication(context)
-    reports = read_frame(context.spark, ReportsReader(context.source_options), REPORTS.spark_schema).persist()
-    try:
-        counts = {row.kind: row["count"] for row in reports.groupBy("kind").count().collect()}
-        problems = [row.problem for row in reports.where("problem is not null").orderBy("problem").limit(3).collect()]
-        manifest = _publish(context, publication, reports)
-    finally:
-        reports.unpersist()
+    reports = context.persist(read_frame(context.spark, ReportsReader(context.source_options), REPORTS.spark_schema))
+    counts = {row.kind: row["count"] for row in reports.groupBy("kind").count().collect()}
+    problems = [row.problem for row in reports.where("problem is not null").orderBy("problem").limit(3).collect()]
+    manifest = _publish(context, publication, reports)
     context.progress("update system tables")
     refused = system_tables.refresh(context, manifest or publication.base, (TABLE_METRICS,))
     bad = counts.get("unread", 0) + counts.get("misplaced", 0)
@@ -114,16 +111,13 @@ def run(context: JobContext) -> JobReport:
 def _publish(context: JobContext, publication: Publication, reports: DataFrame) -> CoreManifest | None:
     """Publish the statistics; None if nothing changed."""
     before = publication.read(TABLE_METRICS)
-    rows = statistics(reports, before).persist()
-    try:
-        is_same = rows.exceptAll(before).isEmpty() and before.exceptAll(rows).isEmpty()
-        if context.dry_run or is_same:
-            return None
-        context.progress("write statistics")
-        files = publication.write(rows.coalesce(1), TABLE_METRICS)
-        return publication.publish({TABLE_METRICS.name: DatasetUpdate(files, {})})  # Reports have no positions.
-    finally:
-        rows.unpersist()
+    rows = context.persist(statistics(reports, before))
+    is_same = rows.exceptAll(before).isEmpty() and before.exceptAll(rows).isEmpty()
+    if context.dry_run or is_same:
+        return None
+    context.progress("write statistics")
+    files = publication.write(rows.coalesce(1), TABLE_METRICS)
+    return publication.publish({TABLE_METRICS.name: DatasetUpdate(files, {})})  # Reports have no positions.
 
 
 class _Measure(msgspec.Struct, frozen=True, rename="kebab"):

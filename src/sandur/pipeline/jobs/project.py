@@ -40,10 +40,7 @@ def run(context: JobContext) -> JobReport:
     publication = Publication(context)
     before = publication.watermark(TABLES.name, FEED)
     work = _Projection(context, publication, state.sequence, as_of_ms)
-    try:
-        manifest = work.publish()
-    finally:
-        work.release()
+    manifest = work.publish()
     context.progress("update system tables")
     shapes = (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES)
     refused = system_tables.refresh(context, manifest or publication.base, shapes)
@@ -65,7 +62,6 @@ class _Projection:
         self._publication = publication
         self._upto = upto
         self._as_of_ms = as_of_ms
-        self._persisted: list[DataFrame] = []
         self._changes: list[DataFrame] = []
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
@@ -79,17 +75,14 @@ class _Projection:
         changes.setdefault(TABLES.name, self._update((), appends=True))
         return self._publication.publish(changes)
 
-    def release(self) -> None:
-        for frame in self._persisted:
-            frame.unpersist()
-
     def _containers(self) -> Mapping[str, DatasetUpdate]:
         """The new files of catalogs and namespaces, if they changed."""
         self._context.progress("read catalogs and namespaces")
         options, spark = self._context.source_options, self._context.spark
         containers = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
         read = [
-            (shape, self._keep(read_frame(spark, reader, reader.shape.spark_schema))) for shape, reader in containers
+            (shape, self._context.persist(read_frame(spark, reader, reader.shape.spark_schema)))
+            for shape, reader in containers
         ]
         has_unreadable = self._count_unreadable(read)
         rows: dict[str, DataFrame] = {}
@@ -102,7 +95,7 @@ class _Projection:
                 else records.select(*shape.column_names)
             )
             rows[shape.name] = now
-            compared[shape.name] = self._keep(projection.compare_containers(shape, now, known))
+            compared[shape.name] = self._context.persist(projection.compare_containers(shape, now, known))
         changed = self._count_containers(compared)
         found: dict[str, DatasetUpdate] = {}
         for shape in (CATALOGS, NAMESPACES):
@@ -139,8 +132,8 @@ class _Projection:
         """The new files of all datasets that come from names and metadata files, if they changed."""
         self._context.progress("read names")
         names = read_frame(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
-        before = self._keep(self._publication.read(TABLES))
-        compared = self._keep(projection.compare_tables(projection.current_tables(names, self._own), before))
+        before = self._context.persist(self._publication.read(TABLES))
+        compared = self._context.persist(projection.compare_tables(projection.current_tables(names, self._own), before))
         counts = self._count(compared)
         if counts.keys() & {DROPPED, UNREADABLE}:
             compared = self._recheck(compared, before)
@@ -167,7 +160,9 @@ class _Projection:
         self._context.progress("check tables that seem to be dropped")
         tables = compared.where(F.col("change") != UNREADABLE)
         missing = projection.as_published(tables.where(F.col("change") == DROPPED))
-        again = self._keep(missing.mapInArrow(recheck_task(self._context.source_options), NAMES.spark_schema))
+        again = self._context.persist(
+            missing.mapInArrow(recheck_task(self._context.source_options), NAMES.spark_schema)
+        )
         found, in_doubt = again.agg(F.count("*"), F.count("problem")).collect()[0]
         self.counts["tables_in_doubt"] = in_doubt
         self._warn(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
@@ -175,7 +170,7 @@ class _Projection:
         if not found:
             return tables
         current = projection.current_tables(again.withColumn("problem", F.lit(None).cast("string")), self._own)
-        return self._keep(projection.found_again(tables, current, before))
+        return self._context.persist(projection.found_again(tables, current, before))
 
     def _warn(self, rows: DataFrame, problem: str, count: int) -> None:
         """Warn of some names with a problem, each once."""
@@ -285,11 +280,6 @@ class _Projection:
 
     def _write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
         return () if self._context.dry_run else self._publication.write(rows, shape)
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        """Persist a frame that is used several times."""
-        self._persisted.append(frame.persist())
-        return self._persisted[-1]
 
 
 PROJECT: Final = Job(

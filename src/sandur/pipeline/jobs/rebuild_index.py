@@ -30,12 +30,9 @@ def run(context: JobContext) -> JobReport:
     scopes = context.wait(_scopes(context))
     context.check_fence()
     context.progress("rebuild indexes", 0, len(scopes))
-    rebuilt = _rebuild(context, scopes).persist()
-    try:
-        totals = rebuilt.groupBy("outcome").agg(F.count("*"), F.sum("entries"), F.sum("merged")).collect()
-        failed = rebuilt.where("outcome = 'failed'").orderBy("scope").limit(WARNINGS_MAX).collect()
-    finally:
-        rebuilt.unpersist()
+    rebuilt = context.persist(_rebuild(context, scopes))
+    totals = rebuilt.groupBy("outcome").agg(F.count("*"), F.sum("entries"), F.sum("merged")).collect()
+    failed = rebuilt.where("outcome = 'failed'").orderBy("scope").limit(WARNINGS_MAX).collect()
     counts = {"lists": len(scopes), "entries": 0, "segments_merged": 0}
     for outcome, times, entries, merged in totals:
         counts[f"lists_{outcome}"] = times

@@ -31,17 +31,12 @@ def run(context: JobContext) -> JobReport:
     commits = publication.read(COMMITS)
     own, problems = context.wait(system_tables.own_tables(context))
     walks = _walk(context).where(~_is_own_and_collected(context, None if problems else own))
-    found = with_published(walks, commits, keep_from_ms=_keep_from_ms(context)).persist()
+    found = context.persist(with_published(walks, commits, keep_from_ms=_keep_from_ms(context)))
     feed = Feed(context.lake)
-    try:
-        counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
-        to_restore = _to_restore(context, found, commits).persist()
-        restored = _restore(context, to_restore)
-        to_restore.unpersist()
-        repeated = _repeat_skipped(context, feed, found, publication.watermark(COMMITS.name, FEED))
-        warnings = _warnings(found)
-    finally:
-        found.unpersist()
+    counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
+    restored = _restore(context, context.persist(_to_restore(context, found, commits)))
+    repeated = _repeat_skipped(context, feed, found, publication.watermark(COMMITS.name, FEED))
+    warnings = _warnings(found)
     statuses = {f"receipts_{status}": count for status, count in sorted(counts.items())}
     return context.report(
         NAME,
