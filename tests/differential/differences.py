@@ -176,11 +176,6 @@ JAVA_CREATIONS: tuple[Rule, ...] = (
         java.are_partition_ids_ignored,
     ),
     Rule(
-        "a-new-void-field-needs-its-column",
-        "a field that partitions by nothing must at least once have meant something",
-        java.is_void_of_nothing,
-    ),
-    Rule(
         "a-schema-is-not-printed-in-a-message",
         "a schema may have thousands of columns",
         Rewording("Invalid metrics config, could not find column", "Invalid metrics config, could not find column"),

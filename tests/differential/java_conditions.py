@@ -240,14 +240,6 @@ def are_partition_ids_ignored(comparison: Comparison, difference: Difference) ->
     )
 
 
-def is_void_of_nothing(comparison: Comparison, difference: Difference) -> bool:
-    return (
-        difference.aspect is Aspect.VERDICT
-        and comparison.theirs.verdict is Verdict.CHANGED
-        and re.match("Cannot find source column for partition field: .*void", comparison.ours.message) is not None
-    )
-
-
 # Java binds the spec and the order while it reads; we look at the properties and the version first.
 EARLY_IN_JAVA = f"{_READING}|Cannot (sort|use|find source)"
 

@@ -13,7 +13,7 @@ from tests.differential.outcomes import Commit, Verdict
 from tests.differential.rules import explained
 from tests.differential.table_creations import table_creation
 
-CREATIONS = 800
+CREATIONS = 1_600
 SHOWN_MAX = 5
 NOBODY = "00000000-0000-0000-0000-000000000000"
 

@@ -9,7 +9,6 @@ from sandur.errors import Conflict, Invalid
 from sandur.iceberg import table_updates
 from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import check_fits
-from sandur.iceberg.properties import integer_property
 from sandur.iceberg.requirements import AssertCreate, Requirement, check_requirements
 from sandur.iceberg.snapshots import (
     BRANCH,
@@ -24,7 +23,7 @@ from sandur.iceberg.snapshots import (
 )
 from sandur.iceberg.sort_order import check_order_fits
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, FORMAT_VERSION_WITH_ROW_LINEAGE, TableMetadata
-from sandur.iceberg.table_updates import Draft, empty_metadata, without_snapshots
+from sandur.iceberg.table_updates import Draft, empty_metadata, integer_property, without_snapshots
 from sandur.iceberg.updates import AddSnapshot, AssignUuid, Update
 from sandur.splicing import JsonArray, encode, shorten
 

@@ -1,7 +1,7 @@
 """The effect of each update on a table: identity, schemas, specs, sort orders, properties, statistics and keys."""
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -18,7 +18,6 @@ from sandur.iceberg.partitioning import (
     same_spec,
     with_field_ids,
 )
-from sandur.iceberg.properties import RESERVED_PROPERTIES, without_keys
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
 from sandur.iceberg.snapshots import (
     EncryptedKey,
@@ -329,3 +328,37 @@ def remove_encryption_key(draft: Draft, key_id: str) -> Draft:
     keys = draft.metadata.encryption_key_list
     is_kept = [found.key_id != key_id for found in keys.items]
     return draft if all(is_kept) else draft.changed(encryption_key_list=keys.keep(is_kept))
+
+
+# Keys that clients send or display, and that are never part of a table's properties.
+RESERVED_PROPERTIES = frozenset(
+    {
+        "format-version",
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-summary",
+        "current-snapshot-id",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32_MAX = 2**31 - 1
+
+
+def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "Table") -> int | None:
+    """The number under `key`, None if the key is absent; raises `Invalid` if it is not a 32-bit integer."""
+    text = properties.get(key)
+    if text is None:
+        return None
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    if number is None or not -_INT32_MAX - 1 <= number <= _INT32_MAX:
+        raise Invalid(f"{owner} property {key} must have integer value: {shorten(text)}")
+    return number
+
+
+def without_keys(properties: Mapping[str, str], removals: Collection[str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key not in removals}

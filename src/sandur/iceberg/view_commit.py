@@ -9,10 +9,10 @@ import msgspec
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg import view_metadata
-from sandur.iceberg.properties import integer_property
 from sandur.iceberg.requests import TableIdentifier, decode_table_commit
 from sandur.iceberg.requirements import AssertViewUuid, Requirement, requirement_type
 from sandur.iceberg.schema import Schema
+from sandur.iceberg.table_updates import integer_property
 from sandur.iceberg.updates import ViewVersion
 from sandur.iceberg.view_metadata import (
     VERSION_ID_START,

@@ -8,9 +8,9 @@ from functools import cached_property
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.properties import without_keys
 from sandur.iceberg.schema import Schema, checked_schema, same_schema
 from sandur.iceberg.table_metadata import without_trailing_slash
+from sandur.iceberg.table_updates import without_keys
 from sandur.iceberg.updates import LAST_ADDED, ViewRepresentation, ViewVersion
 from sandur.splicing import (
     Int32,
