@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from unittest.mock import patch
 import msgspec
 
 from sandur.avro import batch_decoder
+from sandur.avro.columns import Record, columns_of
+from sandur.iceberg.scan.columns import ManifestColumns
+from sandur.iceberg.scan.manifests import PartitionColumn, manifest_layout
 from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, resolve_scan
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
@@ -102,3 +106,11 @@ def plan_through_tasks(folder: Path, metadata_path: str, limits: Limits, **said:
         return found
 
     return asyncio.run(run())
+
+
+def manifest_columns(
+    records: Iterable[Record], partition: Sequence[PartitionColumn], header: Mapping[str, str]
+) -> ManifestColumns:
+    """The columns of manifest entries that were read one by one."""
+    columns = columns_of(records, manifest_layout(partition))
+    return ManifestColumns(columns, header, len(columns["file_path"]))

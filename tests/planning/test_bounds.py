@@ -11,10 +11,10 @@ from sandur.iceberg.expressions.binding import bind_filter
 from sandur.iceberg.expressions.filter_json import parse_filter
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.scan.manifest_decoder import manifest_columns
-from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
+from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
 from sandur.iceberg.schema import Schema
 from sandur.splicing import decode
+from tests.planning.planners import manifest_columns
 
 MANIFEST = ManifestFile(manifest_path="m")
 

@@ -17,13 +17,13 @@ from sandur.avro.batch_reader import PADDING, BatchReader, Unreadable
 from sandur.avro.container import encoded_varint, open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.manifest_decoder import (
+from sandur.iceberg.scan.manifests import (
     decode_manifest,
     header_of,
-    manifest_columns,
     manifest_layout,
     partition_fields,
 )
+from tests.planning.planners import manifest_columns
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 SPEC = Spec(1, (("name", "identity", 1000), ("amount", "identity", 1001), ("ts", "day", 1002), ("x", "identity", 1003)))

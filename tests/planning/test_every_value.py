@@ -17,13 +17,18 @@ from sandur.iceberg.expressions.transform_functions import apply_transform
 from sandur.iceberg.expressions.values import INTEGERS, value_to_json
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, parse_transform
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.scan.manifest_decoder import PartitionColumn, manifest_columns
-from sandur.iceberg.scan.manifest_list import FieldSummary, ManifestFile, manifests_to_open
+from sandur.iceberg.scan.manifests import (
+    FieldSummary,
+    ManifestFile,
+    PartitionColumn,
+    manifests_to_open,
+)
 from sandur.iceberg.scan.selection import residuals
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import Primitive, primitive
 from sandur.splicing import decode
 from tests.planning.filters import compares
+from tests.planning.planners import manifest_columns
 
 VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "boolean": (False, True),

@@ -17,18 +17,17 @@ from sandur.avro.batch_reader import Unreadable
 from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.manifest_decoder import (
+from sandur.iceberg.scan.manifests import (
     decode_manifest,
     decode_manifest_list,
     header_of,
-    manifest_columns,
     manifest_layout,
     partition_fields,
 )
 from sandur.operations.planning import manifests
 from sandur.operations.planning.manifests import Manifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
-from tests.planning.planners import lake_of
+from tests.planning.planners import lake_of, manifest_columns
 
 
 def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:

@@ -11,7 +11,7 @@ from sandur.avro.batch_decoder import decode_batches
 from sandur.avro.container import open_container
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns, pack, unpack
-from sandur.iceberg.scan.manifest_decoder import decode_manifest, manifest_layout, partition_fields
+from sandur.iceberg.scan.manifests import decode_manifest, manifest_layout, partition_fields
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 from tests.planning.test_decoding import made_manifest
 

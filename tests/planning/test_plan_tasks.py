@@ -8,7 +8,7 @@ import fastavro
 import msgspec
 import pytest
 
-from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.selection import RESIDUAL_BYTES_MAX
 from sandur.operations.lake import Lake
 from sandur.operations.planning import plans

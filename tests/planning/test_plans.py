@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from sandur.errors import BadRequest, NotFound
-from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.operations.planning.cache import PlanningCache
 from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encode_task, entries_per_task, group_runs
 from sandur.operations.planning.plans import Cancelled, Completed, Failed, Submitted

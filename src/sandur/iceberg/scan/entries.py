@@ -10,7 +10,7 @@ from sandur.iceberg.expressions.predicates import BoundTerm, Filter, leaves
 from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ADDED, PARTITION, ManifestColumns
-from sandur.iceberg.scan.manifest_list import DATA, ManifestFile
+from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.types import Primitive
 
 

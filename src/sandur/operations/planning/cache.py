@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from sandur.errors import Busy
 from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns
-from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.selection import Selected
 from sandur.operations.lake import BytesLruCache, Lake, LruCache
 

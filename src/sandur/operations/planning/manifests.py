@@ -11,8 +11,7 @@ import pyarrow as pa
 from sandur.catalog.locations import checked_location
 from sandur.errors import Invalid, NotFound
 from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns, pack, unpack
-from sandur.iceberg.scan.manifest_decoder import declared_records, decode_manifest, decode_manifest_list
-from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.manifests import ManifestFile, declared_records, decode_manifest, decode_manifest_list
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache

@@ -10,7 +10,7 @@ import numpy as np
 
 from sandur.errors import NotFound
 from sandur.iceberg.expressions.evaluation import Array
-from sandur.iceberg.scan.manifest_list import ManifestFile
+from sandur.iceberg.scan.manifests import ManifestFile
 
 TOKEN_CHARS_MAX: Final = 65_536
 PLAN_TASKS_WANTED: Final = 250

@@ -19,7 +19,7 @@ from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.deletes import DeleteIndex
 from sandur.iceberg.scan.entries import Entries
-from sandur.iceberg.scan.manifest_list import DATA, DELETES, ManifestFile, manifests_to_open, partition_types
+from sandur.iceberg.scan.manifests import DATA, DELETES, ManifestFile, manifests_to_open, partition_types
 from sandur.iceberg.scan.requests import Scan
 from sandur.iceberg.scan.selection import Selected, TaskContent
 from sandur.iceberg.scan.task_json import Tasks
