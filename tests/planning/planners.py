@@ -17,7 +17,6 @@ from sandur.iceberg.scan.manifests import PartitionColumn, manifest_layout
 from sandur.iceberg.scan.requests import ScanRequest, decode_scan_request, resolve_scan
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.operations.lake import Lake
-from sandur.operations.planning import manifests as reading
 from sandur.operations.planning.manifests import Manifests
 from sandur.operations.planning.plan_tasks import decode_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
@@ -80,14 +79,14 @@ def plan(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
 
 
 def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task]:
-    """All tasks of a scan whose manifests are decoded in batches, packed, and read from the cache."""
+    """All tasks of a scan whose manifests are decoded in batches, and then read from the cache."""
 
     async def run() -> list[list[Task]]:
         lake = lake_of(folder)
         answers = [await run_plan("p", selecting_of(folder, metadata_path, lake, **said), INLINE) for _ in (1, 2)]
         return [tasks_in(answered.fields) for answered in answers]
 
-    with patch.object(batch_decoder, "RECORDS_MIN", 1), patch.object(reading, "PACKED_ENTRIES_MIN", 1):
+    with patch.object(batch_decoder, "RECORDS_MIN", 1):
         first, again = asyncio.run(run())
     assert first == again
     return again

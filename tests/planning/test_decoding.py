@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sandur.avro import container
+from sandur.avro import batch_decoder, container
 from sandur.avro.batch_decoder import RECORDS_MIN, decode_batches
 from sandur.avro.batch_reader import PADDING, BatchReader, Unreadable
 from sandur.avro.container import encoded_varint, open_container, read_records
@@ -218,3 +218,30 @@ def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> N
 
     with pytest.raises(Unreadable, match="an array is too long"):
         lanes.read({"type": "array", "items": "long"}, np.zeros(1, dtype=np.int64))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_manifest_decoded_in_pieces_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    container = open_container(made_manifest(tmp_path, 900, seed=seed))
+    fields = partition_fields(container.schema)
+    whole = decode_batches(container, manifest_layout(fields))
+    monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 1)
+
+    pieces = decode_batches(container, manifest_layout(fields))
+
+    assert len(container.blocks) > 3
+    assert set(pieces) == set(whole)
+    for name, column in whole.items():
+        assert (
+            pieces[name]
+            .cast(pa.binary() if pa.types.is_fixed_size_binary(column.type) else column.type)
+            .equals(column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column)
+        ), name
+
+
+def test_an_entry_that_is_neither_data_nor_deletes_is_refused(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [Spec(0)])
+    table.add_snapshot([MadeManifest(Spec(0), [MadeFile("file:///t/data/1.parquet", content=3)])])
+
+    with pytest.raises(Invalid, match="neither data nor deletes"):
+        decode_manifest((tmp_path / "metadata" / "m1-0.avro").read_bytes(), location="m")

@@ -24,7 +24,6 @@ from sandur.iceberg.scan.manifests import (
     manifest_layout,
     partition_fields,
 )
-from sandur.operations.planning import manifests
 from sandur.operations.planning.manifests import Manifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 from tests.planning.planners import lake_of, manifest_columns
@@ -258,4 +257,4 @@ async def test_many_entries_in_few_bytes_are_decoded_beside_the_event_loop(
     found = await Manifests(lake_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
 
     assert found.count == count
-    assert (manifests._decode in beside) is is_beside
+    assert (decode_manifest in beside) is is_beside

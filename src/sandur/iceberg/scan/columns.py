@@ -1,14 +1,13 @@
-"""The live entries of one manifest as columns, and the same columns compressed for the cache.
+"""The live entries of one manifest as columns.
 
 Every entry is a row. Every statistic of every column has a column of its own, such as `lower_bounds.3`. Values that an
 entry inherits from its manifest (sequence number, snapshot, first row id) are still null: see `entries.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -28,11 +27,6 @@ _HIGHEST: Final = 2**63 - 1
 _WIDTHS: Final = (4, 8)
 _COLUMN_BYTES: Final = 600
 """The memory of a column object. In small manifests it is more than the memory of the values."""
-
-_NAME_BYTES: Final = 100
-# Columns are too small to be worth other threads.
-_WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class ManifestColumns:
@@ -74,76 +68,6 @@ class ManifestColumns:
         """The ids of the columns that have this statistic."""
         prefix = f"{which}."
         return sorted(int(name.removeprefix(prefix)) for name in self.columns if name.startswith(prefix))
-
-
-class Group(msgspec.Struct, frozen=True, array_like=True):
-    """Some columns as one compressed Arrow stream."""
-
-    names: tuple[str, ...]
-    data: bytes
-
-
-class PackedColumns(msgspec.Struct, frozen=True, array_like=True):
-    """The live entries of one manifest, compressed in groups.
-
-    One group has what every scan needs. The statistics of each column are a group of their own, so that a filter on one
-    column unpacks two groups.
-    """
-
-    header: dict[str, str]
-    count: int
-    groups: tuple[Group, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(len(group.data) + len(group.names) * _NAME_BYTES for group in self.groups)
-
-
-def pack(found: ManifestColumns) -> PackedColumns:
-    by_group: dict[str, list[str]] = {}
-    for name in found.columns:
-        which, _, field_id = name.partition(".")
-        by_group.setdefault(field_id if which in (*COUNTS, *BOUNDS) else "", []).append(name)
-    groups = tuple(
-        Group(tuple(names), _compressed({name: found.column(name) for name in names})) for names in by_group.values()
-    )
-    return PackedColumns(dict(found.header), found.count, groups)
-
-
-def unpack(found: PackedColumns) -> ManifestColumns:
-    """The columns; each group is decompressed on its first use."""
-    return ManifestColumns(_LazyColumns(found), found.header, found.count)
-
-
-class _LazyColumns(Mapping[str, pa.Array]):
-    def __init__(self, found: PackedColumns) -> None:
-        self._groups = {name: group for group in found.groups for name in group.names}
-        self._columns: dict[str, pa.Array] = {}
-
-    def __getitem__(self, name: str) -> pa.Array:
-        if name not in self._columns:
-            group = self._groups[name]
-            with pa.ipc.open_stream(group.data, options=_READ_OPTIONS) as reader:
-                batch = reader.read_next_batch()
-            self._columns |= dict(zip(group.names, batch.columns, strict=True))
-        return self._columns[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._groups
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._groups)
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-
-def _compressed(columns: Mapping[str, pa.Array]) -> bytes:
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE_OPTIONS) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def validity(column: pa.Array) -> Mask:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from sandur.errors import Busy
-from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns
+from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.selection import Selected
 from sandur.operations.lake import BytesLruCache, Lake, LruCache
@@ -53,12 +53,11 @@ class ManifestCache(BytesLruCache[tuple[str, str], Any]):
     def put_manifest_list(self, location: str, found: tuple[ManifestFile, ...], size_bytes: int) -> None:
         self.put(("list", location), found, size_bytes)
 
-    def manifest(self, location: str) -> PackedColumns | ManifestColumns | None:
-        """A manifest as it is cached: packed if it is large. None if it is not cached."""
-        found: PackedColumns | ManifestColumns | None = self.get(("entries", location))
+    def manifest(self, location: str) -> ManifestColumns | None:
+        found: ManifestColumns | None = self.get(("entries", location))
         return found
 
-    def put_manifest(self, location: str, found: PackedColumns | ManifestColumns) -> None:
+    def put_manifest(self, location: str, found: ManifestColumns) -> None:
         self.put(("entries", location), found, found.size_bytes)
 
     def is_known(self, location: str) -> bool:

@@ -10,16 +10,13 @@ import pyarrow as pa
 
 from sandur.catalog.locations import checked_location
 from sandur.errors import Invalid, NotFound
-from sandur.iceberg.scan.columns import ManifestColumns, PackedColumns, pack, unpack
+from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import ManifestFile, declared_records, decode_manifest, decode_manifest_list
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache
 
 T = TypeVar("T")
-
-PACKED_ENTRIES_MIN: Final = 2_000
-"""Smaller manifests are cached as they are: packing them takes as long as evaluating a filter over them."""
 
 READS_AT_ONCE: Final = 8
 ENTRIES_AHEAD_MAX: Final = 100_000
@@ -72,7 +69,7 @@ class Manifests:
         checked_location(location, self._roots)
         found = self.cache.manifests.manifest(location)
         if found is not None:
-            return unpack(found) if isinstance(found, PackedColumns) else found
+            return found
         return await asyncio.shield(self.cache.manifests.read(location, lambda: self._columns(location)))
 
     def prefetch(self, location: str) -> None:
@@ -95,8 +92,8 @@ class Manifests:
                 await asyncio.to_thread(pa.array, [0])
                 cache.is_warm = True
             is_long = len(data) > _SMALL_MANIFEST_BYTES or declared_records(data) > _SMALL_MANIFEST_RECORDS
-            columns, cached = await run_aside(partial(_decode, data, location), is_long=is_long)
-        cache.put_manifest(location, cached)
+            columns = await run_aside(partial(decode_manifest, data, location=location), is_long=is_long)
+        cache.put_manifest(location, columns)
         return columns
 
     async def _read(self, location: str) -> bytes:
@@ -144,9 +141,3 @@ def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:
 
 def _has_room(ahead: int, entries: int, manifest: ManifestFile) -> bool:
     return ahead < READS_AT_ONCE and entries + (manifest.live_files or 0) <= ENTRIES_AHEAD_MAX
-
-
-def _decode(data: bytes, location: str) -> tuple[ManifestColumns, PackedColumns | ManifestColumns]:
-    """The columns of a manifest, and the form in which they are cached."""
-    columns = decode_manifest(data, location=location)
-    return columns, pack(columns) if columns.count >= PACKED_ENTRIES_MIN else columns
