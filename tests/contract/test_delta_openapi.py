@@ -1,4 +1,4 @@
-"""The specification of the Delta API against the server: nothing that it allows, or nearly allows, breaks anything."""
+"""The specification of the Delta API against the server: no request that is valid, or nearly valid, breaks it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +14,8 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from tests.server.process import ServerProcess, server_process
-from tests.server.unity.asking import UNITY, Json
-from tests.server.unity.delta_asking import SCHEMA, creation
+from tests.server.unity.client import UNITY, Json
+from tests.server.unity.delta_requests import SCHEMA, creation
 
 SPECIFICATION: Final = Path(__file__).parents[2].parent / "shared" / "spec" / "unity-catalog" / "delta.yaml"
 EXAMPLES_MAX: Final = 4

@@ -1,4 +1,4 @@
-"""The Iceberg REST specification against the server: nothing that it allows, or nearly allows, breaks anything."""
+"""The Iceberg REST specification against the server: no request that is valid, or nearly valid, breaks it."""
 
 from collections.abc import Iterator
 from pathlib import Path

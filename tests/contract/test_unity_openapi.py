@@ -1,4 +1,4 @@
-"""Unity Catalog's specifications against the server: nothing that they allow, or nearly allow, breaks anything."""
+"""The Unity Catalog specifications against the server: no request that is valid, or nearly valid, breaks it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from tests.server.process import ServerProcess, server_process
 from tests.server.requests import create_table
-from tests.server.unity.asking import CONTROL, UNITY
+from tests.server.unity.client import CONTROL, UNITY
 from tests.server.unity.test_securables import FUNCTION
 
 SPECIFICATIONS: Final = Path(__file__).parents[2].parent / "shared" / "spec" / "unity-catalog"

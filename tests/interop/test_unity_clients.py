@@ -14,7 +14,7 @@ from unitycatalog.client.exceptions import ApiException
 from demo.duckdb_sessions import extension_file
 from tests.server.process import ServerProcess, server_process
 from tests.server.requests import create_table, create_view
-from tests.server.unity.asking import UNITY
+from tests.server.unity.client import UNITY
 
 DELTA = uc.DataSourceFormat.DELTA
 ANYBODY = "any"

@@ -1,1 +1,1 @@
-"""The HTTP server: what stands on the wire, and what no input may break."""
+"""Tests of the HTTP server."""

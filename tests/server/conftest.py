@@ -1,4 +1,4 @@
-"""A catalog behind HTTP: in this process for speed, in a process of its own for what only the wire shows."""
+"""Servers for tests: in this process for speed, in their own process for tests of the wire."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import AsyncExitStack
@@ -18,7 +18,7 @@ from tests.server.process import ServerProcess, server_process
 
 
 def _with_plain_names(app: App) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """What httpx sees on the wire: names of headers that are mere bytes."""
+    """The application with plain header names, as httpx would read them from the wire."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
         async def plainly(message: MutableMapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ def _with_plain_names(app: App) -> Callable[[Scope, Receive, Send], Awaitable[No
 
 
 class Catalogs:
-    """Opens servers in this process, each with the settings and the store it is given, and closes them at the end."""
+    """Opens servers in this process, each with its own settings and store, and closes them at the end."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
@@ -48,7 +48,7 @@ class Catalogs:
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Servers in this process keep their logs to themselves."""
+    """Servers in this process write no logs."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     yield
     structlog.reset_defaults()

@@ -1,4 +1,4 @@
-"""`sandur serve` as a process of its own, as people start it."""
+"""`sandur serve` in its own process."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _STOP_SECONDS_MAX: Final = 60
 
 
 class ServerProcess:
-    """A server that is ready: its address, its process, and what it has printed so far."""
+    """A server that is ready: its address, its process, and its output so far."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
         self.process = process
@@ -32,7 +32,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What went to the standard error."""
+        """The output on standard error."""
         return (self.folder / "stderr").read_text(encoding="utf-8")
 
     def wait_until_ready(self) -> None:
@@ -40,7 +40,7 @@ class ServerProcess:
             raise RuntimeError(f"server: not ready, exit code {self.process.poll()}:\n{self.log}")
 
     def end(self) -> int:
-        """Ask it to end, as a supervisor does, and return its exit code."""
+        """Send SIGTERM, as a supervisor does, and return the exit code."""
         self.process.terminate()
         try:
             code = self.process.wait(_STOP_SECONDS_MAX)

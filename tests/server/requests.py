@@ -1,4 +1,4 @@
-"""Bodies that clients send."""
+"""Request bodies of the Iceberg REST API."""
 
 from typing import Any, Final
 

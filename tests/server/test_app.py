@@ -1,4 +1,4 @@
-"""What stands around every request: back-pressure, request ids, failures that tell nothing, numbers."""
+"""The application around every request: back-pressure, request ids, unexpected errors, metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class StoppedStore(WrappingStore):
-    """Stands still while it is told to."""
+    """Blocks every call until `may_go` is set."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
@@ -38,7 +38,7 @@ class StoppedStore(WrappingStore):
 
 
 class FailingStore(WrappingStore):
-    """Raises what it is told to."""
+    """Raises `error` when it is set."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
@@ -86,7 +86,7 @@ async def test_without_a_usable_one_a_request_id_is_made(client: httpx.AsyncClie
     assert len(made) == 36
 
 
-async def test_the_log_names_what_was_to_be_changed_and_not_what_was_read(catalogs: Catalogs) -> None:
+async def test_the_log_names_the_target_of_a_change_and_not_of_a_read(catalogs: Catalogs) -> None:
     with capture_logs() as logs:
         client = await catalogs.open()
         await client.post("/v1/namespaces", json={"namespace": ["ns"]})
@@ -96,18 +96,18 @@ async def test_the_log_names_what_was_to_be_changed_and_not_what_was_read(catalo
         await client.post("/v1/tables/rename", json=rename("t", "u"))
         await client.delete("/v1/namespaces/ns/tables/u")
         await client.delete("/v1/namespaces/ns/tables/%0A%ff" + "x" * 3_000)
-    told = [line for line in logs if line["event"] == "request"]
+    lines = [line for line in logs if line["event"] == "request"]
 
-    assert [line["method"] for line in told] == ["GET", "POST", "DELETE", "DELETE"]
-    assert "path" not in told[0]
-    assert told[1]["path"] == "/v1/tables/rename"
-    assert msgspec.json.decode(told[1]["names"]) == rename("t", "u")
-    assert (told[2]["path"], told[2]["principal"]) == ("/v1/namespaces/ns/tables/u", "anonymous")
-    assert len(told[3]["path"]) == LOGGED_BYTES_MAX
-    assert "names" not in told[3]
+    assert [line["method"] for line in lines] == ["GET", "POST", "DELETE", "DELETE"]
+    assert "path" not in lines[0]
+    assert lines[1]["path"] == "/v1/tables/rename"
+    assert msgspec.json.decode(lines[1]["names"]) == rename("t", "u")
+    assert (lines[2]["path"], lines[2]["principal"]) == ("/v1/namespaces/ns/tables/u", "anonymous")
+    assert len(lines[3]["path"]) == LOGGED_BYTES_MAX
+    assert "names" not in lines[3]
 
 
-async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_a_trace_in_the_log(catalogs: Catalogs) -> None:
+async def test_an_unexpected_error_is_a_500_without_details_and_a_trace_in_the_log(catalogs: Catalogs) -> None:
     store = FailingStore()
     with capture_logs() as logs:
         client = await catalogs.open(store)
@@ -121,12 +121,12 @@ async def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_a_trace_in_th
         "type": "InternalServerError",
         "code": 500,
     }
-    (told,) = [line for line in logs if line["event"] == "unexpected error"]
-    assert told["request_id"] == "r-1"
-    assert "/etc/secret" in str(told["exc_info"])
+    (line,) = [line for line in logs if line["event"] == "unexpected error"]
+    assert line["request_id"] == "r-1"
+    assert "/etc/secret" in str(line["exc_info"])
 
 
-async def test_a_store_that_is_away_is_a_503_that_may_be_tried_again(catalogs: Catalogs) -> None:
+async def test_an_unavailable_store_is_a_503_that_may_be_retried(catalogs: Catalogs) -> None:
     store = FailingStore()
     client = await catalogs.open(store)
     store.error = Unavailable("the store is away")
@@ -142,7 +142,7 @@ async def test_a_store_that_is_away_is_a_503_that_may_be_tried_again(catalogs: C
     assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_a_commit_of_unknown_outcome_tells_so(catalogs: Catalogs) -> None:
+async def test_a_commit_of_unknown_outcome_says_so(catalogs: Catalogs) -> None:
     store = FailingStore()
     client = await catalogs.open(store)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
@@ -156,7 +156,7 @@ async def test_a_commit_of_unknown_outcome_tells_so(catalogs: Catalogs) -> None:
     assert answer.json()["error"]["type"] == "CommitStateUnknownException"
 
 
-async def test_before_the_start_is_over_the_server_is_alive_but_not_ready() -> None:
+async def test_before_startup_completes_the_server_is_alive_but_not_ready() -> None:
     from sandur.server.process import build  # noqa: PLC0415 - not started on purpose
     from sandur.settings import Settings  # noqa: PLC0415 - likewise
 
@@ -172,7 +172,7 @@ async def test_requests_storage_and_caches_are_counted(client: httpx.AsyncClient
     await client.get("/v1/namespaces/counted/tables/t")
     await client.get("/v1/namespaces/counted/tables")
 
-    told = (await client.get("/metrics")).text
+    page = (await client.get("/metrics")).text
 
     for line in (
         'sandur_request_seconds_count{dialect="iceberg",method="GET",operation="loadTable",',
@@ -182,8 +182,8 @@ async def test_requests_storage_and_caches_are_counted(client: httpx.AsyncClient
         'uc_preview_index_update_total{result="ok"}',
         "sandur_requests_under_way 0.0",
     ):
-        assert line in told, line
-    assert "counted" not in told, "names of things are not labels"
+        assert line in page, line
+    assert "counted" not in page, "names are not labels"
 
 
 def test_counters_kept_elsewhere_are_taken_over_as_they_grow() -> None:

@@ -1,4 +1,4 @@
-"""Bodies of answers: spliced bytes that are the JSON they should be."""
+"""Bodies of answers: spliced bytes are equal to encoded JSON."""
 
 import json
 from typing import NamedTuple

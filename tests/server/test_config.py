@@ -1,4 +1,4 @@
-"""`config`: what is advertised is what is mounted, and warehouses are catalogs."""
+"""`config`: it advertises the mounted routes, and a warehouse is a catalog."""
 
 from pathlib import Path
 
@@ -58,13 +58,13 @@ async def test_a_warehouse_selects_a_catalog_by_prefix(client: httpx.AsyncClient
     assert config["overrides"]["prefix"] == "main"
 
 
-async def test_an_empty_warehouse_is_none(client: httpx.AsyncClient) -> None:
+async def test_an_empty_warehouse_is_the_default(client: httpx.AsyncClient) -> None:
     config = (await client.get("/v1/config", params={"warehouse": ""})).json()
 
     assert "prefix" not in config["overrides"]
 
 
-async def test_an_unknown_warehouse_is_told_with_guidance(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_warehouse_gets_an_error_with_guidance(client: httpx.AsyncClient) -> None:
     answer = await client.get("/v1/config", params={"warehouse": "nope"})
 
     assert answer.status_code == 404

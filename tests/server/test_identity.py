@@ -1,4 +1,4 @@
-"""Who asks and where: headers, and what the settings fix."""
+"""The identity of a request: tokens, headers, and what the settings fix."""
 
 import jwt
 import pytest
@@ -109,10 +109,10 @@ def test_a_signed_token_without_a_place_leaves_it_to_the_headers() -> None:
 
 
 def test_a_header_that_asks_for_another_place_than_the_token_is_refused() -> None:
-    asked = request(authorization=signed(tenant="acme"), x_sandur_tenant="other")
+    sent = request(authorization=signed(tenant="acme"), x_sandur_tenant="other")
 
     with pytest.raises(Refused) as caught:
-        identify(asked, SIGNED, needs_token=True)
+        identify(sent, SIGNED, needs_token=True)
 
     assert caught.value.status == 403
     assert identify(
@@ -131,7 +131,7 @@ def test_a_header_that_asks_for_another_place_than_the_token_is_refused() -> Non
         "Bearer " + jwt.encode({"sub": "ann", "exp": LATER, "tenant": 1}, SECRET, algorithm="HS256"),
         "Bearer a.b.c",
     ],
-    ids=["another secret", "expired", "unsigned", "nobody", "for ever", "a number for a tenant", "rubbish"],
+    ids=["another secret", "expired", "unsigned", "no subject", "for ever", "a number for a tenant", "rubbish"],
 )
 def test_a_token_that_was_not_signed_so_does_not_let_in(value: str) -> None:
     with pytest.raises(Refused) as caught:

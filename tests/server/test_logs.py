@@ -1,4 +1,4 @@
-"""Log lines: one per event, for people or for machines, and never two from one value."""
+"""Log lines: one per event, as text or JSON; no value can forge a second line."""
 
 import json
 import subprocess
@@ -29,13 +29,13 @@ def lines(form: str, level: str = "info") -> list[str]:
 
 
 def test_json_lines_hold_every_field() -> None:
-    told = [json.loads(line) for line in lines("json")]
+    events = [json.loads(line) for line in lines("json")]
 
-    assert [event["event"] for event in told] == ["request", "careful", "broken pipe", "unexpected error"]
-    assert told[0]["odd"] == "x\ny=1"
-    assert told[0]["level"] == "info"
-    assert told[2]["logger"] == "uvicorn.error"
-    assert "ZeroDivisionError" in told[3]["exception"]
+    assert [event["event"] for event in events] == ["request", "careful", "broken pipe", "unexpected error"]
+    assert events[0]["odd"] == "x\ny=1"
+    assert events[0]["level"] == "info"
+    assert events[2]["logger"] == "uvicorn.error"
+    assert "ZeroDivisionError" in events[3]["exception"]
 
 
 def test_a_value_can_forge_neither_a_field_nor_a_line() -> None:
@@ -44,6 +44,6 @@ def test_a_value_can_forge_neither_a_field_nor_a_line() -> None:
     assert first.endswith(r"""info request status=200 path='a b' odd='x\ny=1' empty=''""")
 
 
-def test_a_level_leaves_out_what_is_below_it() -> None:
+def test_a_level_drops_the_lines_below_it() -> None:
     assert json.loads(lines("json", "warning")[0])["event"] == "careful"
     assert len(lines("json", "error")) == 2

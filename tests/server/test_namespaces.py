@@ -80,7 +80,7 @@ async def test_children_of_a_missing_namespace_are_404(client: httpx.AsyncClient
     }
 
 
-async def test_head_says_by_status_alone(client: httpx.AsyncClient) -> None:
+async def test_head_answers_with_the_status_alone(client: httpx.AsyncClient) -> None:
     there = await client.head("/v1/namespaces/a%1Fb")
     missing = await client.head("/v1/namespaces/a%1Fnope")
 

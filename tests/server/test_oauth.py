@@ -1,4 +1,4 @@
-"""Tokens: handed out where nobody is asked, and by secret where somebody is."""
+"""Tokens: for every client when authentication is off, otherwise for a valid secret."""
 
 import httpx
 import pytest

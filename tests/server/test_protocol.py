@@ -1,4 +1,4 @@
-"""HTTP/1.1 at the socket: upgrades that are ignored, heads that are bounded, names that keep their spelling."""
+"""HTTP/1.1 at the socket: ignored upgrades, bounded heads, and header names that keep their case."""
 
 import asyncio
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def bodies(answer: bytes) -> list[bytes]:
     ],
     ids=["one packet", "body later", "cut anywhere", "byte by byte"],
 )
-async def test_a_request_that_asks_for_h2c_keeps_its_body(packets: tuple[bytes, ...]) -> None:
+async def test_a_request_with_an_h2c_upgrade_keeps_its_body(packets: tuple[bytes, ...]) -> None:
     async with serving(echo) as port:
         answer = await exchange(port, *packets)
 
@@ -73,7 +73,7 @@ async def test_a_websocket_is_answered_in_plain_http() -> None:
     assert bodies(answer) == [b"GET /a ", b"POST /b xyz"]
 
 
-async def test_etag_and_cache_control_are_spelled_as_java_looks_for_them() -> None:
+async def test_etag_and_cache_control_have_the_case_that_java_expects() -> None:
     async with serving(echo) as port:
         answer = await exchange(port, LAST)
 
@@ -94,7 +94,9 @@ async def test_etag_and_cache_control_are_spelled_as_java_looks_for_them() -> No
         (b"GET /" + b"a" * (HEAD_BYTES_MAX + 1) + b" HTTP/1.1\r\n\r\n", b"431"),
     ],
 )
-async def test_what_is_no_request_is_refused_in_json_and_closed(request_bytes: bytes, status: bytes) -> None:
+async def test_a_broken_request_gets_a_json_error_and_the_connection_closes(
+    request_bytes: bytes, status: bytes
+) -> None:
     async with serving(echo) as port:
         answer = await exchange(port, request_bytes)
 
@@ -104,7 +106,7 @@ async def test_what_is_no_request_is_refused_in_json_and_closed(request_bytes: b
 
 
 class Recorder(asyncio.Transport):
-    """A transport that keeps what is sent, packet by packet."""
+    """A transport that records what is sent, packet by packet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +134,7 @@ def test_the_head_of_an_answer_is_sent_with_its_body() -> None:
     assert recorder.sent == [HEAD + b"ab", HEAD + b"cd"]
 
 
-def test_a_head_that_nothing_follows_is_sent_at_the_end() -> None:
+def test_a_head_without_a_body_is_sent_at_the_end() -> None:
     recorder = Recorder()
     joined = JoinedWrites(recorder)
     joined.write(HEAD)
@@ -144,7 +146,7 @@ def test_a_head_that_nothing_follows_is_sent_at_the_end() -> None:
     assert recorder.sent == [HEAD, HEAD, b"closed"]
 
 
-def test_leave_to_go_on_is_given_at_once() -> None:
+def test_a_100_continue_is_sent_at_once() -> None:
     recorder = Recorder()
     JoinedWrites(recorder).write(b"HTTP/1.1 100 Continue\r\n\r\n")
 

@@ -1,4 +1,4 @@
-"""Request hashes: what is the same request, and what is another."""
+"""Request hashes: equal requests have equal hashes, different ones do not."""
 
 import json
 from random import Random  # noqa: TID251 - made by Hypothesis, hence seeded
@@ -24,8 +24,8 @@ def canonical(text: str) -> bytes:
     return parse_json(text.encode(), depth_max=50).canonical()
 
 
-def hash_of(body: bytes, operation: str = "updateTable", *asked: str) -> str:
-    return request_hash(operation, asked, parse_json(body, depth_max=50).canonical() if body else b"")
+def hash_of(body: bytes, operation: str = "updateTable", *names: str) -> str:
+    return request_hash(operation, names, parse_json(body, depth_max=50).canonical() if body else b"")
 
 
 @given(VALUES)
@@ -55,7 +55,7 @@ def test_a_number_is_not_its_text() -> None:
     assert hash_of(b'{"a": 9007199254740993}') != hash_of(b'{"a": "9007199254740993"}')
 
 
-def test_spellings_of_one_number_are_the_same() -> None:
+def test_notations_of_one_number_are_equal() -> None:
     assert hash_of(b"[1000, 1.5]") == hash_of(b"[1e3, 1.50]")
 
 
@@ -121,6 +121,6 @@ def test_a_key_in_upper_case_is_the_same_key() -> None:
         "017f22e2-79b0-7cc3-98c4-dc0c0c07398f\n1",
     ],
 )
-def test_what_is_no_uuid_v7_is_no_key(text: str) -> None:
+def test_a_key_that_is_not_a_uuid_v7_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="Idempotency-Key"):
         validate_key(text)

@@ -1,4 +1,4 @@
-"""Requests that lead nowhere or should not: always an answer in the protocol's form, never a failure of the server."""
+"""Unknown routes and malformed requests: always an error in the form of the API, never a failure of the server."""
 
 import httpx
 import pytest
@@ -54,7 +54,7 @@ async def test_another_method_is_405(client: httpx.AsyncClient, method: str, pat
 
 
 @pytest.mark.parametrize("path", ["/", "/nope", "/iceberg", "/v1", "/v2/config", "/healthz/x"])
-async def test_beside_the_protocol_an_unknown_page_is_404(client: httpx.AsyncClient, path: str) -> None:
+async def test_outside_the_apis_an_unknown_page_is_404(client: httpx.AsyncClient, path: str) -> None:
     assert is_problem(await client.get(path), 404)
 
 
@@ -68,7 +68,7 @@ async def test_a_broken_path_is_400(client: httpx.AsyncClient, path: str) -> Non
 
 
 class _Raw(httpx.URL):
-    """A URL whose path is sent as it is."""
+    """A URL whose path is sent unchanged."""
 
     def __init__(self, path: str) -> None:
         super().__init__("http://catalog/x")

@@ -1,4 +1,4 @@
-"""Tables over HTTP: create, load, commit, drop, rename, register, and what their headers say."""
+"""Tables: create, load, commit, drop, rename, register, and their headers."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ async def test_create_and_commit_answer_the_etag_of_the_load(client: httpx.Async
     assert made.headers["etag"] == (await client.get("/v1/namespaces/ns/tables/u")).headers["etag"]
 
 
-async def test_refs_leave_out_snapshots_that_nothing_points_at(client: httpx.AsyncClient) -> None:
+async def test_refs_omit_snapshots_without_a_reference(client: httpx.AsyncClient) -> None:
     metadata = (await loaded(client))["metadata"]
     await client.post(TABLE, json=add_snapshot(metadata))
     await client.post(TABLE, json=add_snapshot(metadata, snapshot_id=2, parent=SNAPSHOT_ID, number=2))
@@ -102,7 +102,7 @@ async def test_staging_switched_off_is_501(catalogs: Catalogs) -> None:
 
 
 @pytest.mark.parametrize("path", [TABLE, "/v1/namespaces/ns/tables/nope", "/v1/namespaces/nope/tables/t"])
-async def test_head_says_by_status_alone(client: httpx.AsyncClient, path: str) -> None:
+async def test_head_answers_with_the_status_alone(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.head(path)
 
     assert answer.status_code == (204 if path == TABLE else 404)
@@ -111,7 +111,7 @@ async def test_head_says_by_status_alone(client: httpx.AsyncClient, path: str) -
 
 @pytest.mark.parametrize("path", ["/v1/namespaces/ns/tables/nope", "/v1/namespaces/ns%1Ft/tables/files"])
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_missing_table_is_told_of_the_table_even_in_a_missing_namespace(
+async def test_a_missing_table_is_reported_even_in_a_missing_namespace(
     client: httpx.AsyncClient, method: str, path: str
 ) -> None:
     answer = await client.request(method, path)
@@ -155,7 +155,7 @@ async def test_existing_tables_conflict(client: httpx.AsyncClient) -> None:
     assert answer.json()["error"]["message"].startswith("Table already exists: ns.t")
 
 
-async def test_a_table_in_a_missing_namespace_is_told_of_the_namespace(client: httpx.AsyncClient) -> None:
+async def test_creating_a_table_in_a_missing_namespace_reports_the_namespace(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v1/namespaces/nope/tables", json=create_table("t"))
 
     assert answer.status_code == 404
@@ -239,7 +239,7 @@ async def test_registering_a_missing_file_is_404(client: httpx.AsyncClient) -> N
     assert answer.json()["error"]["type"] == "NotFoundException"
 
 
-async def test_metrics_are_taken_whatever_their_type(client: httpx.AsyncClient) -> None:
+async def test_metrics_of_any_type_are_accepted(client: httpx.AsyncClient) -> None:
     for kind in ("scan-report", "commit-report", "a-report-of-the-future"):
         answer = await client.post(TABLE + "/metrics", json={"report-type": kind, "table-name": "ns.t"})
         assert (answer.status_code, answer.content) == (204, b"")
@@ -249,7 +249,7 @@ async def test_metrics_are_taken_whatever_their_type(client: httpx.AsyncClient) 
     assert missing.status_code == 404
 
 
-async def test_history_is_served_beside_the_protocol(client: httpx.AsyncClient) -> None:
+async def test_the_history_routes_are_served(client: httpx.AsyncClient) -> None:
     metadata = (await loaded(client))["metadata"]
     await client.post(TABLE, json=add_snapshot(metadata))
 

@@ -1,4 +1,4 @@
-"""Talking to a server byte by byte, where a client library would tidy things up."""
+"""Raw bytes to and from a server, for requests that a client library would repair."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class _Announcing(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serving(app: AsgiApp) -> AsyncIterator[int]:
-    """Serve the application on a free port of loopback, which is given."""
+    """Serve the application on a free port of loopback, and yield the port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
             app, http=PlainHttpProtocol, ws="none", lifespan="off", log_config=None, access_log=False
@@ -46,7 +46,7 @@ async def serving(app: AsgiApp) -> AsyncIterator[int]:
 
 
 async def exchange(port: int, *packets: bytes) -> bytes:
-    """Everything the server sends until it closes, which the last packet has to give it a reason for.
+    """All bytes that the server sends until it closes; the last packet must make it close.
 
     Each packet is sent by itself. The sending side stays open: a server that is slow to read would take its end for
     the end of it all, and answer nothing.

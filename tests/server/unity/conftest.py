@@ -1,9 +1,9 @@
-"""Unity Catalog's API of a server in this process."""
+"""The Unity Catalog API of a server in this process."""
 
 import httpx
 import pytest
 
-from tests.server.unity.asking import CONTROL, Unity
+from tests.server.unity.client import CONTROL, Unity
 
 
 @pytest.fixture
@@ -18,6 +18,6 @@ def control(client: httpx.AsyncClient) -> Unity:
 
 @pytest.fixture
 async def schema(unity: Unity) -> str:
-    """A schema to put things into."""
+    """The schema main.s."""
     await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
     return "main.s"

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import Catalogs
-from tests.server.unity.asking import Json, Unity, code
+from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000001"
 
@@ -28,7 +28,7 @@ async def test_a_catalog_is_made_loaded_and_listed(unity: Unity) -> None:
     assert "next_page_token" not in listed
 
 
-async def test_a_catalog_of_that_name_is_there_already(unity: Unity) -> None:
+async def test_an_existing_catalog_conflicts(unity: Unity) -> None:
     assert code(await unity.post("/catalogs", {"name": "main"})) == (400, "CATALOG_ALREADY_EXISTS")
 
 
@@ -96,7 +96,9 @@ async def test_a_catalog_with_a_schema_is_deleted_only_by_force(unity: Unity) ->
     assert await unity.names("/schemas", "schemas", catalog_name="c") == []
 
 
-async def test_a_forced_deletion_takes_what_iceberg_clients_made_along(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_a_forced_deletion_also_deletes_what_iceberg_clients_created(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
     await unity.made("/catalogs", {"name": "c"})
     for levels in (["a"], ["a", "b"]):
         assert (await client.post("/v1/c/namespaces", json={"namespace": levels})).status_code == 200
@@ -113,7 +115,7 @@ async def test_the_default_catalog_stays(unity: Unity) -> None:
     assert code(await unity.delete("/catalogs/main", force="true")) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_creation_sent_again_under_its_key_is_answered_alike(unity: Unity) -> None:
+async def test_a_creation_repeated_with_its_key_gets_the_same_answer(unity: Unity) -> None:
     first = await unity.post("/catalogs", {"name": "c"}, Idempotency_Key=KEY)
     again = await unity.post("/catalogs", {"name": "c"}, Idempotency_Key=KEY)
     other = await unity.post("/catalogs", {"name": "d"}, Idempotency_Key=KEY)
@@ -123,7 +125,7 @@ async def test_a_creation_sent_again_under_its_key_is_answered_alike(unity: Unit
     assert code(other) == (409, "ABORTED")
 
 
-async def test_a_replay_knows_of_its_catalog_after_others_changed_and_dropped_it(unity: Unity) -> None:
+async def test_a_replay_still_answers_after_its_catalog_was_changed_and_dropped(unity: Unity) -> None:
     first = await unity.post("/catalogs", {"name": "c"}, Idempotency_Key=KEY)
     await unity.patch("/catalogs/c", {"comment": "another"})
     await unity.delete("/catalogs/c")
@@ -134,7 +136,7 @@ async def test_a_replay_knows_of_its_catalog_after_others_changed_and_dropped_it
     assert code(await unity.get("/catalogs/c"))[0] == 404
 
 
-async def test_lists_are_cut_into_pages_only_when_asked(unity: Unity) -> None:
+async def test_lists_have_pages_only_on_request(unity: Unity) -> None:
     for number in range(5):
         await unity.made("/catalogs", {"name": f"c{number}"})
 
@@ -150,11 +152,11 @@ async def test_lists_are_cut_into_pages_only_when_asked(unity: Unity) -> None:
 
 
 @pytest.mark.parametrize("params", [{"max_results": -1}, {"max_results": "x"}, {"page_token": "nonsense"}])
-async def test_a_list_that_is_asked_for_wrongly_is_refused(unity: Unity, params: dict[str, str]) -> None:
+async def test_a_list_request_with_bad_parameters_is_refused(unity: Unity, params: dict[str, str]) -> None:
     assert code(await unity.get("/catalogs", **params)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_token_of_one_list_is_good_for_no_other(unity: Unity) -> None:
+async def test_a_page_token_is_valid_for_its_own_list_only(unity: Unity) -> None:
     await unity.made("/catalogs", {"name": "c"})
     token = (await unity.get("/catalogs", max_results=1)).json()["next_page_token"]
 
@@ -171,7 +173,7 @@ async def test_tenants_do_not_see_each_other(unity: Unity) -> None:
     assert code(loaded) == (404, "CATALOG_NOT_FOUND")
 
 
-async def test_what_is_not_served_is_said_in_the_words_of_the_protocol(unity: Unity) -> None:
+async def test_an_unknown_route_gets_an_error_of_this_api(unity: Unity) -> None:
     assert code(await unity.get("/nothing/here")) == (501, "UNIMPLEMENTED")
     assert code(await unity.get("")) == (501, "UNIMPLEMENTED")
     assert code(await unity.get("Xcatalogs")) == (501, "UNIMPLEMENTED")
@@ -185,7 +187,7 @@ async def test_bodies_that_say_nothing_are_refused(unity: Unity, body: bytes) ->
     assert code(answer) == (400, "INVALID_ARGUMENT")
 
 
-async def test_without_a_token_nobody_gets_in(catalogs: Catalogs) -> None:
+async def test_requests_without_a_token_are_refused(catalogs: Catalogs) -> None:
     closed = Unity(await catalogs.open(authentication="token", token="secret"))  # noqa: S106 - a test's
 
     assert code(await closed.get("/catalogs")) == (401, "UNAUTHENTICATED")

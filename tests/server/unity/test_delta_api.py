@@ -1,4 +1,4 @@
-"""The Delta API over HTTP: what clients get, and in which words they are refused."""
+"""The Delta REST API: answers and errors."""
 
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ import pytest
 
 from sandur.storage.local import LocalStore
 from tests.server.conftest import Catalogs
-from tests.server.unity.asking import Json, Unity
-from tests.server.unity.delta_asking import (
+from tests.server.unity.client import Json, Unity
+from tests.server.unity.delta_requests import (
     COLUMNS,
     SCHEMA,
     TIME_MS,
@@ -28,7 +28,7 @@ from tests.server.unity.delta_asking import (
 pytestmark = pytest.mark.usefixtures("schema")
 
 
-async def test_config_tells_what_is_served(unity: Unity) -> None:
+async def test_config_lists_the_endpoints(unity: Unity) -> None:
     answer = await unity.get("/delta/v1/config", catalog="main", **{"protocol-versions": "1.0"})
 
     config = answer.json()
@@ -38,7 +38,7 @@ async def test_config_tells_what_is_served(unity: Unity) -> None:
     assert problem(await unity.get("/delta/v1/config")) == (400, "BadRequestException")
 
 
-async def test_a_place_comes_with_what_the_table_must_be(unity: Unity) -> None:
+async def test_a_staging_table_has_the_required_protocol_and_properties(unity: Unity) -> None:
     stage = await staged(unity)
 
     assert stage["table-type"] == "MANAGED"
@@ -51,7 +51,7 @@ async def test_a_place_comes_with_what_the_table_must_be(unity: Unity) -> None:
     assert credentials.json()["storage-credentials"][0]["prefix"] == stage["location"]
 
 
-async def test_a_created_table_is_what_was_asked_for(unity: Unity) -> None:
+async def test_a_created_table_has_the_requested_metadata(unity: Unity) -> None:
     stage = await staged(unity)
     made = await unity.made(f"{SCHEMA}/tables", creation(stage, comment="mine"))
 
@@ -88,7 +88,7 @@ async def test_the_classic_api_shows_the_same_table(unity: Unity) -> None:
     assert await unity.names("/tables", "tables", catalog_name="main", schema_name="s") == ["t"]
 
 
-async def test_the_same_creation_again_is_answered_alike(unity: Unity) -> None:
+async def test_a_repeated_creation_gets_the_same_answer(unity: Unity) -> None:
     body = creation(await staged(unity))
     made = await unity.made(f"{SCHEMA}/tables", body)
 
@@ -136,7 +136,7 @@ async def test_a_table_that_breaks_the_contract_is_refused(unity: Unity, change:
     assert (await unity.get(T)).status_code == 404
 
 
-async def test_commits_are_added_and_shown(unity: Unity) -> None:
+async def test_commits_are_added_and_listed(unity: Unity) -> None:
     uuid = (await created(unity))["metadata"]["table-uuid"]
 
     first = await unity.made(T, update(uuid, add_commit(1)))
@@ -149,7 +149,7 @@ async def test_commits_are_added_and_shown(unity: Unity) -> None:
     assert (await unity.get(T)).json() == second
 
 
-async def test_a_commit_that_lost_is_told_so_and_one_sent_again_is_not(unity: Unity) -> None:
+async def test_a_lost_commit_conflicts_and_a_repeated_one_succeeds(unity: Unity) -> None:
     uuid = (await created(unity))["metadata"]["table-uuid"]
     await unity.made(T, update(uuid, add_commit(1, "a.json")))
 
@@ -172,7 +172,7 @@ async def test_requirements_are_checked(unity: Unity) -> None:
     assert (await unity.post(T, update(uuid, add_commit(1), etag=etag))).status_code == 200
 
 
-async def test_metadata_changes_move_the_etag_and_show_everywhere(unity: Unity) -> None:
+async def test_metadata_changes_move_the_etag_and_are_visible_in_every_api(unity: Unity) -> None:
     made = await created(unity)
     uuid = made["metadata"]["table-uuid"]
     columns = {"type": "struct", "fields": [{"name": "x", "type": "string", "nullable": True, "metadata": {}}]}
@@ -284,7 +284,7 @@ async def test_a_table_of_another_format_is_no_delta_table(unity: Unity, client:
         assert (await unity.http.head(f"/api/2.1/unity-catalog{table}")).status_code == 204
 
 
-async def test_what_is_missing_is_told_by_its_part(unity: Unity) -> None:
+async def test_a_missing_part_of_a_name_is_named_in_the_error(unity: Unity) -> None:
     base = "/delta/v1/catalogs"
 
     assert problem(await unity.get(f"{base}/none/schemas/s/tables/t")) == (404, "NoSuchCatalogException")
@@ -309,7 +309,7 @@ async def test_a_table_is_renamed_and_dropped(unity: Unity) -> None:
     assert await unity.names("/tables", "tables", catalog_name="main", schema_name="s") == ["t"]
 
 
-async def test_an_external_table_is_kept_as_its_client_says(unity: Unity) -> None:
+async def test_an_external_table_keeps_the_metadata_of_its_client(unity: Unity) -> None:
     body = creation(
         await staged(unity),
         "e",
@@ -330,7 +330,7 @@ async def test_an_external_table_is_kept_as_its_client_says(unity: Unity) -> Non
     assert "allowed-maintenance-operations" not in changed
 
 
-async def test_metrics_are_taken_for_the_table_they_name(unity: Unity) -> None:
+async def test_metrics_are_accepted_for_the_table_they_name(unity: Unity) -> None:
     uuid = (await created(unity))["metadata"]["table-uuid"]
     report = {"commit-report": {"num-files-added": 1}}
 
@@ -353,11 +353,11 @@ async def test_credentials_of_a_folder_are_empty(unity: Unity) -> None:
     assert problem(bucket) == (501, "NotImplementedException")
 
 
-async def test_what_is_not_served_is_not_implemented(unity: Unity) -> None:
+async def test_an_unknown_route_is_not_implemented(unity: Unity) -> None:
     assert problem(await unity.get("/delta/v1/no/such/route")) == (501, "NotImplementedException")
 
 
-async def test_an_iceberg_client_is_shown_no_delta_table_and_cannot_take_its_name(
+async def test_an_iceberg_client_sees_no_delta_table_and_cannot_take_its_name(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await created(unity)
@@ -374,7 +374,7 @@ async def test_an_iceberg_client_is_shown_no_delta_table_and_cannot_take_its_nam
 
 
 @pytest.mark.parametrize("uuid", ["", "x" * 5_000, "../../x", "a/b", "\u0000", "é", ".", "no-such-id"])
-async def test_an_id_that_is_none_is_refused_and_breaks_nothing(catalogs: Catalogs, tmp_path: Path, uuid: str) -> None:
+async def test_an_invalid_id_is_refused_and_breaks_nothing(catalogs: Catalogs, tmp_path: Path, uuid: str) -> None:
     unity = Unity(await catalogs.open(store=LocalStore(str(tmp_path), fsync="never")))
     await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
     made = await created(unity)

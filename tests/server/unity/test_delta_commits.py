@@ -1,12 +1,12 @@
-"""The older commit API: the same commits, in its own words."""
+"""The older commit API: the same commits in another form."""
 
 import json
 
 import httpx
 import pytest
 
-from tests.server.unity.asking import UNITY, Json, Unity, code
-from tests.server.unity.delta_asking import TIME_MS, T, created
+from tests.server.unity.client import UNITY, Json, Unity, code
+from tests.server.unity.delta_requests import TIME_MS, T, created
 
 pytestmark = pytest.mark.usefixtures("schema")
 
@@ -34,7 +34,7 @@ def posted(table: Json, version: int, **fields: object) -> Json:
 
 
 async def listed(client: httpx.AsyncClient, table: Json, **fields: object) -> httpx.Response:
-    """As Java's client asks: a GET with a body."""
+    """The request of the Java client: a GET with a body."""
     body = {"table_id": table["metadata"]["table-uuid"], "start_version": 0, **fields}
     return await client.request("GET", UNITY + COMMITS, content=json.dumps(body))
 
@@ -69,15 +69,15 @@ async def test_metadata_comes_with_its_commit(unity: Unity) -> None:
 
     await unity.made(COMMITS, posted(table, 1, metadata=metadata))
 
-    shown = (await unity.get("/tables/main.s.t")).json()
-    assert (shown["comment"], shown["properties"]["k"]) == ("d", "v")
-    assert [one["name"] for one in shown["columns"]] == ["x"]
+    listed = (await unity.get("/tables/main.s.t")).json()
+    assert (listed["comment"], listed["properties"]["k"]) == ("d", "v")
+    assert [one["name"] for one in listed["columns"]] == ["x"]
     lost = {"properties": {"properties": {"k": "v"}}}
     assert code(await unity.post(COMMITS, posted(table, 2, metadata=lost))) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_configuration_is_replaced_and_what_the_older_api_does_not_know_stays(unity: Unity) -> None:
-    """Spark sends the configuration, which has no features: without them clients would write past the catalog."""
+async def test_a_configuration_is_replaced_and_newer_fields_stay(unity: Unity) -> None:
+    """Spark sends the configuration without features; without them clients would bypass the catalog."""
     table = await created(unity)
     before = table["metadata"]["properties"]
     own = {
@@ -98,7 +98,7 @@ async def test_a_configuration_is_replaced_and_what_the_older_api_does_not_know_
     }
 
 
-async def test_refusals_have_the_words_of_the_classic_api(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_errors_have_the_body_of_the_classic_api(unity: Unity, client: httpx.AsyncClient) -> None:
     table = await created(unity)
     await unity.made(COMMITS, posted(table, 1))
 

@@ -1,4 +1,4 @@
-"""Delta's Java clients at the socket: every request asks for an upgrade to HTTP/2, those with bodies included."""
+"""The Java clients of Delta at the socket: every request has an upgrade header, also those with a body."""
 
 import json
 
@@ -6,13 +6,13 @@ import pytest
 
 from sandur.server.process import build
 from sandur.settings import Settings
-from tests.server.unity.asking import UNITY, Json
+from tests.server.unity.client import UNITY, Json
 from tests.server.wire import exchange, serving
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
 
 
-def asked(method: str, path: str, body: Json, *, upgrades: bool = True) -> tuple[bytes, bytes]:
+def encode_request(method: str, path: str, body: Json, *, upgrades: bool = True) -> tuple[bytes, bytes]:
     data = json.dumps(body).encode()
     headers = UPGRADE if upgrades else b"Connection: close\r\n"
     head = f"{method} {UNITY}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n".encode()
@@ -20,14 +20,14 @@ def asked(method: str, path: str, body: Json, *, upgrades: bool = True) -> tuple
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["in one packet", "body in a later packet"])
-async def test_requests_that_ask_for_an_upgrade_keep_their_bodies(*, is_cut: bool) -> None:
+async def test_requests_with_an_upgrade_header_keep_their_bodies(*, is_cut: bool) -> None:
     app, catalog = build(Settings(store="memory:", log_level="error"))
     await catalog.start()
     requests = [
-        asked("POST", "/schemas", {"catalog_name": "main", "name": "s"}),
-        asked("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "t"}),
-        asked("GET", "/delta/preview/commits", {"table_id": "none", "start_version": 0}),
-        asked("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "u"}, upgrades=False),
+        encode_request("POST", "/schemas", {"catalog_name": "main", "name": "s"}),
+        encode_request("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "t"}),
+        encode_request("GET", "/delta/preview/commits", {"table_id": "none", "start_version": 0}),
+        encode_request("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "u"}, upgrades=False),
     ]
 
     async with serving(app) as port:

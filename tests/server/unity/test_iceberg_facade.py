@@ -1,14 +1,14 @@
-"""Iceberg REST where Unity Catalog's servers have it: below the Unity Catalog API."""
+"""The Iceberg REST API at the path that servers of Unity Catalog use."""
 
 import httpx
 
 from tests.server.requests import create_table
-from tests.server.unity.asking import UNITY, Unity, code
+from tests.server.unity.client import UNITY, Unity, code
 
 FACADE = f"{UNITY}/iceberg/v1"
 
 
-async def test_an_iceberg_client_that_knows_a_unity_catalog_server_finds_everything(
+async def test_an_iceberg_client_of_a_unity_catalog_server_finds_every_route(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await unity.made("/catalogs", {"name": "c"})
@@ -26,7 +26,7 @@ async def test_an_iceberg_client_that_knows_a_unity_catalog_server_finds_everyth
     assert (await unity.get("/tables/c.s.t")).json()["data_source_format"] == "ICEBERG"
 
 
-async def test_each_api_refuses_in_its_own_words(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_each_api_has_its_own_error_body(unity: Unity, client: httpx.AsyncClient) -> None:
     iceberg = await client.get(f"{FACADE}/main/namespaces/none")
 
     assert iceberg.json()["error"]["type"] == "NoSuchNamespaceException"

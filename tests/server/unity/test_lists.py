@@ -1,4 +1,4 @@
-"""Lists of Unity Catalog's API: from the index alone, from the things themselves when there is none, and told so."""
+"""Lists of the Unity Catalog API: from the index, or from the records when there is no index; and what is logged."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, set_properties
-from tests.server.unity.asking import Unity, code
+from tests.server.unity.client import Unity, code
 
 WHERE = {"catalog_name": "main", "schema_name": "s"}
 LISTS: list[Any] = [
@@ -67,7 +67,7 @@ async def test_a_list_reads_the_index_and_lists_no_prefix(
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt", "of an older form"])
 @pytest.mark.parametrize(("path", "params", "key", "index"), LISTS)
-async def test_without_its_index_a_list_is_the_same_and_the_index_is_made_anew(
+async def test_without_its_index_a_list_is_the_same_and_the_index_is_rebuilt(
     catalogs: Catalogs, path: str, params: Any, key: str, index: str, damage: str
 ) -> None:
     store = MemoryStore()
@@ -94,28 +94,28 @@ async def test_without_its_index_a_list_is_the_same_and_the_index_is_made_anew(
 
 
 @pytest.mark.parametrize(("path", "params", "key", "index"), LISTS)
-async def test_the_index_keeps_what_the_list_shows(
+async def test_the_index_contains_the_entries_of_the_list(
     catalogs: Catalogs, path: str, params: Any, key: str, index: str
 ) -> None:
     store = MemoryStore()
     unity = await filled(catalogs, store)
 
-    shown = (await unity.get(path, **params)).json()[key]
+    listed = (await unity.get(path, **params)).json()[key]
 
     found = await store.get(index)
     assert found is not None
     manifest = json.loads(found.data)
     assert manifest["version"] == 1
-    assert [entry["info"] for entry in manifest["entries"]] == shown
+    assert [entry["info"] for entry in manifest["entries"]] == listed
 
 
-async def test_every_list_is_told_to_the_log(unity: Unity) -> None:
+async def test_every_list_is_logged(unity: Unity) -> None:
     structlog.reset_defaults()
     with capture_logs() as logs:
         await unity.http.get("/api/2.1/unity-catalog/catalogs", headers={"X-Request-Id": "mine"})
 
-    (told,) = [log for log in logs if log["event"] == "list"]
-    assert {name: told[name] for name in ("tenant", "workspace", "request_id", "collection", "index_path")} == {
+    (line,) = [log for log in logs if log["event"] == "list"]
+    assert {name: line[name] for name in ("tenant", "workspace", "request_id", "collection", "index_path")} == {
         "tenant": "default",
         "workspace": "default",
         "request_id": "mine",
@@ -149,7 +149,7 @@ async def test_reads_updates_rebuilds_and_fallbacks_are_counted(catalogs: Catalo
         assert count in metrics
 
 
-async def test_lists_work_without_the_index_when_it_is_not_to_be_used(catalogs: Catalogs) -> None:
+async def test_lists_work_without_the_index_when_it_is_disabled(catalogs: Catalogs) -> None:
     store = MemoryStore()
     before = (await (await filled(catalogs, store)).get("/tables", **WHERE)).json()
     unity = Unity(await catalogs.open(store=store, unity_catalog=UnityCatalogSettings(preview_index_enabled=False)))
@@ -230,7 +230,7 @@ async def test_wide_tables_are_listed_from_segments(catalogs: Catalogs) -> None:
     assert len(await list_all(store, Layout().all_index_segments_folder())) > 1
 
 
-async def test_what_is_asked_wrongly_is_refused_before_anything_is_read(catalogs: Catalogs) -> None:
+async def test_bad_parameters_are_refused_before_anything_is_read(catalogs: Catalogs) -> None:
     spy = SpyStore(MemoryStore())
     unity = await filled(catalogs, spy)
     spy.reset()
@@ -241,7 +241,7 @@ async def test_what_is_asked_wrongly_is_refused_before_anything_is_read(catalogs
     assert not spy.calls
 
 
-def test_the_command_line_makes_indexes_anew(tmp_path: Path) -> None:
+def test_the_command_line_rebuilds_indexes(tmp_path: Path) -> None:
     def run(*arguments: str) -> Any:
         result = CliRunner().invoke(app, [*arguments, "--store", str(tmp_path), "--json"], catch_exceptions=False)
         assert result.exit_code == 0, result.output
@@ -251,10 +251,10 @@ def test_the_command_line_makes_indexes_anew(tmp_path: Path) -> None:
     index = tmp_path / Layout().catalogs_index()
     index.write_bytes(b"nonsense")
 
-    told = run("index", "rebuild")
+    report = run("index", "rebuild")
 
-    assert told["rebuilt"] >= 3
-    assert told["failed"] == []
+    assert report["rebuilt"] >= 3
+    assert report["failed"] == []
     assert [entry["name"] for entry in json.loads(index.read_bytes())["entries"]] == ["c", "main"]
     assert run("index", "rebuild", "c")["rebuilt"] == 1
 

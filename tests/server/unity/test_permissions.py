@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.unity.asking import Json, Unity, code
+from tests.server.unity.client import Json, Unity, code
 
 WHERE = {"catalog_name": "main", "schema_name": "s"}
 
@@ -37,7 +37,7 @@ async def everything(unity: Unity) -> dict[str, str]:
     }
 
 
-async def test_privileges_are_granted_shown_and_taken_back_on_everything(unity: Unity) -> None:
+async def test_privileges_are_granted_listed_and_revoked_on_every_securable(unity: Unity) -> None:
     for kind, name in (await everything(unity)).items():
         path = f"/permissions/{kind}/{name}"
         assert (await unity.get(path)).json() == {"privilege_assignments": []}
@@ -76,8 +76,8 @@ async def test_grants_made_at_once_are_all_kept(unity: Unity) -> None:
 
     await asyncio.gather(*(unity.patch("/permissions/catalog/main", grant(name, ["USE CATALOG"])) for name in names))
 
-    shown = (await unity.get("/permissions/catalog/main")).json()["privilege_assignments"]
-    assert [entry["principal"] for entry in shown] == sorted(names)
+    listed = (await unity.get("/permissions/catalog/main")).json()["privilege_assignments"]
+    assert [entry["principal"] for entry in listed] == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_changes_that_make_no_sense_are_refused(unity: Unity, path: str, b
     assert code(await unity.patch(f"/permissions/{path}", body)) == expected
 
 
-async def test_the_metastore_has_one_id_whoever_asks_first(unity: Unity) -> None:
+async def test_the_metastore_has_one_id_for_concurrent_first_requests(unity: Unity) -> None:
     answers = await asyncio.gather(*(unity.get("/metastore_summary") for _ in range(5)))
 
     assert len({answer.json()["metastore_id"] for answer in answers}) == 1

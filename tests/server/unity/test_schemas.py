@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 
-from tests.server.unity.asking import Unity, code
+from tests.server.unity.client import Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000002"
 SCHEMA = {"catalog_name": "main", "name": "s", "comment": "words", "properties": {"k": "v"}}
@@ -63,7 +63,7 @@ async def test_nested_namespaces_are_reached_by_their_dotted_names(unity: Unity,
     assert await unity.names("/schemas", "schemas", catalog_name="main") == ["a"]
 
 
-async def test_a_level_with_a_dot_is_not_shown_for_no_full_name_could_name_it(
+async def test_a_level_with_a_dot_is_not_listed_because_no_full_name_can_name_it(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await client.post("/v1/namespaces", json={"namespace": ["x.y"]})
@@ -72,7 +72,7 @@ async def test_a_level_with_a_dot_is_not_shown_for_no_full_name_could_name_it(
     assert code(await unity.get("/schemas/main.x.y")) == (404, "SCHEMA_NOT_FOUND")
 
 
-async def test_a_schema_of_that_name_is_there_already(unity: Unity) -> None:
+async def test_an_existing_schema_conflicts(unity: Unity) -> None:
     await unity.made("/schemas", SCHEMA)
 
     assert code(await unity.post("/schemas", SCHEMA)) == (400, "SCHEMA_ALREADY_EXISTS")
@@ -98,7 +98,7 @@ async def test_a_change_replaces_all_properties_and_an_empty_one_none(unity: Uni
     assert (await unity.get("/schemas", catalog_name="main")).json() == {"schemas": [changed]}
 
 
-async def test_a_change_sent_again_under_its_key_does_not_undo_a_later_one(unity: Unity) -> None:
+async def test_a_change_repeated_with_its_key_does_not_undo_a_later_one(unity: Unity) -> None:
     await unity.made("/schemas", SCHEMA)
     first = await unity.patch("/schemas/main.s", {"comment": "one"}, Idempotency_Key=KEY)
     await unity.patch("/schemas/main.s", {"comment": "two"})
@@ -127,7 +127,7 @@ async def test_a_schema_is_not_renamed(unity: Unity) -> None:
     assert code(await unity.patch("/schemas/main.s", {"new_name": "other"})) == (501, "UNIMPLEMENTED")
 
 
-async def test_of_a_catalog_that_is_dropped_and_a_schema_that_is_made_at_once_only_one_comes_to_be(
+async def test_of_a_concurrent_catalog_drop_and_schema_creation_one_wins(
     unity: Unity,
 ) -> None:
     for _ in range(20):

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.server.requests import create_table
-from tests.server.unity.asking import Json, Unity, code
+from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000003"
 WHERE = {"catalog_name": "main", "schema_name": "s"}
@@ -90,7 +90,7 @@ async def test_a_schema_that_holds_it_is_not_empty(unity: Unity, path: str, body
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), KINDS)
-async def test_a_creation_sent_again_under_its_key_is_answered_alike(
+async def test_a_creation_repeated_with_its_key_gets_the_same_answer(
     unity: Unity, path: str, body: Json, key: str, kind: str
 ) -> None:
     first = await unity.post(path, body, Idempotency_Key=KEY)
@@ -160,7 +160,7 @@ async def test_a_comment_and_a_name_are_changed(unity: Unity, path: str, body: J
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), [kind for kind in KINDS if kind.id != "function"])
-async def test_a_change_of_both_sent_again_under_its_key_is_answered_alike(
+async def test_a_change_of_both_repeated_with_its_key_gets_the_same_answer(
     unity: Unity, path: str, body: Json, key: str, kind: str
 ) -> None:
     await unity.made(path, body)
@@ -183,7 +183,7 @@ async def test_what_is_not_there_is_not_changed(unity: Unity) -> None:
             assert code(await unity.patch(path, body)) == (404, "NOT_FOUND")
 
 
-async def test_an_external_volume_lies_where_its_maker_says_if_that_is_allowed(unity: Unity) -> None:
+async def test_an_external_volume_has_the_requested_location_if_that_is_allowed(unity: Unity) -> None:
     managed = await unity.made("/volumes", {**WHERE, "name": "m", "volume_type": "MANAGED"})
     root = managed["storage_location"].rpartition("/s/")[0]
     external = {**WHERE, "name": "e", "volume_type": "EXTERNAL"}
@@ -198,7 +198,7 @@ async def test_an_external_volume_lies_where_its_maker_says_if_that_is_allowed(u
     assert code(await unity.post("/volumes", placed)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_comments_are_bounded_and_an_empty_one_is_none(unity: Unity) -> None:
+async def test_comments_are_bounded_and_an_empty_one_is_absent(unity: Unity) -> None:
     volume = {**WHERE, "name": "v", "volume_type": "MANAGED"}
 
     made = await unity.made("/volumes", {**volume, "comment": ""})
@@ -251,7 +251,7 @@ async def test_versions_come_in_pages(unity: Unity) -> None:
     assert seen == list(range(1, 13))
 
 
-async def test_a_version_sent_again_under_its_key_is_the_same_version(unity: Unity) -> None:
+async def test_a_version_repeated_with_its_key_is_the_same_version(unity: Unity) -> None:
     await unity.made("/models", {**WHERE, "name": "m"})
     version = {**WHERE, "model_name": "m", "source": "x"}
 

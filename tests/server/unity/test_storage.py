@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.conftest import Catalogs
 from tests.server.requests import create_table
-from tests.server.unity.asking import Json, Unity, code
+from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000005"
 ROLE = {"role_arn": "arn:aws:iam::123456789012:role/reader"}

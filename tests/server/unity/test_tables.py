@@ -1,4 +1,4 @@
-"""Tables over Unity Catalog's API: of every format, in one tree."""
+"""Tables of every format in the Unity Catalog API."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from sandur.settings import UnityCatalogSettings
 from sandur.storage.memory import MemoryStore
 from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, create_view, rename, set_properties
-from tests.server.unity.asking import Json, Unity, code
+from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000004"
 WHERE = {"catalog_name": "main", "schema_name": "s"}
@@ -83,7 +83,7 @@ async def listed(unity: Unity, **params: Any) -> list[Json]:
     return tables
 
 
-async def test_an_iceberg_table_is_shown_with_its_columns(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_an_iceberg_table_is_listed_with_its_columns(unity: Unity, client: httpx.AsyncClient) -> None:
     spec = {"fields": [{"source-id": 2, "field-id": 1000, "name": "day", "transform": "identity"}]}
     metadata = await made_by_iceberg(
         client, "t", schema=WIDE, **{"partition-spec": spec}, properties={"comment": "words", "k": "v"}
@@ -185,7 +185,7 @@ async def test_an_iceberg_table_dropped_here_is_gone_there(unity: Unity, client:
 
 
 @pytest.mark.parametrize("damage", [None, b"nonsense"], ids=["gone", "damaged"])
-async def test_a_table_whose_metadata_cannot_be_read_is_shown_without_columns(
+async def test_a_table_with_unreadable_metadata_is_listed_without_columns(
     catalogs: Catalogs, damage: bytes | None
 ) -> None:
     store = MemoryStore()
@@ -218,7 +218,7 @@ async def test_an_iceberg_view_is_a_table_of_the_type_view(unity: Unity, client:
     assert [column["name"] for column in view["columns"]] == ["id", "text"]
 
 
-async def test_an_external_delta_table_is_made_as_spark_asks_for_it(unity: Unity) -> None:
+async def test_an_external_delta_table_is_created_as_spark_requests_it(unity: Unity) -> None:
     root = await root_of(unity)
     body = {
         **WHERE,
@@ -335,9 +335,7 @@ async def test_a_managed_table_is_made_of_what_was_staged(unity: Unity) -> None:
     assert await listed(unity) == []
 
 
-async def test_a_schema_dropped_by_force_takes_tables_of_every_format_along(
-    unity: Unity, client: httpx.AsyncClient
-) -> None:
+async def test_a_schema_dropped_by_force_drops_tables_of_every_format(unity: Unity, client: httpx.AsyncClient) -> None:
     await made_by_iceberg(client, "i")
     staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
     table = {**WHERE, "data_source_format": "DELTA", "columns": [COLUMN]}
@@ -395,7 +393,7 @@ async def test_a_list_without_max_results_is_whole_and_pages_follow_each_other(
     assert await unity.names("/tables", "tables", **WHERE, max_results=0) == names
 
 
-async def test_a_page_goes_on_behind_a_table_that_was_dropped_meanwhile(
+async def test_the_next_page_continues_after_a_table_that_was_dropped_meanwhile(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     for name in "abcd":
@@ -409,7 +407,7 @@ async def test_a_page_goes_on_behind_a_table_that_was_dropped_meanwhile(
     assert not second.get("next_page_token")
 
 
-async def test_columns_and_properties_are_left_out_on_demand(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_columns_and_properties_are_omitted_on_request(unity: Unity, client: httpx.AsyncClient) -> None:
     await made_by_iceberg(client, "t")
 
     (slim,) = await listed(unity, omit_columns="true", omit_properties="true")

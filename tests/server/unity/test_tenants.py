@@ -1,10 +1,10 @@
-"""Tenants and workspaces over Unity Catalog's API: nothing of one is seen, named or changed from another."""
+"""Tenants and workspaces of the Unity Catalog API: none can read or change another."""
 
 import httpx
 import pytest
 
 from tests.server.conftest import Catalogs
-from tests.server.unity.asking import CONTROL, UNITY, Unity
+from tests.server.unity.client import CONTROL, UNITY, Unity
 from tests.server.unity.test_permissions import everything, grant
 
 PLACES = [{"X-Sandur-Tenant": "other"}, {"X-Sandur-Workspace": "other"}]
@@ -19,7 +19,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("place", PLACES, ids=["tenant", "workspace"])
-async def test_nothing_of_one_place_is_seen_or_changed_from_another(
+async def test_workspaces_cannot_read_or_change_each_other(
     unity: Unity, client: httpx.AsyncClient, place: dict[str, str]
 ) -> None:
     names = await everything(unity)
@@ -34,8 +34,8 @@ async def test_nothing_of_one_place_is_seen_or_changed_from_another(
     for path, key in (("/credentials", "credentials"), ("/external-locations", "external_locations")):
         assert (await client.get(UNITY + path, headers=place)).json() == {key: []}
     table_id = (await unity.get("/tables/main.s.t")).json()["table_id"]
-    asked = {"table_id": table_id, "operation": "READ"}
-    credentials = await client.post(f"{UNITY}/temporary-table-credentials", json=asked, headers=place)
+    body = {"table_id": table_id, "operation": "READ"}
+    credentials = await client.post(f"{UNITY}/temporary-table-credentials", json=body, headers=place)
     grants_there = await client.get(f"{UNITY}/permissions/catalog/main", headers=place)
     metastore = await client.get(f"{UNITY}/metastore_summary", headers=place)
 
@@ -48,7 +48,7 @@ async def test_nothing_of_one_place_is_seen_or_changed_from_another(
         assert (await unity.get(path)).status_code == 200, path
 
 
-async def test_a_token_of_one_list_is_good_in_no_other_place(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_a_page_token_is_valid_in_its_own_workspace_only(unity: Unity, client: httpx.AsyncClient) -> None:
     for name in ("a", "b"):
         await unity.made("/catalogs", {"name": name})
     token = (await unity.get("/catalogs", max_results=1)).json()["next_page_token"]
@@ -58,7 +58,7 @@ async def test_a_token_of_one_list_is_good_in_no_other_place(unity: Unity, clien
     assert answer.status_code == 400
 
 
-async def test_a_server_that_is_held_to_one_place_is_not_led_elsewhere(catalogs: Catalogs) -> None:
+async def test_a_server_bound_to_one_workspace_ignores_the_headers(catalogs: Catalogs) -> None:
     unity = Unity(await catalogs.open(tenant="mine", workspace="w"))
     await unity.made("/catalogs", {"name": "c"})
 

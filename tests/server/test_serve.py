@@ -1,4 +1,4 @@
-"""`sandur serve` as a process: what it prints, serves over two workers, and finishes when it is told to end."""
+"""`sandur serve` as a process: its output, two workers, and an orderly stop."""
 
 import asyncio
 import functools
@@ -17,11 +17,11 @@ from tests.server.process import ServerProcess, server_process
 from tests.server.requests import create_table, set_properties
 from tests.server.wire import exchange
 
-LOOKS_MAX = 1_200
-"""How often something is looked for that a server does by itself: a minute at least, on a machine that is busy."""
+POLLS_MAX = 1_200
+"""How often a test polls for what a server does by itself: for at least a minute, because the machine may be busy."""
 
 
-# The five seconds that it would give a server are short on a machine that is busy.
+# The default of five seconds is too short on a busy machine.
 get = functools.partial(httpx.get, timeout=60)
 
 
@@ -40,11 +40,11 @@ def table(server: ServerProcess) -> str:
     return "/v1/namespaces/wire/tables/t"
 
 
-def test_the_banner_tells_how_to_connect_each_engine_that_reads_folders(server: ServerProcess) -> None:
+def test_the_banner_says_how_to_connect_each_engine_that_reads_folders(server: ServerProcess) -> None:
     printed = "\n".join(server.printed)
 
-    for told in ("Spark", "PyIceberg", "DuckDB", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
-        assert told in printed
+    for text in ("Spark", "PyIceberg", "DuckDB", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
+        assert text in printed
     assert server.printed[-1] == f"Sandur is ready at {server.url}"
 
 
@@ -78,7 +78,7 @@ async def test_head_204_and_304_have_no_body_on_the_wire(server: ServerProcess, 
     assert all(part.endswith(b"\r\n\r\n") and part.count(b"\r\n\r\n") == 1 for part in answer.split(b"HTTP/1.1 ")[1:])
 
 
-async def test_a_commit_that_asks_for_h2c_is_committed(server: ServerProcess, table: str) -> None:
+async def test_a_commit_with_an_h2c_upgrade_is_committed(server: ServerProcess, table: str) -> None:
     body = json.dumps(set_properties(sent="upgraded")).encode()
     head = (
         f"POST {table} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
@@ -92,7 +92,7 @@ async def test_a_commit_that_asks_for_h2c_is_committed(server: ServerProcess, ta
     assert answer.count(b'"sent":"upgraded"') == 2
 
 
-def test_a_client_that_sends_too_much_hears_why(server: ServerProcess) -> None:
+def test_a_client_that_sends_too_much_gets_an_answer(server: ServerProcess) -> None:
     answer = httpx.post(f"{server.url}/v1/namespaces", content=b" " * (33 << 20), timeout=60)
 
     assert answer.status_code == 413
@@ -110,20 +110,20 @@ def test_a_connection_serves_many_requests(server: ServerProcess, table: str) ->
 
 
 def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
-    for _ in range(60):  # Each on a connection of its own, which the kernel gives to one worker or the other.
+    for _ in range(60):  # Each on its own connection, which the kernel gives to one of the workers.
         assert get(server.url + table).status_code == 200
     give_up = time.monotonic() + 60
-    told: list[str] = []
+    pages: list[str] = []
     counted: set[float] = set()
-    # What the other worker counted is a few seconds old.
+    # The numbers of the other worker are a few seconds old.
     while (len(counted) != 1 or min(counted) < 60) and time.monotonic() < give_up:
-        told = [get(f"{server.url}/metrics").text for _ in range(6)]
-        counted = {loads_counted(text) for text in told}
+        pages = [get(f"{server.url}/metrics").text for _ in range(6)]
+        counted = {loads_counted(text) for text in pages}
 
-    assert len(counted) == 1, "every worker tells the sum of both"
+    assert len(counted) == 1, "every worker reports the sum of both"
     assert min(counted) >= 60
     for name in ("sandur_storage_calls_total", "sandur_storage_rounds_bucket", "sandur_requests_under_way"):
-        assert name in told[0]
+        assert name in pages[0]
 
 
 def loads_counted(text: str) -> float:
@@ -154,7 +154,7 @@ def test_every_request_is_one_line_of_the_log(tmp_path: Path) -> None:
     assert second["request_id"] != 'bad "id'
 
 
-async def test_a_server_that_is_told_to_end_finishes_what_it_began(tmp_path: Path) -> None:
+async def test_a_stopping_server_finishes_its_requests(tmp_path: Path) -> None:
     with server_process(tmp_path, fsync="never") as running:
         body = json.dumps({"namespace": ["late"]}).encode()
         head = f"POST /v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -177,24 +177,24 @@ async def test_a_server_that_is_told_to_end_finishes_what_it_began(tmp_path: Pat
     assert listed.json()["namespaces"] == [["late"]]
 
 
-TOLD_TO_END_AS_IT_STARTS = """
+SIGNAL_AT_START = """
 import signal
 import uvicorn
 from sandur.cli.main import run
 
 serve = uvicorn.Server.run
 
-def told_to_end(server, sockets):
+def signalled(server, sockets):
     signal.raise_signal(signal.SIGTERM)
     serve(server, sockets)
 
-uvicorn.Server.run = told_to_end
+uvicorn.Server.run = signalled
 run()
 """
 
 
-def test_a_server_that_is_told_to_end_before_it_listens_to_signals_ends(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TOLD_TO_END_AS_IT_STARTS, "serve", "--port", "0", "--store", str(tmp_path)]
+def test_a_signal_before_uvicorn_handles_signals_stops_the_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SIGNAL_AT_START, "serve", "--port", "0", "--store", str(tmp_path)]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -207,7 +207,7 @@ def test_a_worker_that_dies_is_replaced_and_all_end_together(tmp_path: Path) -> 
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
         now = workers
-        for _ in range(LOOKS_MAX):
+        for _ in range(POLLS_MAX):
             now = children_of(running.process.pid)
             if len(now) == 2 and workers[0] not in now:
                 break
@@ -223,7 +223,7 @@ def test_workers_do_not_outlive_a_killed_server(tmp_path: Path) -> None:
     with server_process(tmp_path, "--workers", "2", fsync="never") as running:
         workers = children_of(running.process.pid)
         running.process.kill()
-        for _ in range(LOOKS_MAX):
+        for _ in range(POLLS_MAX):
             if not any(is_alive(pid) for pid in workers):
                 break
             _pause()
@@ -256,7 +256,7 @@ def _pause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "settings", "told"),
+    ("arguments", "settings", "expected"),
     [
         (("--host", "0.0.0.0"), {}, "authentication is off"),  # noqa: S104 - refused here
         (("--workers", "2", "--store", "memory:"), {}, "a store in memory belongs to one process"),
@@ -264,24 +264,24 @@ def _pause() -> None:
         (("--port", "70000"), {}, "setting port"),
         ((), {"authentication": "token"}, "needs the setting token"),
         ((), {"idempotency_key_lifetime": "1 hour"}, "setting idempotency_key_lifetime"),
-        # A host that is none, which is found out without asking a server of names.
+        # An invalid host, which fails without a name server.
         (("--host", "fe80::1%nowhere"), {"allow_unauthenticated": "true"}, "cannot listen on"),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_exit_code_1(
-    tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], told: str
+def test_a_setting_that_cannot_be_served_is_one_line_and_exit_code_1(
+    tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], expected: str
 ) -> None:
     store = () if "--store" in arguments else ("--store", str(tmp_path))
 
     done = sandur(*store, *arguments, **settings)
 
     assert done.returncode == 1
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_port_that_is_taken_is_told(server: ServerProcess, tmp_path: Path, workers: str) -> None:
+def test_a_port_in_use_is_reported(server: ServerProcess, tmp_path: Path, workers: str) -> None:
     done = sandur("--store", str(tmp_path), "--port", str(server.port), "--workers", workers)
 
     assert done.returncode == 1
@@ -289,7 +289,7 @@ def test_a_port_that_is_taken_is_told(server: ServerProcess, tmp_path: Path, wor
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_store_that_cannot_be_used_ends_the_start(tmp_path: Path, workers: str) -> None:
+def test_an_unusable_store_fails_the_start(tmp_path: Path, workers: str) -> None:
     (tmp_path / "file").write_text("not a folder")
 
     done = sandur("--store", str(tmp_path / "file"), "--port", "0", "--workers", workers)

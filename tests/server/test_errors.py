@@ -1,4 +1,4 @@
-"""Errors in the words of the Iceberg REST protocol: the code and type that clients dispatch on."""
+"""The errors of the Iceberg REST API: the code and type that clients dispatch on."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ from sandur.errors import (
 from sandur.server.http import Refused
 from sandur.server.iceberg_rest.errors import ERRORS
 
-TOLD = [
+EXPECTED = [
     (BadRequest("m"), "updateTable", 400, "BadRequestException"),
     (Invalid("m"), "updateTable", 400, "IllegalArgumentException"),
     (WrongFormat("m"), "loadTable", 400, "IllegalArgumentException"),
@@ -62,7 +62,7 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("error", "operation", "code", "kind"), TOLD)
+@pytest.mark.parametrize(("error", "operation", "code", "kind"), EXPECTED)
 def test_an_error_has_the_code_and_type_that_clients_look_for(
     error: Exception, operation: str, code: int, kind: str
 ) -> None:
@@ -72,22 +72,22 @@ def test_an_error_has_the_code_and_type_that_clients_look_for(
     assert json.loads(answer.body) == {"error": {"message": "m", "type": kind, "code": code}}
 
 
-def test_every_error_that_operations_raise_is_told() -> None:
+def test_every_error_that_operations_raise_has_a_rule() -> None:
     known = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SandurError)}
-    # SwapLost stays below operations: who loses a swap reads again and decides again.
+    # Operations handle SwapLost themselves: they read again and decide again.
     not_raised = {SandurError, errors.SwapLost}
 
-    assert {type(error) for error, *_ in TOLD} - {Refused} == known - not_raised
+    assert {type(error) for error, *_ in EXPECTED} - {Refused} == known - not_raised
 
 
 @pytest.mark.parametrize(("error", "seconds"), [(Busy("m", retry_after_seconds=3), b"3"), (Unavailable("m"), b"2")])
-def test_a_call_that_may_be_made_again_says_when(error: SandurError, seconds: bytes) -> None:
+def test_a_call_that_may_be_retried_says_when(error: SandurError, seconds: bytes) -> None:
     answer = ERRORS.answer(error, "updateTable", "request-1")
 
     assert dict(answer.headers)[b"Retry-After"] == seconds
 
 
-def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
+def test_an_unexpected_error_reveals_only_the_request_id() -> None:
     answer = ERRORS.answer(RuntimeError("/secret/path"), "loadTable", "request-1")
 
     assert answer.status == 500
@@ -96,7 +96,7 @@ def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
     assert json.loads(answer.body)["error"]["type"] == "InternalServerError"
 
 
-def test_a_message_that_is_not_text_does_not_break_the_answer() -> None:
+def test_a_message_with_invalid_unicode_does_not_break_the_answer() -> None:
     answer = ERRORS.answer(BadRequest("name \ud800"), "loadTable", "request-1")
 
     assert json.loads(answer.body)["error"]["message"] == "name \\ud800"

@@ -1,4 +1,4 @@
-"""How the tests speak to Unity Catalog's API."""
+"""A client of the Unity Catalog API for tests."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Unity:
-    """A client of the API: what it asks for by what the specification calls it."""
+    """A client of one API; paths are those of the specification."""
 
     def __init__(self, http: httpx.AsyncClient, base: str = UNITY) -> None:
         self.http = http
@@ -30,7 +30,7 @@ class Unity:
         return await self.http.delete(self._base + path, params=params)
 
     async def made(self, path: str, body: object) -> Json:
-        """What was made by a request that must succeed."""
+        """The answer to a creation that must succeed."""
         answer = await self.post(path, body)
         assert answer.status_code == 200, answer.text
         made: Json = answer.json()

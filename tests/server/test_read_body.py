@@ -1,4 +1,4 @@
-"""Taking bodies in: limits of size and time, and clients that hang up."""
+"""Reading request bodies: limits of size and time, and clients that disconnect."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -24,11 +24,11 @@ def arriving(*parts: bytes, hangs_up: bool = False) -> Receive:
     return receive
 
 
-async def test_a_body_in_parts_is_put_together() -> None:
+async def test_the_parts_of_a_body_are_joined() -> None:
     assert await read_body(arriving(b"a", b"", b"bc"), EXPECTED, 3) == b"abc"
 
 
-async def test_without_a_length_nothing_is_waited_for() -> None:
+async def test_without_a_length_there_is_no_body() -> None:
     assert await read_body(arriving(), {}, 3) == b""
 
 
@@ -42,7 +42,7 @@ async def test_a_body_that_is_too_large_is_read_to_its_end_and_refused() -> None
     assert (await receive())["type"] == "http.disconnect"
 
 
-async def test_a_body_without_end_is_not_read_for_ever() -> None:
+async def test_an_endless_body_is_refused() -> None:
     async def endless() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"a" * 10, "more_body": True}
 
@@ -50,7 +50,7 @@ async def test_a_body_without_end_is_not_read_for_ever() -> None:
         await read_body(endless, EXPECTED, 100)
 
 
-async def test_a_client_that_hangs_up_is_gone() -> None:
+async def test_a_disconnect_raises_client_gone() -> None:
     with pytest.raises(ClientGone):
         await read_body(arriving(b"a", hangs_up=True), EXPECTED, 3)
 

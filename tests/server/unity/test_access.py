@@ -6,7 +6,7 @@ import pytest
 
 from sandur.server.identity import Bearer, signed_token
 from tests.server.conftest import Catalogs
-from tests.server.unity.asking import CONTROL, Unity, code
+from tests.server.unity.client import CONTROL, Unity, code
 
 EXCHANGE = {
     "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
@@ -65,7 +65,7 @@ async def test_a_user_without_an_address_is_refused(control: Unity, body: object
     assert code(await control.post("/scim2/Users", body)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_whoever_asks_is_told_who_they_are(catalogs: Catalogs) -> None:
+async def test_the_user_of_the_request_is_returned(catalogs: Catalogs) -> None:
     control = Unity(await catalogs.open(authentication="token", token=SECRET), CONTROL)
     control.http.headers["Authorization"] = "Bearer " + signed_token(
         Bearer("me@here.org"), secret=SECRET, expires_at_seconds=4_000_000_000
@@ -78,7 +78,7 @@ async def test_whoever_asks_is_told_who_they_are(catalogs: Catalogs) -> None:
     assert (await control.get("/scim2/Me")).json() == made
 
 
-async def test_a_good_token_is_exchanged_and_a_bad_one_is_not(catalogs: Catalogs) -> None:
+async def test_a_valid_token_is_exchanged_and_an_invalid_one_is_refused(catalogs: Catalogs) -> None:
     control = Unity(await catalogs.open(authentication="token", token=SECRET), CONTROL)
 
     good = await control.http.post(f"{CONTROL}/auth/tokens", data={**EXCHANGE, "subject_token": SECRET})
@@ -100,7 +100,7 @@ async def test_a_good_token_is_exchanged_and_a_bad_one_is_not(catalogs: Catalogs
     assert client.json()["access_token"] == SECRET
 
 
-async def test_a_token_is_kept_in_a_cookie_on_demand_and_taken_away_again(control: Unity) -> None:
+async def test_a_token_is_stored_in_a_cookie_on_request_and_removed_at_logout(control: Unity) -> None:
     given = await control.http.post(
         f"{CONTROL}/auth/tokens", params={"ext": "cookie"}, data={**EXCHANGE, "subject_token": "x"}
     )
@@ -131,5 +131,5 @@ async def test_a_cookie_cannot_be_broken_out_of(control: Unity) -> None:
     assert code(answer) == (400, "INVALID_ARGUMENT")
 
 
-async def test_what_is_not_served_is_said_in_the_words_of_the_protocol(control: Unity) -> None:
+async def test_an_unknown_route_gets_an_error_of_this_api(control: Unity) -> None:
     assert code(await control.get("/nothing")) == (501, "UNIMPLEMENTED")

@@ -1,4 +1,4 @@
-"""The measured store: metrics of calls, lost swaps and rounds."""
+"""Metrics: store calls, lost swaps, rounds, and the sum over workers."""
 
 import asyncio
 from pathlib import Path

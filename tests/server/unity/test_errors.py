@@ -1,4 +1,4 @@
-"""Errors in the words of Unity Catalog's classic API: the status and code that clients dispatch on."""
+"""The errors of the Unity Catalog API: the status and code that clients dispatch on."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ from sandur.errors import (
 from sandur.server.http import Refused
 from sandur.server.unity_rest.errors import ERRORS
 
-TOLD = [
+EXPECTED = [
     (BadRequest("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Invalid("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Unprocessable("m"), "createTable", 400, "INVALID_ARGUMENT"),
@@ -63,7 +63,7 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("error", "operation", "status", "code"), TOLD)
+@pytest.mark.parametrize(("error", "operation", "status", "code"), EXPECTED)
 def test_an_error_has_its_status_and_code(error: Exception, operation: str, status: int, code: str) -> None:
     answer = ERRORS.answer(error, operation, "id")
 
@@ -75,15 +75,15 @@ def test_an_error_has_its_status_and_code(error: Exception, operation: str, stat
     }
 
 
-def test_every_error_that_operations_raise_is_told() -> None:
+def test_every_error_that_operations_raise_has_a_rule() -> None:
     known = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SandurError)}
-    # SwapLost stays below operations: who loses a swap reads again and decides again.
+    # Operations handle SwapLost themselves: they read again and decide again.
     not_raised = {SandurError, errors.SwapLost}
 
-    assert {type(error) for error, *_ in TOLD} - {Refused} == known - not_raised
+    assert {type(error) for error, *_ in EXPECTED} - {Refused} == known - not_raised
 
 
-def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
+def test_an_unexpected_error_reveals_only_the_request_id() -> None:
     answer = ERRORS.answer(ValueError("secret"), "getTable", "the id")
 
     assert answer.status == 500
@@ -91,5 +91,5 @@ def test_what_nobody_foresaw_is_told_without_its_inside() -> None:
     assert b"the id" in answer.body
 
 
-def test_a_message_that_is_no_text_does_not_break_the_answer() -> None:
+def test_a_message_with_invalid_unicode_does_not_break_the_answer() -> None:
     assert json.loads(ERRORS.answer(BadRequest("\ud800"), "getTable", "id").body)["message"] == "\\ud800"

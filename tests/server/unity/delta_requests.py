@@ -1,10 +1,10 @@
-"""How the tests speak to the Delta API: staging, first commits, commits."""
+"""Requests of the Delta REST API for tests: staging, creation and commits."""
 
 from typing import Any, Final
 
 import httpx
 
-from tests.server.unity.asking import Json, Unity
+from tests.server.unity.client import Json, Unity
 
 SCHEMA: Final = "/delta/v1/catalogs/main/schemas/s"
 T: Final = f"{SCHEMA}/tables/t"
@@ -30,7 +30,7 @@ COLUMNS: Final[Json] = {
 
 
 def creation(stage: Json, name: str = "t", **fields: Any) -> Json:
-    """The request that makes a table of a staged place."""
+    """The request that creates a table from a staging table."""
     body = {
         "name": name,
         "location": stage["location"],
