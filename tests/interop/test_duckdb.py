@@ -275,7 +275,7 @@ def test_a_sort_order_is_not_set(duck: Duck) -> None:
         duck("ALTER TABLE t SET SORTED BY (id)")
 
 
-@operation(DUCKDB, "branches and tags", cannot="DuckDB has no words for reading or writing a branch or a tag")
+@operation(DUCKDB, "branches and tags", cannot="DuckDB has no syntax for branches and tags")
 def test_a_branch_is_not_read(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
     table = catalog.load_table((namespace, "t"))

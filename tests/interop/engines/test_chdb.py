@@ -86,7 +86,11 @@ def test_columns_are_added_and_dropped(chdb: Conversation, orders: str) -> None:
 
 
 @on_s3
-@operation("chDB", "drop", cannot="the table goes, but ClickHouse asks a second time after a 204 and tells of the 404")
+@operation(
+    "chDB",
+    "drop",
+    cannot="the table is dropped, but ClickHouse repeats the request and reports the second answer, a 404",
+)
 def test_a_dropped_table_is_gone_though_the_engine_complains(chdb: Conversation, orders: str) -> None:
     with pytest.raises(EngineError, match="404"):
         chdb.sql(f"DROP TABLE {orders}")
@@ -95,7 +99,7 @@ def test_a_dropped_table_is_gone_though_the_engine_complains(chdb: Conversation,
 
 
 @pytest.mark.parametrize("served", [FOLDER], indirect=True)
-@operation("chDB", "read", cannot="ClickHouse reaches tables of a catalog on object stores only")
+@operation("chDB", "read", cannot="ClickHouse reads catalog tables on object stores only")
 def test_a_folder_is_out_of_reach(chdb: Conversation, served: Served, schema_name: str) -> None:
     with load_catalog("sandur", type="rest", uri=served.url, warehouse="main") as catalog:
         catalog.create_table((schema_name, "t"), Schema(NestedField(1, "id", LongType())))

@@ -61,7 +61,7 @@ def test_a_table_is_overwritten(daft: Conversation, orders: str) -> None:
     assert daft.ask(do="read", table=orders) == [[9, "FO", 1.0]]
 
 
-@operation("Daft", "delete", cannot="Daft has no row-level changes for Iceberg; PyIceberg, which it brings, has")
+@operation("Daft", "delete", cannot="Daft has no row-level changes for Iceberg; PyIceberg, which it installs, has")
 def test_there_is_no_delete(daft: Conversation, orders: str) -> None:
     with pytest.raises(EngineError, match="Unsupported SQL"):
         daft.sql(f"DELETE FROM {orders} WHERE id = 1")

@@ -42,7 +42,7 @@ def test_what_a_query_makes_becomes_a_table(datafusion: Conversation, orders: st
     assert found == [["DK", 1], ["IS", 1], [None, 1]]
 
 
-@operation("DataFusion", "insert", cannot="its Python package only reads; what a query makes is appended by PyIceberg")
+@operation("DataFusion", "insert", cannot="its Python package only reads; PyIceberg appends the result of a query")
 def test_there_is_no_insert(datafusion: Conversation, orders: str) -> None:
     with pytest.raises(EngineError, match="Write operations are not supported"):
         datafusion.ask(sql="INSERT INTO orders VALUES (4, 'FO', 1.0)", tables={"orders": orders})

@@ -72,7 +72,7 @@ def test_a_table_is_made_loaded_listed_and_dropped(js: Conversation, schema_name
         call(js, "loadTable", table)
 
 
-@operation("iceberg-js", "properties", cannot="its updateTable sends no updates of the protocol")
+@operation("iceberg-js", "properties", cannot="its updateTable does not send updates of the protocol")
 def test_an_update_that_is_none_of_the_protocol_is_refused(js: Conversation, schema_name: str) -> None:
     call(js, "createTable", {"namespace": [schema_name]}, {"name": "t", "schema": SCHEMA})
 

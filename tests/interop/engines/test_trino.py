@@ -210,7 +210,7 @@ def test_partitioning_order_and_properties_change(trino: Sql, orders: str) -> No
     assert rows_of(trino, orders) == [*ROWS, [4, "FO", 1.0]]
 
 
-@operation("Trino", "format version 3", cannot="Trino 476 knows the first two formats")
+@operation("Trino", "format version 3", cannot="Trino 476 supports format versions 1 and 2")
 def test_there_is_no_third_format(trino: Sql, orders: str) -> None:
     with pytest.raises(EngineError, match="format_version"):
         trino.sql(f"ALTER TABLE {orders} SET PROPERTIES format_version = 3")
@@ -265,7 +265,7 @@ def test_views_are_made_replaced_commented_and_dropped(trino: Sql, orders: str) 
     assert trino.sql(f"SHOW TABLES FROM {orders.rpartition('.')[0]}") == [["orders"]]
 
 
-@operation("Trino", "materialized views", cannot="Trino has none with REST catalogs")
+@operation("Trino", "materialized views", cannot="Trino does not support them with REST catalogs")
 def test_there_are_no_materialized_views(trino: Sql, orders: str) -> None:
     with pytest.raises(EngineError, match="not supported for Iceberg REST catalog"):
         trino.sql(f"CREATE MATERIALIZED VIEW {orders}_total AS SELECT sum(amount) AS s FROM {orders}")
