@@ -46,7 +46,9 @@ class Served:
     def cold(self) -> Lake:
         """A server that has just started. It knows the catalog, which every server reads once."""
         server = self.server()
-        server.catalog("main")._remember(self.warm.catalog("main").last_seen)
+        seen = self.warm.catalog("main").last_seen
+        assert seen
+        server.catalog("main")._remember(seen)
         return server
 
 

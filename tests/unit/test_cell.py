@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.cell import TRIES_MAX, Cell, Versioned
 from sandur.storage.contract import ABSENT, UNCHANGED, Version
+from sandur.storage.local import LocalStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
@@ -235,3 +237,39 @@ async def test_an_idempotent_update_that_may_have_been_replaced_is_decided_again
 def version_of(found: Versioned[Count] | None) -> Version:
     assert found
     return found.version
+
+
+async def test_two_cells_are_read_in_one_round() -> None:
+    store = SpyStore(MemoryStore())
+    one, other = (Cell(store, key, Count, FixedClock()) for key in ("one", "other"))
+    first, second = await one.create(Count(count=1)), await other.create(Count(count=2))
+    store.reset()
+
+    assert await one.read_with(other) == (first, second)
+    assert store.rounds == 1
+
+
+async def test_two_cells_of_a_folder_are_read_as_they_are_now(tmp_path: Path) -> None:
+    seen: dict[str, Versioned[Count]] = {}
+    store = LocalStore(tmp_path, fsync="never")
+    one, other = (Cell(store, key, Count, FixedClock(), seen=seen) for key in ("one", "other"))
+    first, second = await one.create(Count(count=1)), await other.create(Count(count=2))
+    another_server = Cell(store, "other", Count, FixedClock())
+
+    assert await one.read_with(other) == (first, second)
+    third = await another_server.swap(Count(count=3), expected=second.version)
+    assert await one.read_with(other) == (first, third)
+    await another_server.empty(expected=third.version)
+    assert await one.read_with(other) == (first, None)
+    assert (one.recall(), one.confirmed()) == (first, first)
+
+
+async def test_a_stale_value_is_recalled_unless_the_store_can_tell_at_once(tmp_path: Path) -> None:
+    for store, expected in ((LocalStore(tmp_path, fsync="never"), False), (MemoryStore(), True)):
+        seen: dict[str, Versioned[Count]] = {}
+        counts = Cell(store, KEY, Count, FixedClock(), seen=seen)
+        created = await counts.create(Count(count=1))
+        await Cell(store, KEY, Count, FixedClock()).swap(Count(count=2), expected=created.version)
+
+        assert (counts.recall() is not None) is expected
+        assert counts.confirmed() is None

@@ -40,9 +40,8 @@ class RetryingStore:
         self._settings = settings or RetrySettings()
         self.folders = folders_of(inner)
         self.has_instant_reads = inner.has_instant_reads
-
-    def version_now(self, key: str) -> Version | None:
-        return self._inner.version_now(key)  # Not retried: a caller that gets Unavailable makes an ordinary read.
+        # Not retried: a caller that gets Unavailable makes an ordinary read.
+        self.version_now = inner.version_now
 
     async def get(self, key: str) -> Stored | None:
         return await self._read(lambda: self._inner.get(key))

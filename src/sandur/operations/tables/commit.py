@@ -79,11 +79,20 @@ async def commit(
             base = remembered_base(lake, family, identifier)  # C1
             for number in range(lake.settings.commit_attempts_max):
                 try:
-                    document = await _attempt(attempts, base or await _read(attempts, number), listing)
+                    prepared = await _prepare(attempts, base or await _read(attempts, number), listing)
                 except ClaimLost:
-                    document = await attempts.follow()  # C8
-                if document is not None:
-                    return document
+                    prepared = await attempts.follow()  # C8
+                if isinstance(prepared, Document):
+                    return prepared
+                if prepared is not None:
+                    try:
+                        moved = prepared.moved_pointer(lake.clock.now_ms())
+                        # C6, C7: the commit happens here.
+                        pointer = await lake.pointer(moved.uuid).swap(moved, expected=prepared.base.pointer.version)
+                    except SwapLost as lost:
+                        await _note_loss(attempts, prepared.draft, lost)
+                    else:
+                        return await _succeed(attempts, prepared, pointer)
                 base = None
                 queue.note_contention()
             raise attempts.exhausted()  # C11
@@ -95,10 +104,20 @@ async def commit(
             listing.end()
 
 
-async def _attempt(
+class Prepared(NamedTuple, Generic[M]):
+    """A commit that is decided and written aside: only the swap is left."""
+
+    base: Base[M]
+    draft: Draft[M]
+
+    def moved_pointer(self, now_ms: int) -> Pointer:
+        return replace(self.base.pointer.value, state="live", head=self.draft.head, pending=None, updated_ms=now_ms)
+
+
+async def _prepare(
     attempts: CommitAttempts[M], base: Base[M] | Document[M], listing: "ListUpdate"
-) -> Document[M] | None:
-    """Decide, write aside and swap; None to read the state and start over."""
+) -> Prepared[M] | Document[M] | None:
+    """Decide and write aside. Returns the answer if no swap is needed; None to read the state and start over."""
     if isinstance(base, Document):
         return base  # An earlier attempt of this request was applied.
     lake, family, change = attempts.lake, attempts.family, attempts.change
@@ -111,20 +130,21 @@ async def _attempt(
     if metadata is base.document.metadata:
         return None if base.is_remembered else await attempts.answer(base.found.uuid, base.document)
     draft = draft_next(lake, family, base, metadata, change.operation(metadata), attempts.request, now_ms=now_ms)
-    if not await _write_aside(attempts, base, draft, claim, listing):
-        return None
-    try:
-        moved = replace(base.pointer.value, state="live", head=draft.head, pending=None, updated_ms=lake.clock.now_ms())
-        cell = lake.pointer(base.found.uuid)
-        pointer = await cell.swap(moved, expected=base.pointer.version)  # C6, C7: the commit happens here.
-    except SwapLost as lost:
-        if lost.is_definite:
-            await _abandon(lake, draft.document)
-        else:
-            attempts.uncertain.append(tried_of(draft.head))
-        return None
+    return Prepared(base, draft) if await _write_aside(attempts, base, draft, claim, listing) else None
+
+
+async def _note_loss(attempts: CommitAttempts[M], draft: Draft[M], lost: SwapLost) -> None:
+    if lost.is_definite:
+        await _abandon(attempts.lake, draft.document)
+    else:
+        attempts.uncertain.append(tried_of(draft.head))
+
+
+async def _succeed(attempts: CommitAttempts[M], prepared: Prepared[M], pointer: Versioned[Pointer]) -> Document[M]:
+    lake, family, (base, draft) = attempts.lake, attempts.family, prepared
     cache_document(lake, family, draft.document)
     done = ResolvedName(base.found.identifier, base.found.name, pointer)
+    claim = attempts.claim_for(base.found.uuid)
     await lake.background.run("finish commit", _finish(lake, family, done, base.document, draft, claim))
     return draft.document
 

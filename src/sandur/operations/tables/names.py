@@ -133,9 +133,15 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: bool = F
     """
     cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
-        name, pointer = await _read_name(lake, cell)
+        before = cell.last_seen
+        if before is None:
+            name, pointer = await cell.read(), None
+        else:  # C2: in one round with the pointer that the name had.
+            name, pointer = await cell.read_with(pointer_cell(lake, before.value))
         if name is None:
             return None
+        if before is None or name.version != before.version:
+            pointer = None  # It may have been read while the name was elsewhere.
         if name.value.state == "active" or await _is_visible(lake, identifier, name):
             pointer = pointer or await _read_pointer(lake, name.value, prefetch=prefetch)
             return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
@@ -161,24 +167,6 @@ async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRe
             return await pending_name_outcome(lake, name) == "committed"
         case "free" | "dropped" | "moved":
             return False
-
-
-async def _read_name(
-    lake: Lake, cell: Cell[NameRecord]
-) -> tuple[Versioned[NameRecord] | None, Versioned[BoundRecord] | None]:
-    """The name and, in the same round, the pointer that it had when it was last seen (C2).
-
-    The pointer is None if the name has changed since: it may have been read while the name was elsewhere.
-    """
-    before = cell.last_seen
-    if before is None:
-        return await cell.read(), None
-    pointers = pointer_cell(lake, before.value)
-    if lake.store.has_instant_reads:  # A task would cost more than the read.
-        name, pointer = await cell.read(), await pointers.read()
-    else:
-        name, pointer = await gather_all((cell.read(), pointers.read()))
-    return name, pointer if name and name.version == before.version else None
 
 
 async def _read_pointer(lake: Lake, name: NameRecord, *, prefetch: bool) -> Versioned[BoundRecord] | None:
@@ -212,10 +200,15 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
     without asking the namespace; one made for an earlier namespace of that name does not (N6 id).
     Raises Busy if others keep changing the name.
     """
+    cell = lake.name(identifier)
     async for _ in Attempts(lake.clock):
-        name, pointer = await _read_name(lake, lake.name(identifier))
+        before = cell.last_seen
+        known = pointer_cell(lake, before.value) if before else None
+        name, pointer = await cell.read_with(known) if known else (await cell.read(), None)  # C2
         if name is None:
             return NameSlot(ABSENT, None)
+        if before is None or name.version != before.version:
+            pointer = None  # As in `resolve_name`.
         try:
             slot = await _settle_once(lake, identifier, name, pointer, dropping=dropping)
         except SwapLost:
