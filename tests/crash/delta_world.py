@@ -1,4 +1,4 @@
-"""A store with a Delta table, and what must hold for every Delta table whatever dies and whenever."""
+"""A store with a Delta table, and the invariants of Delta tables after any crash."""
 
 from dataclasses import dataclass, field
 
@@ -60,12 +60,12 @@ async def make_delta_world(seed: int | None = None) -> DeltaWorld:
 async def judge_delta(world: DeltaWorld) -> None:
     """No version of any table is lost, none is there twice, and no table has two names."""
     server = world.server()
-    shown: list[str] = []
+    found_uuids: list[str] = []
     for identifier in NAMES:
         table = await world.table(identifier)
         if table is None:
             continue
-        shown.append(table.uuid)
+        found_uuids.append(table.uuid)
         tracked = [row.version for row in table.commits]
         assert tracked == list(range(table.last_version - len(tracked) + 1, table.last_version + 1))
         assert not table.last_version or tracked, "the newest commit is forgotten"
@@ -73,4 +73,4 @@ async def judge_delta(world: DeltaWorld) -> None:
             is_published = await server.locations.exists(published_location(table, version))
             assert is_published, f"version {version} is neither tracked nor published"
         assert table.published <= table.last_version
-    assert len(shown) == len(set(shown)), "a table has two names"
+    assert len(found_uuids) == len(set(found_uuids)), "a table has two names"

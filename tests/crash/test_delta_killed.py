@@ -1,4 +1,4 @@
-"""A server dies at any storage call of any change to a Delta table; a retry finds all of it or nothing, and says so."""
+"""A server dies at any storage call of a change to a Delta table; a retry finds all of the change or nothing."""
 
 import asyncio
 import contextlib
@@ -192,5 +192,5 @@ async def test_a_creation_whose_file_was_never_confirmed_can_be_made_again_and_s
         world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death="before")
         if is_answered:
             continue
-        is_shown = await mutation.applied(world)
-        assert (await world.table(NEW) is not None) == is_shown
+        is_visible = await mutation.applied(world)
+        assert (await world.table(NEW) is not None) == is_visible

@@ -1,4 +1,4 @@
-"""Many servers and writers at one Delta table: every version is somebody's, and nothing acknowledged is lost."""
+"""Many servers and writers of one Delta table: every version has one commit, and no acknowledged commit is lost."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ SEEDS = range(6)
 
 
 async def write(world: DeltaWorld, writer: int, *, publishes: bool = False) -> list[tuple[int, str]]:
-    """Commit so many times, each to the version that is next; what was acknowledged."""
+    """Commit several times, each with the next version; return the acknowledged commits."""
     server = world.server()
     made: list[tuple[int, str]] = []
     tries = 0
@@ -48,7 +48,7 @@ async def write(world: DeltaWorld, writer: int, *, publishes: bool = False) -> l
 
 
 async def publish_all(server: Lake, table: DeltaTable) -> None:
-    """Copy what is staged to where it is published, as clients do; whoever comes second finds it done."""
+    """Publish the staged commits as clients do; a second client finds them published."""
     for row in table.commits:
         content = await server.locations.read(staged_location(table, row.file_name)) or b"{}"
         with contextlib.suppress(SandurError, SwapLost):
@@ -131,13 +131,13 @@ async def test_no_commit_is_acknowledged_after_a_drop_and_none_before_is_undone(
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_of_many_finalizations_of_one_place_all_are_told_the_same(seed: int) -> None:
     world = await make_delta_world(seed)
-    asked = wanted(world.staged_at, world.uuids["new"], NEW)
+    new_table = wanted(world.staged_at, world.uuids["new"], NEW)
 
     async def finalize(label: str, identifier_name: str = "new") -> str:
         wish = wanted(world.staged_at, world.uuids["new"], called(identifier_name))
         try:
             made = await create_from_staging(
-                world.server(), asked if identifier_name == "new" else wish, request=request(label)
+                world.server(), new_table if identifier_name == "new" else wish, request=request(label)
             )
         except SandurError as error:
             return type(error).__name__
@@ -146,9 +146,9 @@ async def test_of_many_finalizations_of_one_place_all_are_told_the_same(seed: in
     said = await asyncio.gather(*(finalize("same") for _ in range(4)), finalize("other", "target"))
 
     await judge_delta(world)
-    shown = [await world.table(name) for name in (NEW, TARGET)]
-    assert sum(table is not None for table in shown) == 1
-    if shown[0] is not None:
+    tables = [await world.table(name) for name in (NEW, TARGET)]
+    assert sum(table is not None for table in tables) == 1
+    if tables[0] is not None:
         assert set(said[:4]) <= {world.uuids["new"], "Busy"}
         assert world.uuids["new"] in said[:4]
 

@@ -1,6 +1,6 @@
 """Requests as a careful Python client writes them: well formed, with the ids the catalog would give, mostly right.
 
-PyIceberg's `update_table_metadata` trusts its caller where Java checks, so it is asked only what such a caller asks.
+PyIceberg's `update_table_metadata` trusts its caller where Java checks, so it gets only the requests of such a caller.
 """
 
 from collections.abc import Callable

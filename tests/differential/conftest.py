@@ -1,4 +1,4 @@
-"""One JVM for the whole session, or a printed reason why there is none."""
+"""One JVM for the whole session, or a printed reason why it is missing."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""When a difference from the Java builder is one we intend: one condition each, as narrow as it can be told."""
+"""The condition of each intended difference from the Java builder, as narrow as possible."""
 
 import re
 

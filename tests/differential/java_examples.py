@@ -18,7 +18,7 @@ COLUMNS: tuple[JsonObject, ...] = (
 class Example:
     """A table of this version, what is committed first without a difference, and the commit that shows one.
 
-    `updates` is told the time, since both engines compare timestamps with their clocks.
+    `updates` gets the time, because both engines compare timestamps with their clocks.
     """
 
     updates: Callable[[int], list[JsonObject]]

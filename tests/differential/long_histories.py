@@ -1,4 +1,4 @@
-"""Tables with many snapshots, whose longest arrays an engine may want to leave unread."""
+"""Tables with many snapshots, whose longest arrays stay bytes."""
 
 from itertools import pairwise
 from random import Random

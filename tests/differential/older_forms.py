@@ -10,7 +10,7 @@ CHANCE = 0.12
 
 
 def older_form(rng: Random, metadata: JsonObject) -> JsonObject:
-    """Mostly the metadata itself; now and then with parts left out, spelled otherwise, or unknown to everybody."""
+    """Mostly the metadata itself; sometimes with missing, differently written or unknown parts."""
     if rng.random() >= CHANCE:
         return metadata
     return rng.choice(_FORMS)(metadata)

@@ -1,4 +1,4 @@
-"""Our engine, asked in the form in which the others are asked."""
+"""Our engine behind the interface of the compared engines."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What applying one commit came to, in a form in which different engines can be compared."""
+"""The outcome of one commit, in a form that compares different engines."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 class Verdict(StrEnum):
-    """What the client is told."""
+    """The answer to the client."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"

@@ -1,4 +1,4 @@
-"""PyIceberg's own application of updates, asked in the form in which the others are asked."""
+"""PyIceberg behind the interface of the compared engines."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How an intended difference is told, and how comparisons are held against the rules."""
+"""Rules for intended differences, and their check against comparisons."""
 
 import re
 from collections import Counter

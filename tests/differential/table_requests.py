@@ -152,7 +152,7 @@ _STORIES: tuple[Story, ...] = (
 
 
 def _requirements(rng: Random, metadata: JsonObject) -> list[JsonObject]:
-    """Requirements that hold, and now and then one that does not, or is none."""
+    """Requirements that hold, and sometimes one that fails or does not exist."""
     refs = metadata.get("refs", {})
     name = rng.choice((*refs, "absent"))
     holding: list[JsonObject] = [

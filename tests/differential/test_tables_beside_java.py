@@ -57,7 +57,7 @@ def test_every_difference_from_the_java_builder_is_one_we_intend(compared: list[
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])
 
 
-def shown(java: JavaOracle, example: Example, *, now_ms: int) -> Comparison:
+def compare_example(java: JavaOracle, example: Example, *, now_ms: int) -> Comparison:
     """What the two engines make of an example, after what comes before it."""
     engines = table_engines(java)
     created = creation(example.version)
@@ -79,7 +79,7 @@ def shown(java: JavaOracle, example: Example, *, now_ms: int) -> Comparison:
 
 @pytest.mark.parametrize("rule", JAVA_TABLES, ids=lambda rule: rule.name)
 def test_the_smallest_example_of_a_difference_shows_it(java: JavaOracle, rule: Rule) -> None:
-    comparison = shown(java, TABLE_EXAMPLES[rule.name], now_ms=time.time_ns() // 1_000_000)
+    comparison = compare_example(java, TABLE_EXAMPLES[rule.name], now_ms=time.time_ns() // 1_000_000)
 
     seen, unexplained = explained([comparison], JAVA_TABLES)
 

@@ -1,4 +1,4 @@
-"""Commits of Delta tables by the rules of coordination: what is next, what is a replay, what may be forgotten."""
+"""Commits of Delta tables: the next version, replays, and which commits may be forgotten."""
 
 import msgspec
 import pytest

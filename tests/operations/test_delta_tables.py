@@ -1,4 +1,4 @@
-"""Delta tables come to be by a staged place and a first commit; their names obey the rules of all names."""
+"""Delta tables are created from a stage and a first commit; their names follow the rules of all names."""
 
 import pytest
 
@@ -59,10 +59,10 @@ async def test_a_place_becomes_the_table_of_its_id(lake: Lake) -> None:
 
 async def test_the_same_finalization_again_is_answered_alike(lake: Lake) -> None:
     stage = await stage_table(lake, D)
-    asked = wanted(stage.location, stage.uuid)
-    first = await create_from_staging(lake, asked, request=request("r"))
+    new_table = wanted(stage.location, stage.uuid)
+    first = await create_from_staging(lake, new_table, request=request("r"))
 
-    again = await create_from_staging(make_lake(lake.store), asked, request=request("r"))
+    again = await create_from_staging(make_lake(lake.store), new_table, request=request("r"))
 
     assert again.uuid == first.uuid
     assert again.etag == first.etag
@@ -167,9 +167,9 @@ async def test_an_external_table_lies_where_it_may(lake: Lake) -> None:
 
 
 async def test_an_external_root_widens_where_tables_may_lie(lake: Lake) -> None:
-    asked = NewTable(identifier=D, table_type="EXTERNAL", location="file:/lake/t")
+    new_table = NewTable(identifier=D, table_type="EXTERNAL", location="file:/lake/t")
 
-    table = await create_external(lake, asked, request=request("r"), external_roots=("file:///lake",))
+    table = await create_external(lake, new_table, request=request("r"), external_roots=("file:///lake",))
 
     assert table.location == "file:///lake/t"
 
@@ -192,8 +192,8 @@ async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_externa
     lake: Lake,
 ) -> None:
     table = await create_managed(lake)
-    asked = NewTable(identifier=called("e"), table_type="EXTERNAL", location=ELSEWHERE)
-    await create_external(lake, asked, request=request("r"))
+    new_table = NewTable(identifier=called("e"), table_type="EXTERNAL", location=ELSEWHERE)
+    await create_external(lake, new_table, request=request("r"))
 
     await drop_table(lake, D, request=request("drop"))
     await drop_table(lake, called("e"), request=request("drop"))

@@ -134,12 +134,14 @@ class History:
     async def _judge(self) -> None:
         for server in (self.server, self.restarted()):
             table = await load_delta_table(server, D)
-            shown = {row.version: row.file_name for row in unpublished_commits(server, table)}
+            unpublished = {row.version: row.file_name for row in unpublished_commits(server, table)}
             assert table.last_version == self.newest
             assert table.comment == self.comment
-            assert set(self.accepted) - set(shown) <= self.published, "a version is neither unpublished nor published"
-            assert all(self.accepted[version] == name for version, name in shown.items())
-            versions = sorted(shown)
+            assert set(self.accepted) - set(unpublished) <= self.published, (
+                "a version is neither unpublished nor published"
+            )
+            assert all(self.accepted[version] == name for version, name in unpublished.items())
+            versions = sorted(unpublished)
             assert versions == list(range(self.newest - len(versions) + 1, self.newest + 1))
 
 

@@ -1,4 +1,4 @@
-"""Which metadata files can go, decided from values alone."""
+"""Which metadata files are garbage, decided from values alone."""
 
 from typing import Final
 
@@ -70,8 +70,8 @@ def test_a_file_that_somebody_else_named_is_never_ours(name: str) -> None:
 def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
     one = Owner("one", 1, frozenset({own(0), own(1)}))
     other = Owner("other", 1, frozenset({own(1, "f" * 12)}))
-    spelled = MetadataFile(own(1).replace("s3://", "s3a://"), 1, 0, 1)
-    files = [file(0), spelled, file(1, nonce="f" * 12), file(1, nonce="e" * 12)]
+    other_form = MetadataFile(own(1).replace("s3://", "s3a://"), 1, 0, 1)
+    files = [file(0), other_form, file(1, nonce="f" * 12), file(1, nonce="e" * 12)]
 
     assert deletable_files(files, [one, other], before_ms=0) == (file(1, nonce="e" * 12),)
 

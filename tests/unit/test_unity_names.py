@@ -1,4 +1,4 @@
-"""Names as Unity Catalog spells them."""
+"""Full names of Unity Catalog."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Columns of the classic API, and the fields they stand for."""
+"""Columns of the classic API and their fields."""
 
 import pytest
 

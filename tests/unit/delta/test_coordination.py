@@ -1,4 +1,4 @@
-"""The rules by which commits are accepted, each by itself."""
+"""The rules of commits, one by one."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a CREATE TABLE means: properties filtered, features found, the first commit in Kernel's shape."""
+"""The plan of a CREATE TABLE: filtered properties, required features, the first commit in the form of Kernel."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,14 @@ FIELDS = parse_columns("id BIGINT NOT NULL, part STRING, at TIMESTAMP")
 
 
 def plan(
-    properties: Mapping[str, str] | None = None, *, catalog: bool = False, columns: str | None = None, **asked: object
+    properties: Mapping[str, str] | None = None,
+    *,
+    catalog: bool = False,
+    columns: str | None = None,
+    **more: object,
 ) -> CreatePlan:
     fields = parse_columns(columns) if columns else FIELDS
-    wanted = TableDefinition(fields=fields, properties=properties or {}, **asked)  # type: ignore[arg-type] # Given by name.
+    wanted = TableDefinition(fields=fields, properties=properties or {}, **more)  # type: ignore[arg-type] # Given by name.
     return plan_table(wanted, location="s3://b/t/", table_id="id-1", committer="catalog" if catalog else "path")
 
 
@@ -116,7 +120,7 @@ def test_a_clustered_table_says_so_in_its_domain() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "definition",
     [
         {"partitioning": [PartitionTransform("bucket", "id")]},
         {"partitioning": [PartitionTransform("years", "at")]},
@@ -130,9 +134,9 @@ def test_a_clustered_table_says_so_in_its_domain() -> None:
         {"properties": {"delta.columnMapping.mode": "name"}},
     ],
 )
-def test_what_cannot_be_is_refused(asked: dict[str, object]) -> None:
+def test_an_invalid_definition_is_refused(definition: dict[str, object]) -> None:
     with pytest.raises(Invalid):
-        plan(**asked)  # type: ignore[arg-type] # Given by name.
+        plan(**definition)  # type: ignore[arg-type] # Given by name.
 
 
 def test_a_managed_table_refuses_what_contradicts_its_contract() -> None:

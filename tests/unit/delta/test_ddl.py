@@ -1,4 +1,4 @@
-"""Columns as SQL spells them."""
+"""Column lists in SQL."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from sandur.delta.create_plan import parse_columns
 from sandur.errors import Invalid
 
 
-def test_columns_of_every_form_are_read() -> None:
+def test_columns_of_every_form_are_parsed() -> None:
     fields = parse_columns(
         "id BIGINT NOT NULL COMMENT 'the \\'key\\'', `odd ``name` DECIMAL(10, 2), d decimal, c VARCHAR(10), "
         "tags ARRAY<STRUCT<a: INT, b STRING NOT NULL>>, m map<string, array<double>>"
@@ -47,6 +47,6 @@ def test_columns_of_every_form_are_read() -> None:
         "a INT, A INT",
     ],
 )
-def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
+def test_a_malformed_column_list_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_columns(text)

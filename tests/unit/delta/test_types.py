@@ -1,4 +1,4 @@
-"""Types in the spellings of the log, of the Delta API and of SQL."""
+"""Types in the forms of the log, of the Delta API and of SQL."""
 
 import pytest
 
@@ -21,11 +21,11 @@ NESTED = {
 
 
 def test_a_nested_type_survives_the_way_to_the_api_and_back() -> None:
-    shown = to_api(NESTED)
+    converted = to_api(NESTED)
 
-    assert isinstance(shown, dict)
-    assert shown["value-type"]["element-type"]["fields"][0]["type"] == "decimal(10,2)"
-    assert from_api(shown, "t") == NESTED
+    assert isinstance(converted, dict)
+    assert converted["value-type"]["element-type"]["fields"][0]["type"] == "decimal(10,2)"
+    assert from_api(converted, "t") == NESTED
     assert from_api(NESTED, "t") == NESTED
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_type_is_refused(kind: object) -> None:
         from_api(kind, "t")
 
 
-def test_types_are_not_nested_without_end() -> None:
+def test_deeply_nested_types_are_refused() -> None:
     kind: object = "long"
     for _ in range(200):
         kind = {"type": "array", "element-type": kind, "contains-null": True}

@@ -131,8 +131,8 @@ def commit(updates: Sequence[Json], requirements: Sequence[Json] = ()) -> TableC
 def committed(
     base: TableMetadata | None, *updates: Json, requirements: Sequence[Json] = (), now_ms: int = NOW_MS
 ) -> TableMetadata:
-    asked = commit(updates, requirements)
-    return next_metadata(base, asked.requirements, asked.updates, now_ms=now_ms)
+    parsed = commit(updates, requirements)
+    return next_metadata(base, parsed.requirements, parsed.updates, now_ms=now_ms)
 
 
 def after(base: TableMetadata | None, *updates: Json, **more: Any) -> Json:

@@ -1,4 +1,4 @@
-"""Spellings and ids in which a table written by Java differs from what a client sends."""
+"""Texts and ids in which a table written by Java differs from what a client sends."""
 
 import pytest
 
@@ -52,6 +52,6 @@ def test_an_empty_list_of_identifiers_is_left_out() -> None:
 def test_fields_that_share_an_id_in_older_specs_get_two_when_they_meet_in_one() -> None:
     older = [spec((1, "identity", 1000)), spec((2, "void", 1000))]
 
-    met = with_field_ids(spec((1, "identity", None), (2, "void", None)), older, last_id=1000, format_version=2)
+    assigned = with_field_ids(spec((1, "identity", None), (2, "void", None)), older, last_id=1000, format_version=2)
 
-    assert [field.field_id for field in met.fields] == [1000, 1001]
+    assert [field.field_id for field in assigned.fields] == [1000, 1001]

@@ -1,4 +1,4 @@
-"""Commits as large as they may be: they take seconds at most, whatever they consist of."""
+"""The largest allowed commits take at most seconds, for every kind of content."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever sequence of commits arrives: every invariant holds, and bytes kept as bytes say what full decoding says."""
+"""After every sequence of commits all invariants hold, and values kept as bytes equal fully decoded ones."""
 
 import json
 from contextlib import suppress
@@ -38,7 +38,7 @@ REFS = st.sampled_from(["main", "first", "side"])
 
 
 def base_document(version: int) -> Json:
-    """A table with fields that nobody knows, at the top and inside everything."""
+    """A table with unknown fields at the top level and inside every part."""
     fields = document(version, future=UNKNOWN)
     fields["schemas"][0]["future"] = UNKNOWN
     for name in ("snapshots", "partition-specs", "sort-orders", "snapshot-log"):
@@ -216,11 +216,11 @@ def test_the_refs_representation_differs_in_the_snapshots_only(version: int, com
     metadata = history(version, commits)[-1]
 
     all_of_it = json.loads(encode_table_metadata(metadata))
-    shown = json.loads(encode_table_metadata(with_referenced_snapshots_only(metadata)))
+    filtered = json.loads(encode_table_metadata(with_referenced_snapshots_only(metadata)))
 
     referenced = {ref["snapshot-id"] for ref in all_of_it["refs"].values()}
     kept = [item for item in all_of_it["snapshots"] if item["snapshot-id"] in referenced]
-    assert shown == all_of_it | {"snapshots": kept}
+    assert filtered == all_of_it | {"snapshots": kept}
 
 
 @settings(max_examples=300, deadline=None)

@@ -18,8 +18,8 @@ from tests.unit.iceberg.tables import (
 
 
 def replayed(current: TableMetadata, *updates: Json, requirements: Any = ()) -> bool:
-    asked = commit(updates, requirements)
-    return is_replay(current, asked.requirements, asked.updates)
+    parsed = commit(updates, requirements)
+    return is_replay(current, parsed.requirements, parsed.updates)
 
 
 def stored(metadata: TableMetadata) -> TableMetadata:

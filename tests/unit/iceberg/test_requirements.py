@@ -1,4 +1,4 @@
-"""Every requirement of a commit: when it holds and how its failure is told."""
+"""Every requirement of a commit: when it holds, and the message when it fails."""
 
 import pytest
 

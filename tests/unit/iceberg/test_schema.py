@@ -1,4 +1,4 @@
-"""Types and schemas: spelling, what the format versions know, defaults, identifier fields, hostile shapes."""
+"""Types and schemas: canonical forms, format versions, defaults, identifier fields, hostile input."""
 
 import json
 from typing import Any

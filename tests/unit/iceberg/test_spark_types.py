@@ -1,4 +1,4 @@
-"""Iceberg's columns as Spark spells them."""
+"""Iceberg columns in Spark's JSON form."""
 
 import pytest
 

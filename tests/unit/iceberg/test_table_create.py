@@ -1,4 +1,4 @@
-"""Creating and replacing tables: ids, sources, properties, location."""
+"""Creation of tables: ids, sources, properties, location."""
 
 import json
 from typing import Any

@@ -93,8 +93,8 @@ class TestSchemas:
         assert unchanged(add_schema(*COLUMNS, **{"schema-id": 5}))
 
     def test_an_equal_schema_spelled_differently_is_reused(self) -> None:
-        spelled = column(1, "d", "decimal(9,2)")
-        base = table(schemas=[schema(spelled, **{"schema-id": 0})])
+        compact = column(1, "d", "decimal(9,2)")
+        base = table(schemas=[schema(compact, **{"schema-id": 0})])
 
         assert committed(base, add_schema(column(1, "d", "DECIMAL( 9, 2 )"))) is base
 

@@ -1,4 +1,4 @@
-"""Files of other programs: everything that contradicts itself is refused before anything trusts it."""
+"""Table files of other programs: every contradiction is refused before anything uses them."""
 
 import json
 

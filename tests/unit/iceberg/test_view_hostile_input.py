@@ -32,7 +32,7 @@ LONG_TEXT = "x" * 1_000_000
 
 
 def deep_schema(depth: int) -> str:
-    """A schema with lists in lists, spelled without recursion."""
+    """A schema with lists in lists, built without recursion."""
     opened = "".join(
         f'{{"type":"list","element-id":{level + 2},"element-required":false,"element":' for level in range(depth)
     )
@@ -46,8 +46,8 @@ def created_with(schema_text: str) -> ViewMetadata:
 
 
 def committed_with(schema_text: str) -> ViewMetadata:
-    asked = decode_view_commit(f'{{"updates":[{{"action":"add-schema","schema":{schema_text}}}]}}'.encode())
-    return next_view_metadata(view(), asked.requirements, asked.updates, now_ms=NOW_MS)
+    parsed = decode_view_commit(f'{{"updates":[{{"action":"add-schema","schema":{schema_text}}}]}}'.encode())
+    return next_view_metadata(view(), parsed.requirements, parsed.updates, now_ms=NOW_MS)
 
 
 def read_with(schema_text: str) -> ViewMetadata:

@@ -143,7 +143,7 @@ def replacing_commits(draw: st.DrawFn) -> list[Json]:
     return [*draw(st.lists(updates(), max_size=1)), added, set_current(-1), *draw(st.lists(updates(), max_size=1))]
 
 
-def check_invariants(before: ViewMetadata, after: ViewMetadata, asked: list[Json]) -> None:
+def check_invariants(before: ViewMetadata, after: ViewMetadata, sent: list[Json]) -> None:
     """What holds after every commit on a view that only this engine wrote."""
     check_view_metadata(after)
     version_ids = {each.version_id for each in after.versions}
@@ -155,7 +155,7 @@ def check_invariants(before: ViewMetadata, after: ViewMetadata, asked: list[Json
     # Schemas are never lost; a version that stays is never changed.
     assert after.schemas[: len(before.schemas)] == before.schemas
     assert all(each == before.versions_by_id.get(each.version_id, each) for each in after.versions)
-    touched = [each for each in asked if each["action"] in {"add-view-version", "set-current-view-version"}]
+    touched = [each for each in sent if each["action"] in {"add-view-version", "set-current-view-version"}]
     if not touched:
         assert (after.versions, after.version_log) == (before.versions, before.version_log)
     if before.version_log != after.version_log:
@@ -169,15 +169,15 @@ def check_invariants(before: ViewMetadata, after: ViewMetadata, asked: list[Json
 @given(st.lists(replacing_commits() | st.lists(updates(), max_size=UPDATES_MAX), min_size=2, max_size=COMMITS_MAX))
 def test_every_rule_holds_after_every_commit(commits: list[list[Json]]) -> None:
     current = committed(None, *creation())
-    for number, asked in enumerate(commits):
+    for number, sent in enumerate(commits):
         try:
-            following = committed(current, *asked, now_ms=NOW_MS + number)
+            following = committed(current, *sent, now_ms=NOW_MS + number)
         except BadRequest:
             continue
-        check_invariants(current, following, asked)
+        check_invariants(current, following, sent)
         # A commit on what a file says is a commit on what was in memory.
         stored = decode_foreign_view_metadata(encode_view_metadata(current))
-        assert written(committed(stored, *asked, now_ms=NOW_MS + number)) == written(following)
+        assert written(committed(stored, *sent, now_ms=NOW_MS + number)) == written(following)
         current = following
 
 
@@ -196,10 +196,10 @@ def replacements(draw: st.DrawFn) -> list[Json]:
 @given(st.lists(replacements(), min_size=1, max_size=15))
 def test_a_replacement_sent_twice_changes_nothing_the_second_time(commits: list[list[Json]]) -> None:
     current = committed(None, *creation())
-    for asked in commits:
-        current = committed(current, *asked)
+    for sent in commits:
+        current = committed(current, *sent)
 
-        assert committed(current, *asked) is current
+        assert committed(current, *sent) is current
 
 
 @some

@@ -355,12 +355,12 @@ class TestRequirements:
         body = b"""{"requirements": [{"type": "assert-create"}], "updates": [{"action": "remove-schemas",
             "schema-ids": [1]}, {"action": "set-location", "location": "x"}, {"action": "set-current-schema",
             "schema-id": 0}]}"""
-        asked = decode_table_commit(body)
+        parsed = decode_table_commit(body)
 
         with pytest.raises(Invalid) as updates:
-            next_view_metadata(view(), [], asked.updates, now_ms=NOW_MS)
+            next_view_metadata(view(), [], parsed.updates, now_ms=NOW_MS)
         with pytest.raises(Invalid) as requirements:
-            next_view_metadata(view(), asked.requirements, [], now_ms=NOW_MS)
+            next_view_metadata(view(), parsed.requirements, [], now_ms=NOW_MS)
 
         assert str(updates.value) == "Cannot apply update remove-schemas, set-current-schema to a view"
         assert str(requirements.value) == "Cannot validate assert-create against a view"

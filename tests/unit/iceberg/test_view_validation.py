@@ -1,4 +1,4 @@
-"""Files of other programs: what is wrong with them is found before anything is built on them."""
+"""View files of other programs: every fault is found before anything uses them."""
 
 import json
 

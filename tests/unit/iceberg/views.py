@@ -85,8 +85,8 @@ def commit(updates: Sequence[Json], requirements: Sequence[Json] = ()) -> ViewCo
 def committed(
     base: ViewMetadata | None, *updates: Json, requirements: Sequence[Json] = (), now_ms: int = NOW_MS
 ) -> ViewMetadata:
-    asked = commit(updates, requirements)
-    return next_view_metadata(base, asked.requirements, asked.updates, now_ms=now_ms)
+    parsed = commit(updates, requirements)
+    return next_view_metadata(base, parsed.requirements, parsed.updates, now_ms=now_ms)
 
 
 def after(base: ViewMetadata | None, *updates: Json, **more: Any) -> Json:
