@@ -23,10 +23,9 @@ from sandur.operations.tables.load import current_document
 from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
 from sandur.pipeline import tasks
-from sandur.pipeline.executor_tasks import crawl
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import JobReport, Limits
-from sandur.pipeline.jobs import metrics, reconcile
+from sandur.pipeline.jobs import import_tables, metrics, reconcile
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.import_tables import IMPORT
 from sandur.pipeline.jobs.metrics import METRICS
@@ -56,7 +55,7 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
 
     before = spark.conf.get(PARTITIONS) or ""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tasks, reconcile, crawl):
+        for module in (tasks, reconcile, import_tables):
             patch.setattr(module, "run_per_item", backwards)
         patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)
