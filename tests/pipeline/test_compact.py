@@ -16,6 +16,7 @@ from sandur.errors import Conflict
 from sandur.operations.receipts import Receipt
 from sandur.operations.tables.load import current_document
 from sandur.operations.tables.rename import rename
+from sandur.pipeline import publishing, system_tables
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.storage.contract import ABSENT
 from sandur.storage.open import connect
@@ -126,6 +127,20 @@ def test_a_run_on_a_bucket_publishes_the_same(spark: SparkSession, bucket_world:
 
     assert report.counts["commits"] == 3
     check_history(bucket_world, spark)
+
+
+@pytest.mark.slow
+def test_executors_verify_and_copy_large_files(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (publishing, system_tables):
+        monkeypatch.setattr(module, "SMALL_BYTES_MAX", 0)
+    world.make("orders")
+
+    report = world.run(spark, COMPACT)
+
+    assert not report.warnings
+    check_history(world, spark)
 
 
 @contextmanager
