@@ -1,4 +1,4 @@
-"""Janitors that die at any call to the store: the next ones end it, and it ends as if nobody had died."""
+"""Janitors die at any call to the store: the next run finishes, with the same result as without a death."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ STAGED_MS = 73 * HOUR_MS
 
 
 async def _rubble() -> Shore:
-    """A store in which everything lies about that somebody who died, or was done, can leave behind."""
+    """A store with every kind of garbage that finished and killed requests leave behind."""
     shore = await Shore.furnished()
     for name in ("kept", "changed", "old", "dropped"):
         await create(shore.server(), name)
@@ -109,7 +109,7 @@ def _copy(rubble: Shore) -> Shore:
 
 
 async def _swept(shore: Shore) -> tuple[frozenset[str], Mapping[Identifier, str]]:
-    """What is left after some runs with days between them: every key, and what readers see."""
+    """All keys and all visible names after several runs with days between them."""
     for _ in range(4):
         await shore.sweep()
         shore.clock.advance(STAGED_MS)
@@ -117,7 +117,7 @@ async def _swept(shore: Shore) -> tuple[frozenset[str], Mapping[Identifier, str]
     return frozenset(await shore.keys()) - {turn}, await visible_names(shore.server())
 
 
-async def test_nothing_of_the_rubble_is_left_but_what_lives(rubble: Shore) -> None:
+async def test_only_living_records_remain(rubble: Shore) -> None:
     shore = _copy(rubble)
     _, before = await _swept(_copy(rubble))
 
@@ -143,7 +143,7 @@ async def test_nothing_of_the_rubble_is_left_but_what_lives(rubble: Shore) -> No
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_janitor_that_dies_anywhere_is_followed_by_one_that_ends_it(rubble: Shore, *, after: bool) -> None:
+async def test_the_next_run_finishes_after_a_death_at_any_call(rubble: Shore, *, after: bool) -> None:
     spy = SpyStore(_copy(rubble).store)
     await run_janitors(_copy(rubble).server(spy), {}, on_error=Trouble())
     calls = len(spy.calls)

@@ -1,4 +1,4 @@
-"""A server dies at any storage call of a mutation of Unity Catalog's API: a retry ends it, once, and lists agree."""
+"""A server dies at any storage call of a mutation of Unity Catalog's API: a retry applies it once, and lists agree."""
 
 import asyncio
 import contextlib
@@ -75,7 +75,7 @@ async def _judge(mutation: Mutation, origin: World, *, dies_at: int, death: Deat
 
 
 async def _lists_agree(world: World, where: str) -> None:
-    """Once the janitor has worked off the marks, every index says what is true."""
+    """After the janitor of marks, every index agrees with the records."""
     world.clock.advance(_STALE_MS)
     server = world.server()
     await work_off_marks(server)
@@ -95,7 +95,7 @@ async def _true(server: Lake, scope: Scope) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-async def test_what_was_asked_for_is_seen(origin: World, mutation: Mutation) -> None:
+async def test_every_mutation_is_visible(origin: World, mutation: Mutation) -> None:
     world = origin.copy()
     assert await mutation.seen(world.server()) != mutation.expected
 
@@ -106,8 +106,8 @@ async def test_what_was_asked_for_is_seen(origin: World, mutation: Mutation) -> 
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-async def test_a_killed_mutation_is_ended_by_its_retry_and_done_once(origin: World, mutation: Mutation) -> None:
-    """A part of the matrix: every seventh call, and the first and the last ones."""
+async def test_a_retry_applies_a_killed_mutation_once(origin: World, mutation: Mutation) -> None:
+    """Every seventh call, and the first and last ones: the whole matrix is below."""
     calls = await _calls(mutation, origin, keyed(str(mutation)))
     chosen = sorted({1, calls, *range(2, calls, 7)})
 
@@ -117,9 +117,7 @@ async def test_a_killed_mutation_is_ended_by_its_retry_and_done_once(origin: Wor
 
 
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.undone], ids=str)
-async def test_the_retry_of_a_killed_mutation_does_not_undo_what_others_did_since(
-    origin: World, mutation: Mutation
-) -> None:
+async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin: World, mutation: Mutation) -> None:
     asked = keyed(str(mutation))
     for dies_at in range(1, await _calls(mutation, origin, asked) + 1):
         world, _ = await _killed(mutation, origin, asked, dies_at=dies_at, death="after")
@@ -140,8 +138,6 @@ async def test_the_retry_of_a_killed_mutation_does_not_undo_what_others_did_sinc
 @pytest.mark.crash
 @pytest.mark.parametrize("death", get_args(Death))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-async def test_a_mutation_killed_at_any_call_is_ended_by_its_retry(
-    origin: World, mutation: Mutation, death: Death
-) -> None:
+async def test_a_retry_finishes_a_mutation_killed_at_any_call(origin: World, mutation: Mutation, death: Death) -> None:
     for dies_at in range(1, await _calls(mutation, origin, keyed(str(mutation))) + 1):
         await _judge(mutation, origin, dies_at=dies_at, death=death)

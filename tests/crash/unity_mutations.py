@@ -1,4 +1,4 @@
-"""Every mutation of Unity Catalog's API, as a request that can be sent again, and how to tell that it happened."""
+"""Every mutation of Unity Catalog's API as a repeatable request, with a check of its effect."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def called(name: str) -> Identifier:
 
 @dataclass
 class World:
-    """A store and the time."""
+    """A store and a clock."""
 
     store: MemoryStore
     clock: FixedClock
@@ -61,7 +61,7 @@ class World:
 
 
 async def make_world() -> World:
-    """A catalog beside the default one, a schema, and one thing of each kind in it."""
+    """Two catalogs beside the default one, and a schema with one securable of each kind."""
     clock = FixedClock()
     world = World(MemoryStore(clock=clock), clock)
     server = world.server()
@@ -89,13 +89,13 @@ Seen = Callable[[Lake], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """What is asked for, and what is seen once it was carried out: `seen` gives `expected` then, and only then."""
+    """A request and its effect: `seen` returns `expected` if and only if the request was applied."""
 
     name: str
     send: Send
     seen: Seen
     expected: object
-    # What somebody else does on top of it, and what is seen then.
+    # A later request of another client, and what is seen after it.
     undone: Send | None = None
     undone_as: object = None
 

@@ -1,4 +1,4 @@
-"""Running the janitors in tests, and stores that others left things in."""
+"""Run the janitors in tests, on stores with garbage."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,14 +25,14 @@ _CALLS_MAX: Final = 200
 
 
 class Trouble(list[str]):
-    """What went wrong with objects."""
+    """The errors that the janitors reported."""
 
     def __call__(self, what: str, error: SandurError) -> None:
         self.append(f"{what}: {type(error).__name__}: {error}")
 
 
 class Shore:
-    """A store, a clock, and servers that come and go."""
+    """A store, a clock, and servers that start and die."""
 
     def __init__(self, seed: int | None = None, **settings: object) -> None:
         self.clock = FixedClock(seed=seed or 0)
@@ -47,11 +47,11 @@ class Shore:
         return shore
 
     def server(self, store: ObjectStore | None = None) -> Lake:
-        """A server that remembers nothing."""
+        """A new server without caches."""
         return make_lake(store or self.store, self.clock, **self.settings)
 
     async def sweep(self, store: ObjectStore | None = None) -> Mapping[str, int]:
-        """One run of all janitors; what was done, without what was merely looked at."""
+        """Run all janitors once; returns the counts without the objects that were kept."""
         server = self.server(store)
         run = await run_janitors(server, {}, on_error=self.trouble)
         await server.background.drain()
@@ -64,7 +64,7 @@ class Shore:
     async def dies_when(
         self, work: Callable[[Lake], Awaitable[object]], is_so: Callable[[Lake], Awaitable[bool]]
     ) -> None:
-        """Let a server do its work and die behind the first call after which it is so."""
+        """Let a server work, and kill it after the first call that makes the condition true."""
         origin = self.store, self.clock
         for calls in range(1, _CALLS_MAX):
             self.store, self.clock = copied(*origin)

@@ -23,7 +23,7 @@ class Chain(NamedTuple):
     locations: Sequence[str]
 
     def times(self, request_hash: str) -> int:
-        """How often the request was applied: every file carries the hash of the request that made it (C3)."""
+        """How often a request was applied: every file carries the hash of its request (C3)."""
         return sum(request_hash_of(location) == request_hash[:HASH_LENGTH] for location in self.locations)
 
 

@@ -1,4 +1,4 @@
-"""Catalogs: made once, whoever asks and whatever dies."""
+"""Catalogs: created once, under concurrent requests and crashes."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def create(lake: Lake, name: str, key: str | None = None, root: str | None
     return catalog.id
 
 
-async def test_a_catalog_is_found_as_it_was_made() -> None:
+async def test_a_catalog_is_loaded_as_it_was_created() -> None:
     lake = make_lake()
 
     made = await create(lake, "sales/eu")
@@ -35,7 +35,7 @@ async def test_a_catalog_is_found_as_it_was_made() -> None:
     assert (found.id, found.root, found.properties) == (made, f"{ROOT}/sales_eu", {"owner": "a"})
 
 
-async def test_a_catalog_is_made_once() -> None:
+async def test_a_catalog_is_created_once() -> None:
     lake = make_lake()
     await create(lake, "sales")
 
@@ -52,7 +52,7 @@ async def test_a_missing_catalog_is_not_found() -> None:
     assert refused.value.subject == "catalog"
 
 
-async def test_the_default_catalog_makes_itself_in_every_workspace() -> None:
+async def test_the_default_catalog_is_created_on_first_use_in_every_lake() -> None:
     lake = make_lake(default_catalog="home")
 
     first, second = await asyncio.gather(load_catalog(lake, "home"), load_catalog(lake, "home"))
@@ -62,7 +62,7 @@ async def test_the_default_catalog_makes_itself_in_every_workspace() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\x1fb", "a\x00b", "x" * 256, "\ud800"])
-async def test_what_no_catalog_may_be_called_is_refused(name: str) -> None:
+async def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="Invalid catalog name"):
         await create(make_lake(), name)
 
@@ -124,7 +124,7 @@ async def test_a_refusal_is_repeated_under_its_key() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("dies_at", range(1, 9))
-async def test_a_catalog_whose_maker_died_is_made_by_the_retry(dies_at: int, *, after: bool) -> None:
+async def test_a_retry_creates_the_catalog_after_a_death(dies_at: int, *, after: bool) -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     dying = make_lake(DyingStore(inner, dies_at=dies_at, after=after), clock)
@@ -141,7 +141,7 @@ async def test_a_catalog_whose_maker_died_is_made_by_the_retry(dies_at: int, *, 
     assert [catalog.id for catalog in await list_catalogs(make_lake(inner, clock))] == [made]
 
 
-async def test_of_many_makers_one_makes_the_catalog() -> None:
+async def test_of_many_concurrent_creations_one_succeeds() -> None:
     clock = FixedClock()
     store = MemoryStore(seed=3, clock=clock)
 
@@ -150,7 +150,7 @@ async def test_of_many_makers_one_makes_the_catalog() -> None:
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyExists"] * 4 + ["str"]
 
 
-async def test_a_key_under_way_is_busy() -> None:
+async def test_a_key_in_progress_is_busy() -> None:
     clock = FixedClock()
     store = MemoryStore(seed=1, clock=clock)
 
@@ -162,7 +162,7 @@ async def test_a_key_under_way_is_busy() -> None:
     assert len({outcome for outcome in outcomes if isinstance(outcome, str)}) == 1
 
 
-async def test_a_fresh_store_is_made_ready_at_the_start() -> None:
+async def test_a_new_store_gets_the_default_catalog_at_the_start() -> None:
     store = MemoryStore()
     lakes = Lakes(Settings(store="memory:"), SystemClock(), store)
 

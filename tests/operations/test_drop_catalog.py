@@ -1,4 +1,4 @@
-"""A catalog is dropped as a namespace is: what it holds keeps it, and who puts something into it calls the drop off."""
+"""The drop of a catalog: children prevent it, and the creator of a child calls it off."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def drop(server: Lake, label: str = "drop", *, force: bool = False) -> Non
     await drop_catalog(server, "c", force=force, request=request(label))
 
 
-async def test_a_dropped_catalog_is_gone_and_can_be_made_again() -> None:
+async def test_a_dropped_catalog_is_gone_and_can_be_created_again() -> None:
     server = make_lake()
     first = await make(server)
 
@@ -42,7 +42,7 @@ async def test_a_dropped_catalog_is_gone_and_can_be_made_again() -> None:
     assert await make(server, "again") != first
 
 
-async def test_a_namespace_of_a_catalog_that_was_made_again_does_not_come_back() -> None:
+async def test_a_new_catalog_has_no_namespace_of_the_old_one() -> None:
     server = make_lake()
     await make(server)
     await create_namespace(server, NAMESPACE, {}, request("namespace"))
@@ -55,7 +55,7 @@ async def test_a_namespace_of_a_catalog_that_was_made_again_does_not_come_back()
     assert not await namespace_exists(server, NAMESPACE)
 
 
-async def test_the_default_catalog_stays() -> None:
+async def test_the_default_catalog_cannot_be_dropped() -> None:
     server = make_lake()
     await load_catalog(server, "main")
 
@@ -63,7 +63,7 @@ async def test_the_default_catalog_stays() -> None:
         await drop_catalog(server, "main", force=True, request=request("drop main"))
 
 
-async def test_a_drop_under_a_key_takes_the_catalog_it_was_meant_for_and_no_other() -> None:
+async def test_a_replayed_drop_keeps_a_later_catalog_of_that_name() -> None:
     server = make_lake()
     await make(server)
     asked = keyed("drop")
@@ -76,7 +76,7 @@ async def test_a_drop_under_a_key_takes_the_catalog_it_was_meant_for_and_no_othe
     assert (await load_catalog(server, "c")).name == "c"
 
 
-async def test_a_creation_that_somebody_else_changed_and_dropped_is_known_to_its_retry() -> None:
+async def test_a_retried_creation_knows_that_its_catalog_was_changed_and_dropped() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     asked = keyed("make")
@@ -94,9 +94,7 @@ async def test_a_creation_that_somebody_else_changed_and_dropped_is_known_to_its
 
 @pytest.mark.parametrize("force", [False, True], ids=["if empty", "by force"])
 @pytest.mark.parametrize("seed", range(60))
-async def test_a_namespace_made_while_its_catalog_is_dropped_keeps_it_or_does_not_come_to_be(
-    seed: int, *, force: bool
-) -> None:
+async def test_a_namespace_created_during_a_drop_calls_it_off_or_is_refused(seed: int, *, force: bool) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
     one, other = make_lake(store, clock), make_lake(store, clock)
@@ -120,7 +118,7 @@ async def test_a_namespace_made_while_its_catalog_is_dropped_keeps_it_or_does_no
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_of_several_who_make_one_catalog_one_does(seed: int) -> None:
+async def test_of_several_creations_of_one_catalog_one_succeeds(seed: int) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
     servers = [make_lake(store, clock) for _ in range(4)]

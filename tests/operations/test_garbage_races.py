@@ -1,7 +1,7 @@
-"""Garbage collection in a hurry, beside committers that stall and die: in a thousand runs, nothing live is deleted.
+"""Garbage collection beside committers that stall and die: in a thousand runs, no live file is deleted.
 
-The collectors see a clock that is days ahead: no age gate holds them back, and what is written this moment is old to
-them. Only the order of looks, bumps and deletes is left to protect what others are at.
+The clock of the collectors is days ahead, so every file is old enough for them. Only the order of reads, bumps and
+deletes protects the work in progress.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ DEFAULT_PARTS: Final = 4
 
 @dataclass
 class Race:
-    """One run: a shore, what clients were told, and whether they are still at it."""
+    """One run: the store, the answers of the clients, and whether they are still running."""
 
     shore: Shore
     seed: int
@@ -63,7 +63,7 @@ class Race:
         self.committed.setdefault(after.table_uuid, set()).add(label)
 
     async def shorten(self, server: Lake, label: str) -> None:
-        """Files fall off the log, and the table wants them deleted: they may go the moment they do."""
+        """Shorten the log and let the table delete old files: they may be deleted at once."""
         wish = set_property("write.metadata.delete-after-commit.enabled", self.chance.choice(["true", "false"]))
         short = set_property("write.metadata.previous-versions-max", "1")
         await commit_table(server, called(self.chance.choice(NAMES)), commit(short, wish), self._sent(label))
@@ -104,7 +104,7 @@ async def _client(race: Race, number: int) -> None:
 
 
 def _mortal(race: Race) -> Lake:
-    """A server that stalls at any call and dies sooner or later."""
+    """A server that stalls at any call, and dies at some point."""
     slow = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
     dies_at = race.chance.randint(5, 120)
     return race.shore.server(DyingStore(slow, dies_at=dies_at, after=race.chance.random() < 0.5))
@@ -150,7 +150,7 @@ async def _judge(race: Race) -> None:
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=() if part < DEFAULT_PARTS else pytest.mark.slow) for part in PARTS]
 )
-async def test_nothing_live_is_deleted(part: int) -> None:
+async def test_no_live_file_is_deleted(part: int) -> None:
     for seed in range(part * SEEDS_PER_PART, (part + 1) * SEEDS_PER_PART):
         race = await _run(seed)
         try:

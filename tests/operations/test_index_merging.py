@@ -1,4 +1,4 @@
-"""Segments that are nearly empty are put together, and no update that comes in between is lost."""
+"""Nearly empty segments are merged, and no concurrent update is lost."""
 
 import asyncio
 import contextlib
@@ -12,15 +12,15 @@ from sandur.operations.lake import Lake
 from tests.crash.gated_store import GatedStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.making import make_lake, work_off_marks
-from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, segments_of
-from tests.operations.test_indexing_races import Arena
+from tests.operations.test_index_races import Arena
+from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, segments_of
 
 COUNT = 2 * INLINE_MAX
 _thinned: list[Lake] = []
 
 
 async def _nearly_empty() -> Lake:
-    """An index of several segments with few entries left, made once."""
+    """An index with several segments and few entries; built once."""
     if not _thinned:
         lake = await filled(COUNT)
         for number in range(COUNT):
@@ -31,7 +31,7 @@ async def _nearly_empty() -> Lake:
     return _thinned[0]
 
 
-async def test_what_is_left_fits_into_one_object_again() -> None:
+async def test_few_entries_are_merged_into_one_object() -> None:
     arena = Arena(0)
     await arena.copy(await _nearly_empty())
     before = await indexed(arena.quiet())
@@ -47,7 +47,7 @@ async def test_what_is_left_fits_into_one_object_again() -> None:
     assert "afterwards" in await indexed(arena.quiet())
 
 
-async def test_segments_that_are_well_filled_are_left_as_they_are() -> None:
+async def test_full_segments_are_not_merged() -> None:
     lake = await filled(COUNT)
     before = await segments_of(lake)
 
@@ -55,7 +55,7 @@ async def test_segments_that_are_well_filled_are_left_as_they_are() -> None:
     assert await segments_of(lake) == before
 
 
-async def test_an_index_that_lies_is_said_to_have_lied() -> None:
+async def test_a_rebuild_reports_whether_the_index_was_right() -> None:
     arena = Arena(1)
     await create(arena.quiet(), "t")
     manifest = await arena.quiet().index(SCOPE).read()
@@ -70,7 +70,7 @@ async def test_an_index_that_lies_is_said_to_have_lied() -> None:
 
 
 async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> None:
-    """The merge has read everything and written its segments; whoever changes an old one now must not be forgotten."""
+    """The merge has read and written all segments; an update of an old segment must not be lost now."""
     arena = Arena(0)
     await arena.copy(await _nearly_empty())
     key = arena.quiet().layout.list_index(SCOPE)
@@ -86,7 +86,7 @@ async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_updates_that_meet_a_merge_are_not_lost(seed: int) -> None:
+async def test_updates_during_a_merge_are_not_lost(seed: int) -> None:
     arena = Arena(seed)
     await arena.copy(await _nearly_empty())
     racers = [arena.racer() for _ in range(3)]
@@ -111,7 +111,7 @@ async def test_updates_that_meet_a_merge_are_not_lost(seed: int) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_merge_that_dies_anywhere_leaves_an_index_that_works(*, after: bool) -> None:
+async def test_a_merge_that_dies_anywhere_leaves_a_working_index(*, after: bool) -> None:
     source = await _nearly_empty()
     before = await indexed(source)
     is_over = False

@@ -1,4 +1,4 @@
-"""Claims go when their keys cannot be sent any more; open ones are looked into first."""
+"""Claims are deleted when their keys have expired; open ones are decided first."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
-async def test_a_claim_that_is_done_is_kept_for_replays_and_then_goes() -> None:
+async def test_a_claim_that_is_done_is_kept_for_replays_and_then_deleted() -> None:
     shore = await Shore.furnished(idempotency_key_lifetime="PT2H")
     sent = keyed("create")
     server = shore.server()
@@ -77,7 +77,7 @@ async def test_an_open_claim_whose_file_was_committed_is_done() -> None:
     assert claim.value.location == pointer.value.head.metadata_location
 
 
-async def test_an_open_claim_is_recognised_by_its_receipt_when_no_log_knows_its_file_any_more() -> None:
+async def test_an_open_claim_is_decided_by_its_receipt_when_no_log_has_its_file() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t", properties={"write.metadata.previous-versions-max": "1"})
     pointer = await shore.server().pointer(made.table_uuid).read()
@@ -92,7 +92,7 @@ async def test_an_open_claim_is_recognised_by_its_receipt_when_no_log_knows_its_
     assert (await shore.sweep())["commit_claims_settled"] == 1
 
 
-async def test_an_open_claim_of_what_never_happened_goes() -> None:
+async def test_an_open_claim_without_a_commit_is_deleted() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     key = await open_claim(shore, made.table_uuid, AttemptedFile("memory://store/never", 1))
@@ -107,7 +107,7 @@ async def test_an_open_claim_of_what_never_happened_goes() -> None:
 
 
 async def test_the_head_of_an_unbound_pointer_proves_nothing() -> None:
-    """N7: the create has not happened."""
+    """N7: the creation has not happened."""
     shore = await Shore.furnished(orphan_retention="P30D")
     made = await create(shore.server(), "t")
     head = (await shore.server().pointer(made.table_uuid).read()).value.head  # type: ignore[union-attr] # It is there.

@@ -1,4 +1,4 @@
-"""What Delta tables leave behind goes in time: abandoned places, records nobody names, the files of dropped tables."""
+"""Garbage of Delta tables: abandoned stages, orphaned records, the files of dropped tables."""
 
 import pytest
 
@@ -22,7 +22,7 @@ async def files_below(shore: Shore, location: str) -> list[str]:
     return await shore.keys(location.removeprefix("memory://store/") + "/")
 
 
-async def test_an_abandoned_place_goes_with_what_was_written_there() -> None:
+async def test_an_abandoned_stage_is_deleted_with_its_files() -> None:
     shore = await Shore.furnished(stage_ttl="PT72H")
     server = shore.server()
     stage = await stage_table(server, D)
@@ -39,8 +39,8 @@ async def test_an_abandoned_place_goes_with_what_was_written_there() -> None:
         await create_from_staging(shore.server(), wanted(stage.location, stage.uuid), request=request("late"))
 
 
-async def test_a_place_that_is_being_swept_becomes_no_table() -> None:
-    """The mark comes first: whoever looked up the place before still finds that it is over."""
+async def test_a_swept_stage_cannot_become_a_table() -> None:
+    """The mark is written first: a creator that has read the stage before still fails."""
     shore = await Shore.furnished()
     stage = await stage_table(shore.server(), D)
     shore.clock.advance(100 * HOUR_MS)
@@ -51,7 +51,7 @@ async def test_a_place_that_is_being_swept_becomes_no_table() -> None:
         await create_from_staging(shore.server(), wanted(stage.location, stage.uuid), request=request("late"))
 
 
-async def test_the_place_of_a_table_goes_and_the_table_stays() -> None:
+async def test_the_stage_of_a_table_is_deleted_and_the_table_stays() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await create_managed(server)
@@ -65,7 +65,7 @@ async def test_the_place_of_a_table_goes_and_the_table_stays() -> None:
     assert len(await files_below(shore, table.location)) == 1
 
 
-async def test_the_files_of_a_dropped_managed_table_go_and_then_its_record() -> None:
+async def test_the_files_of_a_dropped_managed_table_are_deleted_before_its_record() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     kept, gone = await create_managed(server, called("kept")), await create_managed(server)
@@ -123,7 +123,7 @@ async def test_a_creation_that_died_before_its_name_is_swept() -> None:
 
 
 @pytest.mark.parametrize("location", ["memory://store/x", "memory://store/__unitystorage/x", "memory://store/tables/u"])
-async def test_no_other_folder_is_ever_emptied(location: str) -> None:
+async def test_other_folders_are_never_emptied(location: str) -> None:
     shore = await Shore.furnished()
 
     with pytest.raises(Invalid):

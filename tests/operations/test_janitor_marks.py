@@ -1,4 +1,4 @@
-"""Marks are worked off, so that what died before it was listed is listed."""
+"""The janitor of marks lists what a dead operation did not list."""
 
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
@@ -17,7 +17,7 @@ from tests.operations.janitoring import HOUR_MS, Shore
 T, U = called("t"), called("u")
 
 
-async def test_what_died_between_name_and_index_is_listed_after_a_minute() -> None:
+async def test_a_name_without_an_index_entry_is_listed_after_a_minute() -> None:
     shore = await Shore.furnished()
     await create(shore.server(), "first")
     await shore.dies_when(
@@ -37,7 +37,7 @@ async def listed(shore: Shore) -> list[str]:
     return [identifier.name for identifier in page.entries]
 
 
-async def test_a_mark_stays_for_an_hour_and_then_goes() -> None:
+async def test_a_mark_is_deleted_after_an_hour() -> None:
     shore = await Shore.furnished()
     await update.mark(shore.server(), T, "an operation that stalls")
     shore.clock.advance(HOUR_MS - 1)
@@ -50,7 +50,7 @@ async def test_a_mark_stays_for_an_hour_and_then_goes() -> None:
     assert not await shore.keys(shore.server().layout.marks_folder())
 
 
-async def test_a_mark_that_says_nothing_does_not_hold_up_the_others() -> None:
+async def test_a_damaged_mark_does_not_stop_the_others() -> None:
     shore = await Shore.furnished()
     layout = shore.server().layout
     await shore.store.put(layout.mark("0", "broken"), b"not a mark", expected=ABSENT)

@@ -1,4 +1,4 @@
-"""Metadata files of attempts that lost, of creates that died, and of long ago; and all those that have to stay."""
+"""Metadata files of lost attempts, of dead creations and of old versions are deleted; all others stay."""
 
 import asyncio
 import contextlib
@@ -61,14 +61,14 @@ async def _head(lake: Lake, name: str = "t") -> str:
 
 
 async def _put_orphan(lake: Lake, name: str, version: int, nonce: str = "0" * 12) -> str:
-    """A file as an attempt leaves it that died before its swap."""
+    """The file of an attempt that died before its swap."""
     location = f"{(await _head(lake, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
     body = (await load(lake, called(name))).metadata
     await lake.locations.create(location, body)
     return location
 
 
-async def test_the_file_of_an_attempt_that_died_goes_after_a_day_and_not_before() -> None:
+async def test_the_file_of_a_dead_attempt_is_deleted_after_a_day() -> None:
     shore = await _shore()
     orphan = await _put_orphan(shore.server(), "t", 1)
     shore.clock.advance(DAY_MS - 1)
@@ -83,7 +83,7 @@ async def test_the_file_of_an_attempt_that_died_goes_after_a_day_and_not_before(
     assert await collect(shore.server()) == []
 
 
-async def test_the_head_and_what_its_log_names_stay() -> None:
+async def test_the_head_and_the_files_in_its_log_stay() -> None:
     shore = await _shore()
     for number in range(3):
         await _commit(shore, "t", f"p{number}")
@@ -95,7 +95,7 @@ async def test_the_head_and_what_its_log_names_stay() -> None:
     assert len(before) == 4
 
 
-async def test_a_file_that_fell_off_the_log_stays_as_long_as_its_receipt() -> None:
+async def test_a_file_outside_of_the_log_stays_as_long_as_its_receipt() -> None:
     shore = await _shore()
     await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
     for number in range(3):
@@ -112,8 +112,8 @@ async def test_a_file_that_fell_off_the_log_stays_as_long_as_its_receipt() -> No
     assert content(await load(shore.server(), T))["properties"]["p2"] == "1"
 
 
-async def test_a_table_that_wants_its_old_files_deleted_is_helped_after_a_day() -> None:
-    """A committer deletes what its own commit pushed off the log; what others left before the wish is left to us."""
+async def test_a_table_that_deletes_old_files_loses_them_after_a_day() -> None:
+    """A commit deletes the files that it removes from the log; older ones are left to the janitor."""
     shore = await _shore()
     await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
     await _commit(shore, "t", "p0")
@@ -126,7 +126,7 @@ async def test_a_table_that_wants_its_old_files_deleted_is_helped_after_a_day() 
     assert [name[:5] for name in await metadata_files(shore.server(), "t")] == ["00002", "00003"]
 
 
-async def test_a_table_that_says_that_nothing_may_be_collected_is_left_alone() -> None:
+async def test_a_table_with_gc_disabled_keeps_every_file() -> None:
     shore = await _shore()
     await _commit(shore, "t", "no", set_property("gc.enabled", "false"))
     orphan = await _put_orphan(shore.server(), "t", 7)
@@ -136,7 +136,7 @@ async def test_a_table_that_says_that_nothing_may_be_collected_is_left_alone() -
     assert await shore.server().locations.exists(orphan)
 
 
-async def test_files_that_others_named_are_left_alone() -> None:
+async def test_files_with_other_names_are_kept() -> None:
     shore = await _shore()
     folder = (await _head(shore.server())).rpartition("/")[0]
     names = [
@@ -152,7 +152,7 @@ async def test_files_that_others_named_are_left_alone() -> None:
     assert await collect(shore.server()) == []
 
 
-async def test_a_file_of_a_request_under_way_stays() -> None:
+async def test_the_file_of_a_request_in_progress_stays() -> None:
     shore = await _shore()
     server = shore.server()
     orphan = await _put_orphan(server, "t", 1)
@@ -175,7 +175,7 @@ async def test_a_file_of_a_request_under_way_stays() -> None:
     assert await collect(shore.server()) == [orphan.rpartition("/")[2]]
 
 
-async def test_what_a_transaction_is_about_to_make_current_stays() -> None:
+async def test_the_pending_file_of_a_transaction_stays() -> None:
     shore = await _shore()
     await create(shore.server(), "u")
     gate = GatedStore(shore.store, holds=writes_to("iceberg_transactions", b'"committed"'))
@@ -196,7 +196,7 @@ async def test_what_a_transaction_is_about_to_make_current_stays() -> None:
 
 
 async def test_a_committer_that_stalled_for_days_loses_its_swap_and_not_its_file() -> None:
-    """V8: the pointer is bumped before the file goes, so that the swap of who wrote it can only lose."""
+    """V8: the pointer is bumped before the file is deleted, so that the swap of its writer is lost."""
     shore = await _shore()
     gate = GatedStore(shore.store, holds=lambda call: call.name == "put" and "/iceberg_pointers/" in call.key)
     server = shore.server(gate)
@@ -214,7 +214,7 @@ async def test_a_committer_that_stalled_for_days_loses_its_swap_and_not_its_file
     assert gone[0] not in await metadata_files(shore.server(), "t")
 
 
-async def test_a_pointer_that_moved_on_meanwhile_saves_all_files_until_the_next_look() -> None:
+async def test_a_pointer_that_changes_meanwhile_keeps_all_files_until_the_next_run() -> None:
     shore = await _shore()
     server = shore.server()
     orphan = await _put_orphan(server, "t", 1)
@@ -233,7 +233,7 @@ async def test_a_pointer_that_moved_on_meanwhile_saves_all_files_until_the_next_
     assert (len(again.files), again.bumps) == (1, ())
 
 
-async def test_two_names_for_one_table_share_a_folder_and_need_what_either_needs() -> None:
+async def test_two_names_of_one_table_keep_the_files_of_both() -> None:
     shore = await _shore()
     server = shore.server()
     await register_table(server, NAMESPACE, "u", await _head(server), request=request("register"))
@@ -255,7 +255,7 @@ async def test_two_names_for_one_table_share_a_folder_and_need_what_either_needs
         assert await table_exists(shore.server(), called(name))
 
 
-async def test_nothing_goes_while_the_current_file_cannot_be_read() -> None:
+async def test_nothing_is_deleted_while_the_current_file_cannot_be_read() -> None:
     shore = await _shore()
     server = shore.server()
     orphan = await _put_orphan(server, "t", 1)
@@ -268,7 +268,7 @@ async def test_nothing_goes_while_the_current_file_cannot_be_read() -> None:
 
 
 async def test_a_dropped_table_keeps_every_file() -> None:
-    """They may be registered again, here or elsewhere; only a purge takes them away."""
+    """The files may be registered again, here or elsewhere; only a purge deletes them."""
     shore = await _shore()
     server = shore.server()
     orphan = await _put_orphan(server, "t", 1)
@@ -282,7 +282,7 @@ async def test_a_dropped_table_keeps_every_file() -> None:
     assert await server.locations.exists(orphan)
 
 
-async def test_views_are_collected_alike() -> None:
+async def test_views_are_collected_too() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     await create_view(server, NAMESPACE, view("v"), request("view"))
@@ -306,7 +306,7 @@ async def metadata_folder(lake: Lake, name: str) -> str:
     return found.value.metadata_location.rpartition("/")[0]
 
 
-async def test_the_file_of_a_create_that_was_killed_goes() -> None:
+async def test_the_file_of_a_killed_creation_is_deleted() -> None:
     shore = await _shore()
     server = shore.server()
     location = await _put_orphan(server, "t", 0)
@@ -335,7 +335,7 @@ async def _live(lake: Lake, name: str = "t") -> Pointer:
 
 
 async def _died_before_its_pointer(shore: Shore) -> str:
-    """A create whose file is there and whose pointer is not; the file."""
+    """The file of a creation that has no pointer yet."""
     files: list[str] = []
     for dies_at in range(1, 12):
         store = DyingStore(shore.store, dies_at=dies_at, after=True)
@@ -350,7 +350,7 @@ async def _died_before_its_pointer(shore: Shore) -> str:
     return f"memory://store/{files[0]}"
 
 
-async def test_the_file_of_a_create_that_died_before_its_pointer_goes_and_the_create_with_it() -> None:
+async def test_the_file_of_a_creation_without_a_pointer_is_deleted_and_the_creation_fails() -> None:
     shore = await _shore()
     location = await _died_before_its_pointer(shore)
     shore.clock.advance(DAY_MS)
@@ -362,7 +362,7 @@ async def test_the_file_of_a_create_that_died_before_its_pointer_goes_and_the_cr
     assert gone == 1
     assert killed is not None
     assert killed.value.state == "killed"
-    # Whoever comes back with that uuid is not stopped: it goes on with a fresh one.
+    # A retry with that uuid continues with a new one.
     await commit_table(shore.server(), U, created_by_commit(UUID), request("create"))
     assert await table_exists(shore.server(), U)
 
@@ -381,7 +381,7 @@ async def test_a_creator_whose_pointer_comes_first_keeps_its_file() -> None:
     assert (await metadata.garbage_without_owner(shore.server(), location)).files == ()
 
 
-async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> None:
+async def test_the_file_of_a_table_dropped_long_ago_stays() -> None:
     shore = await _shore()
     server = shore.server()
     location = await _head(server)
@@ -400,7 +400,7 @@ async def test_the_file_of_a_table_that_was_dropped_and_forgotten_stays() -> Non
     assert (late.files, late.reason) == ((), "the file is too old: its receipt may be deleted")
 
 
-async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:
+async def test_a_swept_creation_with_a_key_can_be_repeated() -> None:
     shore = await _shore()
     with contextlib.suppress(Died):
         await create_table(
@@ -418,7 +418,7 @@ async def test_a_keyed_create_that_was_swept_can_be_made_again() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_collector_that_dies_anywhere_is_followed_by_one_that_ends_it(*, after: bool) -> None:
+async def test_the_next_collection_finishes_after_a_death_at_any_call(*, after: bool) -> None:
     dies_at, has_died = 0, True
     while has_died:
         dies_at += 1

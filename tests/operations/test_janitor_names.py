@@ -1,4 +1,4 @@
-"""Names that are over go after a day, when what stands beside them is at its end."""
+"""Dead names are deleted after a day, when their pointers and claims are settled."""
 
 import pytest
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ async def move(lake: Lake, source: Identifier, target: Identifier) -> None:
     await lake.background.drain()
 
 
-async def test_a_dropped_name_goes_after_a_day() -> None:
+async def test_a_dropped_name_is_deleted_after_a_day() -> None:
     shore = await Shore.furnished()
     await create(shore.server(), "t")
     await drop(shore.server(), T)
@@ -47,7 +47,7 @@ async def test_a_dropped_name_goes_after_a_day() -> None:
     assert await shore.server().name(T).read() is None
 
 
-async def test_the_drop_of_a_name_is_finished_before_the_name_goes() -> None:
+async def test_a_drop_is_finished_before_the_name_is_deleted() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     cell = shore.server().name(T)
@@ -65,8 +65,8 @@ async def test_the_drop_of_a_name_is_finished_before_the_name_goes() -> None:
     assert (pointer.value.state, pointer.value.by) == ("dropped", "somebody")
 
 
-async def test_a_moved_name_goes_only_after_the_new_one_is_active_and_its_claim_done() -> None:
-    """R6, R9: the renamer dies right behind the swap that is the rename."""
+async def test_a_moved_name_is_deleted_after_the_new_one_is_active_and_its_claim_done() -> None:
+    """R6, R9: the server dies right after the swap that is the rename."""
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     sent = keyed("rename")
@@ -90,7 +90,7 @@ async def test_a_moved_name_goes_only_after_the_new_one_is_active_and_its_claim_
 
 
 @pytest.mark.parametrize("state", ["new", "pending", "moving"])
-async def test_a_name_that_never_came_to_be_is_free_after_a_day_and_gone_after_two(state: str) -> None:
+async def test_an_unconfirmed_name_is_free_after_a_day_and_deleted_after_two(state: str) -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     fields = {
@@ -112,7 +112,7 @@ async def test_a_name_that_never_came_to_be_is_free_after_a_day_and_gone_after_t
     assert (await load(shore.server(), T)).table_uuid == made.table_uuid
 
 
-async def test_a_table_whose_creator_died_behind_the_name_is_confirmed() -> None:
+async def test_a_table_whose_creator_died_after_the_name_is_confirmed() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     cell = shore.server().name(T)
@@ -128,7 +128,7 @@ async def test_a_table_whose_creator_died_behind_the_name_is_confirmed() -> None
     assert (await load(shore.server(), T)).table_uuid == made.table_uuid
 
 
-async def test_active_names_stay_for_ever() -> None:
+async def test_active_names_stay() -> None:
     shore = await Shore.furnished()
     await create(shore.server(), "t")
     await create(shore.server(), "u", ELSEWHERE)
@@ -149,7 +149,7 @@ async def test_the_retention_is_a_setting() -> None:
     assert await shore.sweep() == {"names_removed": 1}
 
 
-async def test_a_dropped_namespace_goes_after_a_day_and_can_be_made_again() -> None:
+async def test_a_dropped_namespace_is_deleted_after_a_day_and_can_be_created_again() -> None:
     shore = await Shore.furnished()
     namespace = Namespace("main", ("gone",))
     await create_namespace(shore.server(), namespace, {}, request("make"))
@@ -165,8 +165,8 @@ async def test_a_dropped_namespace_goes_after_a_day_and_can_be_made_again() -> N
     await create_namespace(shore.server(), namespace, {}, request("make again"))
 
 
-async def test_whoever_dropped_a_namespace_is_told_before_its_record_goes() -> None:
-    """G6: the record is the only proof that a drop which died happened."""
+async def test_the_claim_of_a_drop_is_done_before_the_record_is_deleted() -> None:
+    """G6: the record is the only proof that a drop by a dead server happened."""
     shore = await Shore.furnished()
     namespace = Namespace("main", ("gone",))
     await create_namespace(shore.server(), namespace, {}, request("make"))
@@ -184,7 +184,7 @@ async def test_whoever_dropped_a_namespace_is_told_before_its_record_goes() -> N
     await drop_namespace(shore.server(), namespace, sent)
 
 
-async def test_a_name_that_is_reused_this_very_moment_is_not_deleted() -> None:
+async def test_a_name_that_is_reused_at_this_moment_is_not_deleted() -> None:
     shore = await Shore.furnished()
     await create(shore.server(), "t")
     await drop(shore.server(), T)

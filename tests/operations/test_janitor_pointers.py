@@ -1,4 +1,4 @@
-"""Pointers without a name are killed, and the dead go when nobody can ask for them any more."""
+"""Pointers without a name are killed, and dead pointers are deleted when no replay can need them."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def state_of(shore: Shore) -> str | None:
 
 
 @pytest.mark.parametrize("state", ["unbound", "condemned"])
-async def test_an_orphan_is_killed_after_a_day_and_gone_later(state: str) -> None:
+async def test_an_orphan_is_killed_after_a_day_and_deleted_later(state: str) -> None:
     shore = await Shore.furnished()
     await orphan(shore, age_ms=24 * HOUR_MS - 1, state=state)
 
@@ -67,7 +67,7 @@ async def test_an_orphan_is_killed_after_a_day_and_gone_later(state: str) -> Non
     assert await state_of(shore) is None
 
 
-async def test_a_pointer_that_its_name_shows_is_bound_and_not_killed() -> None:
+async def test_a_pointer_with_a_name_is_bound_and_not_killed() -> None:
     shore = await Shore.furnished()
     name = NameRecord(state="new", uuid=UUID, kind="table", namespace_id=f"id of {NAMESPACE}")
     await shore.server().name(T).create(name)
@@ -78,7 +78,7 @@ async def test_a_pointer_that_its_name_shows_is_bound_and_not_killed() -> None:
     assert await state_of(shore) == "live"
 
 
-async def test_a_pointer_under_a_name_that_is_undecided_is_left() -> None:
+async def test_a_pointer_of_an_undecided_name_is_kept() -> None:
     shore = await Shore.furnished(name_retention="P9D")
     name = NameRecord(state="pending", uuid=UUID, kind="table", transaction="x", attempt="y")
     await shore.server().name(T).create(name)
@@ -90,7 +90,7 @@ async def test_a_pointer_under_a_name_that_is_undecided_is_left() -> None:
 
 
 async def test_a_killed_pointer_leaves_no_receipt() -> None:
-    """C5: a receipt is the proof of a commit, and what was killed never happened."""
+    """C5: a receipt proves a commit, and a killed creation never happened."""
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     head = (await shore.server().pointer(made.table_uuid).read()).value.head  # type: ignore[union-attr] # It is there.
@@ -102,7 +102,7 @@ async def test_a_killed_pointer_leaves_no_receipt() -> None:
     assert not await shore.server().feature(Receipts).exists(tried_of(never))
 
 
-async def test_a_dropped_pointer_is_kept_as_long_as_a_replay_may_ask_for_it() -> None:
+async def test_a_dropped_pointer_is_kept_as_long_as_a_replay_may_need_it() -> None:
     shore = await Shore.furnished(idempotency_key_lifetime="PT5H")
     made = await create(shore.server(), "t")
     await drop(shore.server(), T)
@@ -115,7 +115,7 @@ async def test_a_dropped_pointer_is_kept_as_long_as_a_replay_may_ask_for_it() ->
     assert await shore.sweep() == {"pointers_removed": 1}
 
 
-async def test_the_receipt_of_the_last_head_is_written_before_its_pointer_goes() -> None:
+async def test_the_receipt_of_the_last_head_is_written_before_its_pointer_is_deleted() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     pointer = await shore.server().pointer(made.table_uuid).read()
@@ -144,8 +144,8 @@ async def test_a_dropped_pointer_stays_while_its_files_wait_to_be_deleted() -> N
     assert await shore.server().pointer(made.table_uuid).read()
 
 
-async def test_a_dropped_pointer_stays_while_its_name_says_dropped() -> None:
-    """Whoever reuses the name drops the pointer of that uuid once more: it must not be that of a new table."""
+async def test_a_dropped_pointer_stays_while_its_name_is_dropped() -> None:
+    """A request that reuses the name drops the pointer of that uuid again; it must not be that of a new table."""
     shore = await Shore.furnished(name_retention="P30D")
     made = await create(shore.server(), "t")
     gone = await unregister_table(shore.server(), T, request("unregister"))
@@ -161,7 +161,7 @@ async def test_a_dropped_pointer_stays_while_its_name_says_dropped() -> None:
     assert (await load(shore.server(), called("again", ELSEWHERE))).table_uuid == made.table_uuid
 
 
-async def test_a_table_can_be_registered_under_its_old_uuid_when_all_is_swept() -> None:
+async def test_a_table_can_be_registered_under_its_old_uuid_after_the_sweep() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     gone = await unregister_table(shore.server(), T, request("unregister"))
@@ -176,8 +176,8 @@ async def test_a_table_can_be_registered_under_its_old_uuid_when_all_is_swept() 
     assert found.uuid == made.table_uuid
 
 
-async def test_a_creator_that_comes_between_the_look_and_the_kill_keeps_its_table() -> None:
-    """GC2, N5: the janitor has seen no name; the creator writes it, sees its pointer, answers, and dies anywhere."""
+async def test_a_creator_between_the_look_and_the_kill_keeps_its_table() -> None:
+    """GC2, N5: the janitor has found no name; the creator writes it, reads its pointer, answers, and dies anywhere."""
     shore = await Shore.furnished()
     sent = keyed("create")
 

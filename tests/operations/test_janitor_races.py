@@ -1,7 +1,7 @@
-"""Janitors in a hurry, beside everything that clients do: nothing that lives is ever taken away.
+"""Janitors beside all kinds of clients: no living record is ever deleted.
 
-The janitors see a clock that is days ahead, so that no age gate holds them back: what is written this moment is old to
-them. Only marks, looks and conditional deletes are left to protect what others are at.
+The clock of the janitors is days ahead, so every object is old enough for them. Only marks, reads and conditional
+deletes protect the work in progress.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ STEPS = 5
 
 @dataclass
 class Day:
-    """What clients were told in one run."""
+    """The answers that clients got in one run."""
 
     shore: Shore
     seed: int
@@ -75,7 +75,7 @@ class Day:
         self.committed.setdefault(after.table_uuid, set()).add(label)
 
     async def drop(self, server: Lake, label: str) -> None:
-        self.drops += 1  # Whatever it is told, it may have happened.
+        self.drops += 1  # Whatever the answer, it may have happened.
         purge = self.chance.random() < 0.5
         await drop_name(server, self.name(), kind="table", purge=purge, request=self._sent(label))
 
@@ -83,7 +83,7 @@ class Day:
         await rename(server, self.name(), self.name(), kind="table", request=self._sent(label))
 
     async def transact(self, server: Lake, label: str) -> None:
-        """One change and one creation, together; what they are told is asked of the tables themselves."""
+        """One change and one creation in a transaction; the result is read from the tables."""
         first, second = self.chance.sample(NAMES, 2)
         uuid = self.shore.clock.new_uuid()
         changes = [(called(first), commit(set_property(label, "1"))), (called(second), created_by_commit(uuid))]
@@ -100,14 +100,14 @@ Work = Callable[[Day, Lake, str], Awaitable[None]]
 
 
 class Mix(NamedTuple):
-    """What clients do, and which janitors are about; all of them unless it is said."""
+    """The operations of the clients, and the janitors that run; all by default."""
 
     works: tuple[Work, ...]
     janitors: tuple[Janitor, ...] = ()
 
 
 async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
-    """A client, and the servers it talks to: each dies sooner or later, wherever it is, and the next one takes over."""
+    """A client and its servers: each server dies at some call, and the next one takes over."""
     server = _mortal(day)
     for step in range(STEPS):
         try:
@@ -128,7 +128,7 @@ def _mortal(day: Day) -> Lake:
 
 
 async def _hasty_janitors(day: Day, janitors: tuple[Janitor, ...]) -> None:
-    """Again and again until the clients are gone, then all of them once: a drop that died has left its pointer."""
+    """Run until the clients have ended, then once more: a drop that died has left its pointer."""
     ahead = FixedClock(day.shore.clock.now_ms() + LONG_MS, seed=day.seed + 1)
     while not day.is_over:
         server = make_lake(day.shore.store, ahead, purge_delay="PT0S")
@@ -167,7 +167,7 @@ async def _judge(day: Day) -> None:
     living = {uuid for uuid, pointer in (await all_pointers(server)).items() if pointer.value.state == "live"}
     assert living <= set(shown.values()), "a table that lives and has no name"
     missing = day.created - set(shown.values())
-    assert len(missing) <= day.drops, f"{len(missing)} tables are gone, and {day.drops} drops were asked for"
+    assert len(missing) <= day.drops, f"{len(missing)} tables are gone, and {day.drops} drops were requested"
 
 
 ALL: Final = Mix((Day.create, Day.commit, Day.commit, Day.drop, Day.rename, Day.transact))
@@ -185,7 +185,7 @@ MIXES: Final = {
 
 
 @pytest.mark.parametrize("mix", MIXES)
-async def test_nothing_that_lives_is_taken_away(mix: str) -> None:
+async def test_no_living_record_is_deleted(mix: str) -> None:
     for seed in range(50):
         day = await _run(seed, MIXES[mix])
         try:
@@ -194,8 +194,8 @@ async def test_nothing_that_lives_is_taken_away(mix: str) -> None:
             pytest.fail(f"seed {seed}: {error}")
 
 
-async def test_what_is_at_rest_ends_in_nothing_but_what_lives() -> None:
-    """After the clients have left, the janitors settle everything: no record of anything under way is left."""
+async def test_at_rest_only_living_records_remain() -> None:
+    """After the clients have ended, the janitors settle everything: no record of work in progress remains."""
     for seed in range(20):
         day = await _run(seed, ALL)
         shore = day.shore

@@ -1,4 +1,4 @@
-"""Reports of engines are kept for a while, and receipts of attempts for a day."""
+"""Reports of engines are kept for a month, and receipts of attempts for a day."""
 
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.sweep import DAY_MS, sweep
@@ -10,7 +10,7 @@ from tests.operations.janitoring import Shore
 REPORT = b'{"report-type": "scan-report"}'
 
 
-async def test_a_report_goes_after_a_month_and_not_before() -> None:
+async def test_a_report_is_deleted_after_a_month() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     await create(server, "t")
@@ -30,7 +30,7 @@ async def test_a_report_goes_after_a_month_and_not_before() -> None:
     assert shore.trouble == []
 
 
-async def test_what_an_attempt_announced_goes_after_a_day_and_what_was_committed_stays() -> None:
+async def test_a_pending_receipt_is_deleted_after_a_day_and_a_committed_one_stays() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     await create(server, "t")

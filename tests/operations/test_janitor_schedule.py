@@ -1,4 +1,4 @@
-"""One server at a time sweeps a workspace, in all workspaces, a bounded part at a time, every now and then."""
+"""The schedule of the janitors: one server at a time, in every lake, a bounded part per run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,14 +33,14 @@ INTERVAL_MS = 900_000
 
 
 async def stage(lake: Lake, number: int) -> None:
-    """Something that a janitor takes away at once."""
+    """An expired stage, which its janitor deletes at once."""
     identifier = called(f"t{number:04d}")
     record = Stage(table_uuid="u", identifier=identifier, location="memory://store/x", created_ms=0, expires_ms=0)
     await lake.stage(identifier, "u").create(record)
 
 
 class House:
-    """A store with several workspaces, and processes that have janitors."""
+    """A store with several lakes, and processes with janitors."""
 
     def __init__(self, store: ObjectStore | None = None, **settings: object) -> None:
         self.clock = FixedClock()
@@ -64,7 +64,7 @@ class House:
         )
 
 
-async def test_a_run_tells_what_it_did_and_counts_it() -> None:
+async def test_a_run_reports_and_counts_its_work() -> None:
     house = House()
     await stage(house.lake(Layout()), 1)
     janitors = house.janitors()
@@ -78,7 +78,7 @@ async def test_a_run_tells_what_it_did_and_counts_it() -> None:
     assert janitors.counters.times(JANITOR_RUNS, "done") == 1
 
 
-async def test_of_many_servers_one_runs_in_an_interval() -> None:
+async def test_one_of_many_servers_runs_per_interval() -> None:
     house = House()
     servers = [house.janitors() for _ in range(5)]
 
@@ -91,7 +91,7 @@ async def test_of_many_servers_one_runs_in_an_interval() -> None:
     assert await servers[0].run_once(house.lake(Layout())) is not None
 
 
-async def test_when_a_server_dies_at_it_another_takes_over() -> None:
+async def test_another_server_takes_over_after_a_death() -> None:
     house = House()
     await stage(house.lake(Layout()), 1)
     alive, house.store = house.store, DyingStore(house.store, dies_at=4, after=True)
@@ -107,7 +107,7 @@ async def test_when_a_server_dies_at_it_another_takes_over() -> None:
     assert await alive.list(Layout().stages_folder()) == []
 
 
-async def test_a_server_whose_time_is_up_stops_when_another_has_taken_over() -> None:
+async def test_a_server_stops_when_another_has_taken_its_lease() -> None:
     house = House()
     slow, fast = Lease(house.lake(Layout())), Lease(house.lake(Layout()))
     assert await slow.take()
@@ -122,7 +122,7 @@ async def test_a_server_whose_time_is_up_stops_when_another_has_taken_over() -> 
     assert not await slow.take()
 
 
-async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
+async def test_a_run_that_lost_its_lease_stops() -> None:
     house = House()
     lake = house.lake(Layout())
 
@@ -140,7 +140,7 @@ async def test_a_run_that_has_lost_its_turn_goes_no_further() -> None:
     assert await house.store.head(mark)
 
 
-async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> None:
+async def test_a_sweep_is_bounded_and_the_next_one_continues() -> None:
     house = House(janitor_objects_max=10)
     lake = house.lake(Layout())
     for number in range(25):
@@ -154,8 +154,8 @@ async def test_a_sweep_looks_at_no_more_than_it_may_and_goes_on_from_there() -> 
     assert [bool(swept.position) for swept in (first, second, third)] == [True, True, False]
 
 
-async def test_where_a_sweep_stopped_is_known_to_the_next_server() -> None:
-    """What is needed and lies at the front does not keep the janitors from ever coming to the rest."""
+async def test_the_next_server_continues_where_a_sweep_stopped() -> None:
+    """Needed objects at the front do not keep the janitors from the rest."""
     house = House(janitor_objects_max=10)
     lake = house.lake(Layout())
     for number in range(30):
@@ -190,7 +190,7 @@ async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
     assert swept.position == ""
 
 
-async def test_when_there_is_more_to_do_the_next_run_comes_soon() -> None:
+async def test_the_next_run_starts_soon_when_there_is_more_to_do() -> None:
     house = House(janitor_objects_max=10)
     lake = house.lake(Layout())
     for number in range(25):
@@ -221,7 +221,7 @@ async def many_lakes(store: ObjectStore) -> list[Layout]:
     return layouts
 
 
-async def test_every_workspace_is_found_by_one_listing_each() -> None:
+async def test_every_lake_is_found_by_one_listing() -> None:
     store = MemoryStore()
     layouts = await many_lakes(store)
 
@@ -230,7 +230,7 @@ async def test_every_workspace_is_found_by_one_listing_each() -> None:
     assert sorted(found) == sorted(layouts)
 
 
-async def test_every_workspace_in_a_folder_is_found(tmp_path: object) -> None:
+async def test_every_lake_in_a_folder_is_found(tmp_path: object) -> None:
     store = LocalStore(str(tmp_path), fsync="never")
     layouts = await many_lakes(store)
 
@@ -257,7 +257,7 @@ async def test_a_server_sweeps_only_where_it_serves(settings: Settings, expected
     assert sorted(found) == sorted(expected)
 
 
-async def test_a_workspace_that_fails_does_not_hold_up_the_others() -> None:
+async def test_a_failing_lake_does_not_stop_the_others() -> None:
     house = House()
     bad, good = Layout("a", "bad"), Layout("b", "good")
     for layout in (bad, good):
@@ -274,7 +274,7 @@ async def test_a_workspace_that_fails_does_not_hold_up_the_others() -> None:
     assert janitors.counters.times(JANITOR_RUNS, "failed") == 1
 
 
-async def test_what_one_tenant_leaves_is_swept_without_touching_another() -> None:
+async def test_a_sweep_of_one_tenant_does_not_touch_another() -> None:
     house = House()
     one, two = Layout("one", "w"), Layout("two", "w")
     await stage(house.lake(one), 1)
@@ -286,20 +286,20 @@ async def test_what_one_tenant_leaves_is_swept_without_touching_another() -> Non
 
 
 class _Waking(FixedClock):
-    """A clock whose sleeper is woken by the test."""
+    """A clock whose sleeps end when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[float] = []
+        self.requested: list[float] = []
         self.woken = asyncio.Semaphore(0)
 
     async def sleep(self, seconds: float) -> None:
-        self.asked.append(seconds)
+        self.requested.append(seconds)
         await self.woken.acquire()
         self.advance(round(seconds * 1_000))
 
 
-async def test_they_run_every_now_and_then_until_they_are_stopped() -> None:
+async def test_the_janitors_run_at_intervals_until_they_are_stopped() -> None:
     house = House()
     house.clock = _Waking()
     await stage(house.lake(Layout()), 1)
@@ -312,14 +312,14 @@ async def test_they_run_every_now_and_then_until_they_are_stopped() -> None:
             await asyncio.sleep(0)
 
     await janitors.stop()
-    asked = len(house.clock.asked)
+    sleeps = len(house.clock.requested)
     house.clock.woken.release()
     await asyncio.sleep(0)
 
     assert len(house.ran) >= 1
-    assert len(house.clock.asked) == asked == 7
-    assert len(set(house.clock.asked)) == asked
-    assert all(INTERVAL_MS / 8_000 <= seconds <= INTERVAL_MS * 3 / 8_000 for seconds in house.clock.asked)
+    assert len(house.clock.requested) == sleeps == 7
+    assert len(set(house.clock.requested)) == sleeps
+    assert all(INTERVAL_MS / 8_000 <= seconds <= INTERVAL_MS * 3 / 8_000 for seconds in house.clock.requested)
     await janitors.stop()
 
 
@@ -330,7 +330,7 @@ class _Down(WrappingStore):
         return await perform()
 
 
-async def test_a_store_that_cannot_be_listed_does_not_end_them() -> None:
+async def test_the_janitors_survive_a_store_that_cannot_be_listed() -> None:
     house = House()
     clock = house.clock = _Waking()
 
@@ -346,7 +346,7 @@ async def test_a_store_that_cannot_be_listed_does_not_end_them() -> None:
     assert len(house.failed) == 3
 
 
-async def test_they_can_be_switched_off() -> None:
+async def test_the_janitors_can_be_disabled() -> None:
     house = House(janitors=False)
     house.clock = _Waking()
     janitors = house.janitors()
@@ -355,7 +355,7 @@ async def test_they_can_be_switched_off() -> None:
     await asyncio.sleep(0)
     await janitors.stop()
 
-    assert house.clock.asked == []
+    assert house.clock.requested == []
 
 
 async def test_a_run_leaves_the_caches_of_requests_alone() -> None:

@@ -1,4 +1,4 @@
-"""Segments that no index names go; those that are in use stay."""
+"""Segments that no index names are deleted; the others stay."""
 
 from sandur.catalog.index import INLINE_MAX
 from sandur.operations.index.rebuild import rebuild, write_segments
@@ -6,7 +6,7 @@ from sandur.operations.janitors.sweep import DAY_MS
 from sandur.storage.contract import ABSENT
 from tests.operations.janitoring import Shore
 from tests.operations.making import put_name
-from tests.operations.test_indexing import SCOPE, indexed, segments_of, table
+from tests.operations.test_index_updates import SCOPE, indexed, segments_of, table
 
 
 async def grown() -> Shore:
@@ -18,7 +18,7 @@ async def grown() -> Shore:
     return shore
 
 
-async def test_segments_of_a_writer_that_died_go_after_a_day() -> None:
+async def test_segments_of_a_dead_writer_are_deleted_after_a_day() -> None:
     shore = await grown()
     server = shore.server()
     used = await segments_of(server)
@@ -34,8 +34,8 @@ async def test_segments_of_a_writer_that_died_go_after_a_day() -> None:
     assert len(await shore.store.list(server.layout.index_segments_folder(SCOPE))) == len(used)
 
 
-async def test_segments_stay_while_it_is_not_known_whether_they_are_needed() -> None:
-    """The index is damaged, or the segment is: whoever meets them makes them anew."""
+async def test_segments_stay_while_they_may_be_needed() -> None:
+    """The index or the segment is damaged: the next reader rebuilds it."""
     shore = await grown()
     server = shore.server()
     key = server.layout.list_index(SCOPE)

@@ -1,4 +1,4 @@
-"""Stages that were never committed go when they expire, and nothing goes with them."""
+"""Stages that were never committed are deleted when they expire, and nothing else."""
 
 from sandur.catalog.records import Stage
 from sandur.operations.tables.commit_table import commit_table
@@ -16,7 +16,7 @@ from tests.operations.janitoring import HOUR_MS, Shore
 T, U = called("t"), called("u")
 
 
-async def test_a_stage_goes_when_it_expires_and_not_before() -> None:
+async def test_a_stage_is_deleted_when_it_expires() -> None:
     shore = await Shore.furnished(stage_ttl="PT72H")
     staged = await create_table(shore.server(), NAMESPACE, table("t", stage_create=True), request("stage"))
     cell = shore.server().stage(T, staged.table_uuid)
@@ -29,8 +29,8 @@ async def test_a_stage_goes_when_it_expires_and_not_before() -> None:
     assert await cell.read() is None
 
 
-async def test_nothing_but_the_stage_goes_with_it() -> None:
-    """S4: whoever commits late still can, and whoever committed keeps the table."""
+async def test_only_the_stage_is_deleted() -> None:
+    """S4: a late commit still succeeds, and a committed table stays."""
     shore = await Shore.furnished()
     staged = await create_table(shore.server(), NAMESPACE, table("t", stage_create=True), request("stage"))
     made = created_by_commit(staged.table_uuid)
@@ -49,7 +49,7 @@ async def test_nothing_but_the_stage_goes_with_it() -> None:
     assert (await load(shore.server(), T)).table_uuid == staged.table_uuid
 
 
-async def test_the_record_decides_and_not_the_setting_of_today() -> None:
+async def test_the_record_decides_and_not_the_current_setting() -> None:
     shore = await Shore.furnished(stage_ttl="PT1H")
     stage = Stage(
         table_uuid="u",

@@ -1,4 +1,4 @@
-"""Records of transactions go when everything they decided is folded in."""
+"""Records of transactions are deleted when all participants are finished."""
 
 import pytest
 
@@ -33,7 +33,7 @@ async def record(shore: Shore, label: str) -> Transaction | None:
     return found.value if found else None
 
 
-async def test_what_was_committed_and_not_finished_is_folded_in_everywhere_before_the_record_goes() -> None:
+async def test_a_committed_transaction_is_finished_before_its_record_is_deleted() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     await dies_when_committed(shore)
@@ -61,7 +61,7 @@ async def dies_when_committed(shore: Shore) -> None:
     await shore.dies_when(lambda server: both(server, "both"), is_committed)
 
 
-async def test_an_abandoned_transaction_is_aborted_after_an_hour_and_then_goes() -> None:
+async def test_an_abandoned_transaction_is_aborted_after_an_hour_and_then_deleted() -> None:
     shore = await Shore.furnished()
     now_ms = shore.clock.now_ms()
     record = Transaction(state="preparing", attempt="a", request_hash="h", started_ms=now_ms, attempt_ms=now_ms)

@@ -1,4 +1,4 @@
-"""What only Unity Catalog's API makes, once it is over: taken away a day later, and nothing that is needed."""
+"""Dropped records of Unity Catalog's API are deleted a day later; needed ones stay."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ async def keys(shore: Shore, folder: str) -> list[str]:
     return [listed.key for listed in await list_all(shore.store, folder)]
 
 
-async def test_a_volume_that_never_got_its_name_is_swept_and_one_that_lives_is_not() -> None:
+async def test_a_volume_without_a_name_is_deleted_and_a_living_one_stays() -> None:
     shore = await Shore.furnished()
     folder = shore.server().layout.securables_folder()
     for dies_at in range(1, 40):
@@ -56,7 +56,7 @@ async def test_a_volume_that_never_got_its_name_is_swept_and_one_that_lives_is_n
     assert not shore.trouble
 
 
-async def test_what_was_dropped_leaves_nothing_behind() -> None:
+async def test_dropped_securables_leave_nothing_behind() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     await create_catalog(server, "gone", root=None, properties={}, request=request("gone"))

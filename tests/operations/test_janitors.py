@@ -1,4 +1,4 @@
-"""Janitors take away what nobody needs any more, when it is old enough, and nothing else."""
+"""Janitors delete what is old and not needed, and nothing else."""
 
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.lake import Lake
@@ -23,7 +23,7 @@ async def drop(lake: Lake, identifier: Identifier, *, purge: bool = False) -> No
     await lake.background.drain()
 
 
-async def test_an_object_nobody_understands_is_told_and_does_not_hold_up_the_others() -> None:
+async def test_an_unreadable_object_is_reported_and_does_not_stop_the_others() -> None:
     shore = await Shore.furnished()
     layout = shore.server().layout
     await shore.store.put(layout.name(called("aaa")), b"broken", expected=ABSENT)
@@ -34,10 +34,10 @@ async def test_an_object_nobody_understands_is_told_and_does_not_hold_up_the_oth
     swept = await shore.sweep()
 
     assert (swept["names_failed"], swept["names_removed"]) == (1, 1)
-    assert any("aaa" in told for told in shore.trouble)
+    assert any("aaa" in error for error in shore.trouble)
 
 
-async def test_everything_that_lives_survives_years_of_sweeping() -> None:
+async def test_living_records_survive_years_of_sweeps() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     made = [await create(server, f"t{number}") for number in range(5)]

@@ -24,7 +24,7 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.making import make_lake, make_request, put_name, take_name_away
-from tests.operations.test_indexing import create, drop, table
+from tests.operations.test_index_updates import create, drop, table
 
 SPACE = Namespace("main", ("a",))
 SCOPE = names_scope(SPACE)
@@ -32,7 +32,7 @@ PAGES_MAX = 1_500
 
 
 async def opened(lake: Lake) -> Lake:
-    """The workspace with the namespace in it."""
+    """A lake with the namespace in it."""
     await create_namespace(lake, SPACE, {}, make_request("a"))
     await lake.background.drain()
     return lake
@@ -61,7 +61,7 @@ def flat(pages: Sequence[Sequence[str]]) -> list[str]:
 
 
 async def without_index(lake: Lake) -> Lake:
-    """A fresh process whose index was lost."""
+    """A new process whose index is missing."""
     key = lake.layout.list_index(SCOPE)
     found = await lake.store.get(key)
     if found:
@@ -81,7 +81,7 @@ async def test_names_are_listed_by_kind_and_in_order() -> None:
     assert await everything(await without_index(lake)) == await everything(lake)
 
 
-async def test_a_list_of_a_missing_namespace_is_not_found_and_leaves_nothing_behind() -> None:
+async def test_a_list_of_a_missing_namespace_is_not_found_and_writes_nothing() -> None:
     lake = make_lake()
 
     for token in (None, ""):
@@ -100,7 +100,7 @@ async def test_an_empty_namespace_has_one_empty_page() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "!!", "AAAA", "W10", "é", "=" * 5])
-async def test_a_token_that_is_not_ours_is_refused_before_anything_is_read(token: str) -> None:
+async def test_an_invalid_token_is_refused_before_anything_is_read(token: str) -> None:
     store = SpyStore(MemoryStore())
 
     with pytest.raises(BadRequest, match="Invalid page token"):
@@ -133,7 +133,7 @@ async def test_a_page_of_less_than_one_entry_is_refused(size: int, token: str | 
 
 
 async def large(count: int) -> Lake:
-    """A namespace with so many tables and a few views between them, indexed by one rebuild."""
+    """A namespace with `count` tables and some views, indexed by one rebuild."""
     lake = await opened(make_lake())
     for number in range(count):
         await put_name(lake, table(f"t{number:05d}"), kind="view" if number % 50 == 7 else "table")
@@ -142,7 +142,7 @@ async def large(count: int) -> Lake:
 
 
 @pytest.mark.parametrize("count", [1, 7, INLINE_MAX, INLINE_MAX + 1, 3 * INLINE_MAX])
-async def test_pages_of_every_size_enumerate_exactly(count: int) -> None:
+async def test_pages_of_every_size_list_every_entry_once(count: int) -> None:
     lake = await large(count)
     tables, views = await everything(lake), await everything(lake, "view")
     assert sorted([*tables, *views]) == [f"t{number:05d}" for number in range(count)]
@@ -160,7 +160,7 @@ async def test_pages_of_every_size_enumerate_exactly(count: int) -> None:
 
 @given(names=st.sets(st.text("ab.~é/ ", min_size=1, max_size=3), max_size=12), size=st.integers(1, 13))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
-async def test_pages_enumerate_whatever_the_names_are(names: set[str], size: int) -> None:
+async def test_pages_list_names_of_any_characters(names: set[str], size: int) -> None:
     lake = await opened(make_lake())
     for name in names:
         await put_name(lake, table(name))
@@ -172,7 +172,7 @@ async def test_pages_enumerate_whatever_the_names_are(names: set[str], size: int
     assert flat(fallback) == sorted(names)
 
 
-async def test_a_token_of_the_index_goes_on_without_it_and_the_other_way_round() -> None:
+async def test_a_token_works_with_and_without_the_index() -> None:
     lake = await large(20)
     names = await everything(lake)
     first = await list_names(lake, SPACE, kind="table", page_token="", page_size=5)
@@ -213,7 +213,7 @@ async def test_a_warm_page_is_one_round_and_lists_nothing(count: int) -> None:
     assert lake.feature(Counters).times(INDEX_READS, "hit") == 6
 
 
-async def test_namespaces_are_paged_alike() -> None:
+async def test_namespaces_are_paged_too() -> None:
     store = SpyStore(MemoryStore())
     lake = make_lake(store)
     names = [f"n{number}" for number in range(7)]
@@ -234,7 +234,7 @@ async def test_namespaces_are_paged_alike() -> None:
     assert namespaces_scope("main", None) != namespaces_scope("main", SPACE)
 
 
-async def test_what_was_just_answered_is_listed_although_the_index_does_not_say_it_yet() -> None:
+async def test_an_answered_change_is_listed_before_the_index_has_it() -> None:
     lake = await opened(make_lake())
     for name in ("b", "d"):
         await create(lake, name)
@@ -249,8 +249,8 @@ async def test_what_was_just_answered_is_listed_although_the_index_does_not_say_
         assert flat(await by_pages(lake, size)) == ["a", "c", "d"]
 
 
-async def test_pages_stay_exact_when_all_of_a_page_was_just_dropped() -> None:
-    """A page may be short or empty then, but it says that there are more; and what comes later is not shown early."""
+async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
+    """A page may be short or empty, but it has a token; and no entry of a later page appears early."""
     lake = await large(3 * INLINE_MAX)
     dropped = [f"t{number:05d}" for number in range(300)]
     for number, name in enumerate([*dropped, "z"]):
@@ -266,7 +266,7 @@ async def test_pages_stay_exact_when_all_of_a_page_was_just_dropped() -> None:
         assert flat(await by_pages(lake, size)) == names
 
 
-async def test_an_operation_that_never_ended_is_forgotten_after_a_while() -> None:
+async def test_an_operation_that_never_ends_is_forgotten() -> None:
     clock = FixedClock()
     store = SpyStore(MemoryStore(clock=clock))
     lake = await opened(make_lake(store, clock))
@@ -281,7 +281,7 @@ async def test_an_operation_that_never_ended_is_forgotten_after_a_while() -> Non
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 3}'])
-async def test_a_damaged_index_is_made_anew_at_most_once_in_a_while(damage: bytes) -> None:
+async def test_a_damaged_index_is_rebuilt_at_most_once_per_interval(damage: bytes) -> None:
     clock = FixedClock()
     lake = await opened(make_lake(MemoryStore(clock=clock), clock))
     for name in ("a", "b"):
@@ -322,9 +322,7 @@ async def test_a_list_survives_a_lost_segment() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("count", [30, 2 * INLINE_MAX])
-async def test_an_entry_that_nobody_touches_is_listed_exactly_once_while_others_come_and_go(
-    seed: int, count: int
-) -> None:
+async def test_an_unchanged_entry_is_listed_exactly_once_while_others_change(seed: int, count: int) -> None:
     source = await large(count)
     untouched = await everything(source)
     clock = FixedClock(seed=1_000 + seed)
@@ -358,7 +356,7 @@ async def test_an_entry_that_nobody_touches_is_listed_exactly_once_while_others_
         assert [name for name in found if "-" not in name] == untouched
 
 
-async def test_a_long_name_is_listed_as_it_is() -> None:
+async def test_a_long_name_is_listed() -> None:
     lake = await opened(make_lake())
     name = "é" * 100
     await create(lake, name)

@@ -1,4 +1,4 @@
-"""Namespaces: what clients see of them, and what keys and refusals do."""
+"""Namespaces as clients see them, with keys and refusals."""
 
 from collections.abc import Mapping, Sequence
 
@@ -79,7 +79,7 @@ async def test_a_namespace_is_loaded_as_it_was_created() -> None:
     assert await namespace_exists(lake, A)
 
 
-async def test_a_location_of_its_own_is_kept_as_it_was_spelled() -> None:
+async def test_an_explicit_location_is_kept_unchanged() -> None:
     lake = make_lake(allowed_locations=["s3://bucket/house"])
 
     created = await create(lake, A, {"location": "s3a://bucket/house/a"})
@@ -98,7 +98,7 @@ async def test_a_location_outside_of_the_catalog_is_refused(location: str) -> No
         await update(lake, A, updates={"location": location})
 
 
-async def test_what_belongs_to_the_catalog_cannot_be_set_or_removed() -> None:
+async def test_reserved_properties_cannot_be_set_or_removed() -> None:
     lake = make_lake()
     await create(lake, A)
 
@@ -111,7 +111,7 @@ async def test_what_belongs_to_the_catalog_cannot_be_set_or_removed() -> None:
 
 
 @pytest.mark.parametrize("levels", [(), ("",), ("a", ""), ("a\x1fb",), ("x" * 256,), ("a",) * 17])
-async def test_what_no_namespace_may_be_called_is_refused(levels: tuple[str, ...]) -> None:
+async def test_an_invalid_name_is_refused(levels: tuple[str, ...]) -> None:
     with pytest.raises(BadRequest):
         await create(make_lake(), Namespace("main", levels))
 
@@ -148,7 +148,7 @@ async def test_namespaces_of_a_catalog_that_does_not_exist_are_not_found() -> No
     assert not await namespace_exists(lake, nowhere)
 
 
-async def test_a_missing_namespace_is_not_found_by_anyone() -> None:
+async def test_every_operation_on_a_missing_namespace_is_not_found() -> None:
     lake = make_lake()
 
     for attempt in (
@@ -163,7 +163,7 @@ async def test_a_missing_namespace_is_not_found_by_anyone() -> None:
             await attempt
 
 
-async def test_an_update_says_what_it_set_removed_and_missed() -> None:
+async def test_an_update_reports_updated_removed_and_missing_keys() -> None:
     lake = make_lake()
     await create(lake, A, {"one": "1", "two": "2"})
 
@@ -173,7 +173,7 @@ async def test_an_update_says_what_it_set_removed_and_missed() -> None:
     assert (await load_namespace(lake, A)).properties == {"one": "0", "three": "3", "location": f"{ROOT}/a"}
 
 
-async def test_a_key_that_is_set_and_removed_at_once_is_refused() -> None:
+async def test_a_property_that_is_set_and_removed_at_once_is_refused() -> None:
     lake = make_lake()
     await create(lake, A)
 
@@ -181,7 +181,7 @@ async def test_a_key_that_is_set_and_removed_at_once_is_refused() -> None:
         await update(lake, A, removals=["x", "y"], updates={"x": "1"})
 
 
-async def test_an_update_that_changes_nothing_says_so() -> None:
+async def test_an_update_without_a_change_reports_that() -> None:
     lake = make_lake()
     await create(lake, A, {"one": "1"})
 
@@ -219,8 +219,8 @@ async def test_a_namespace_with_a_table_or_view_is_not_dropped() -> None:
     await drop(lake, A)
 
 
-async def test_a_namespace_is_empty_whatever_its_namesakes_hold() -> None:
-    """Neighbours whose names begin alike, and the same levels in another catalog, are no children."""
+async def test_similar_names_are_no_children() -> None:
+    """Neighbours with the same prefix, and the same levels in another catalog, are no children."""
     lake = make_lake()
     await create(lake, A)
     for other in (("ab",), ("a b",), ("a.b",), ("a", "b")):
@@ -234,7 +234,7 @@ async def test_a_namespace_is_empty_whatever_its_namesakes_hold() -> None:
 
 @pytest.mark.parametrize("length", range(190, 206))
 async def test_children_of_long_names_are_found(length: int) -> None:
-    """Keys are cut into pieces of 200 characters: the cut may fall anywhere in or behind the name of the parent."""
+    """Keys are split into pieces of 200 characters; the split may be anywhere in or after the parent's name."""
     lake = make_lake()
     parent = Namespace("main", ("x" * length,))
     child = Namespace("main", (*parent.levels, "y" * 150))
@@ -250,7 +250,7 @@ async def test_children_of_long_names_are_found(length: int) -> None:
     await drop(lake, parent)
 
 
-async def test_a_dropped_namespace_can_be_made_again_and_is_another_one() -> None:
+async def test_a_dropped_namespace_can_be_created_again_with_a_new_id() -> None:
     lake = make_lake()
     for namespace in (A, B):
         await create(lake, namespace, {"n": "1"})
@@ -275,7 +275,7 @@ async def test_lists_show_one_level() -> None:
     assert await children(lake, C) == []
 
 
-async def test_keys_replay_alike() -> None:
+async def test_a_replay_gets_the_same_answer() -> None:
     lake = make_lake()
     await create(lake, A)
     created = await create(lake, B, {"x": "1"}, key="k1")
@@ -294,7 +294,7 @@ async def test_keys_replay_alike() -> None:
     assert await namespace_exists(lake, B)
 
 
-async def test_a_refusal_stays_what_it_was_under_its_key() -> None:
+async def test_a_refusal_is_replayed_under_its_key() -> None:
     lake = make_lake()
     await create(lake, A)
     with pytest.raises(AlreadyExists):
@@ -330,8 +330,8 @@ async def test_a_key_used_for_another_request_is_refused() -> None:
         await update(lake, A, updates={"x": "2"}, key="l")
 
 
-async def test_a_key_reused_before_its_first_request_is_finished_is_refused_too() -> None:
-    """The record shows a change under this key, but only the claim knows of which request."""
+async def test_a_key_reused_before_its_first_request_ends_is_refused() -> None:
+    """The record has a change with this key; only the claim has the hash of the request."""
     lake = make_lake()
     await create(lake, A)
     await update(lake, A, updates={"x": "1"}, key="l")
@@ -340,7 +340,7 @@ async def test_a_key_reused_before_its_first_request_is_finished_is_refused_too(
         await update(lake, A, updates={"x": "2"}, key="l")
 
 
-async def test_a_drop_is_replayed_only_to_the_request_that_made_it() -> None:
+async def test_a_drop_is_replayed_only_for_the_same_request() -> None:
     lake = make_lake()
     await create(lake, A)
     await drop(lake, A, key="k")
@@ -350,7 +350,7 @@ async def test_a_drop_is_replayed_only_to_the_request_that_made_it() -> None:
 
 
 async def orphaned(lake: Lake, key: str) -> None:
-    """A child whose maker died after its parent was dropped, which is there again by now."""
+    """A child whose creator died after its parent was dropped; the parent was created again."""
     request = make_request(f"create {B} None", key)
     claim = Claim(
         state="open",
@@ -377,7 +377,7 @@ async def test_an_orphan_is_no_child() -> None:
         await create(lake, B, key="k")
 
 
-async def test_a_creation_whose_orphan_was_replaced_learns_that_it_did_not_happen() -> None:
+async def test_a_retry_learns_that_its_orphaned_creation_did_not_happen() -> None:
     lake = make_lake()
     await create(lake, A)
     await orphaned(lake, "k")
@@ -389,7 +389,7 @@ async def test_a_creation_whose_orphan_was_replaced_learns_that_it_did_not_happe
     assert (await load_namespace(lake, B)).properties["mine"] == "yes"
 
 
-async def test_a_key_of_one_operation_says_nothing_about_another() -> None:
+async def test_keys_of_different_operations_are_independent() -> None:
     lake = make_lake()
 
     await create(lake, A, key="k")
@@ -423,7 +423,7 @@ async def test_the_rounds_before_the_answer_are_bounded() -> None:
 
 @pytest.mark.parametrize("fate", ["applied", "dropped"])
 @pytest.mark.parametrize("loses_at", range(1, 5))
-async def test_a_lost_answer_is_no_failure(loses_at: int, fate: Fate) -> None:
+async def test_a_lost_answer_is_not_a_failure(loses_at: int, fate: Fate) -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     await create(make_lake(inner, clock), A)
@@ -436,7 +436,7 @@ async def test_a_lost_answer_is_no_failure(loses_at: int, fate: Fate) -> None:
     assert (await load_namespace(make_lake(inner, clock), B)).properties["x"] == "1"
 
 
-async def test_an_answer_that_stays_lost_is_unknown_and_the_retry_finds_out() -> None:
+async def test_an_unknown_outcome_is_reported_and_the_retry_resolves_it() -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     await create(make_lake(inner, clock), A)
@@ -451,7 +451,7 @@ async def test_an_answer_that_stays_lost_is_unknown_and_the_retry_finds_out() ->
     assert not await lossy.deliver()
 
 
-async def test_a_busy_key_is_not_taken_over_before_its_time() -> None:
+async def test_a_busy_key_is_not_taken_over_before_its_timeout() -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     lake = make_lake(inner, clock)

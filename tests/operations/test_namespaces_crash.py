@@ -1,4 +1,4 @@
-"""Namespaces whose maker, changer or dropper dies at every call to the store: the retry ends it, exactly once."""
+"""Creations, updates and drops of namespaces die at every call to the store: the retry applies them exactly once."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -23,25 +23,25 @@ AFTER = [pytest.param(False, id="before"), pytest.param(True, id="after")]
 
 
 class World:
-    """One store and one clock, and processes that come and go."""
+    """A store, a clock, and processes that start and die."""
 
     def __init__(self) -> None:
         self.clock = FixedClock()
         self.store = MemoryStore(clock=self.clock)
 
     def fresh(self) -> Lake:
-        """A process that remembers nothing."""
+        """A new process without caches."""
         return make_lake(self.store, self.clock)
 
     async def whole(self, work: Work) -> object:
-        """Let a process do its work to the end."""
+        """Let a process finish its work."""
         lake = self.fresh()
         answer = await work(lake)
         await lake.background.drain()
         return answer
 
     async def dies(self, work: Work, *, dies_at: int, after: bool) -> bool:
-        """Let a process die at a call; whether it came so far."""
+        """Kill a process at a call; whether it reached that call."""
         store = DyingStore(self.store, dies_at=dies_at, after=after)
         lake = make_lake(store, self.clock)
         with contextlib.suppress(Died):
@@ -53,7 +53,7 @@ class World:
         self.clock.advance(self.fresh().settings.claim_timeout_ms + 1)
 
     async def listed(self, namespace: Namespace) -> bool:
-        """Whether the namespace is in the list, once the janitor has been there; and the list is the truth."""
+        """Whether the namespace is listed after the janitor; checks that the list is correct."""
         await self.whole(work_off_marks)
         there = await namespace_exists(self.fresh(), namespace)
         shown = str(namespace) in await children(self.fresh(), namespace.parent)
@@ -84,7 +84,7 @@ def drop_it(namespace: Namespace) -> Work:
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("namespace", TARGETS)
-async def test_a_creation_that_died_is_ended_by_its_retry(namespace: Namespace, *, after: bool) -> None:
+async def test_a_retry_finishes_a_dead_creation(namespace: Namespace, *, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
         world = await prepared(namespace, exists=False)
         has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
@@ -103,10 +103,8 @@ async def test_a_creation_that_died_is_ended_by_its_retry(namespace: Namespace, 
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("namespace", TARGETS)
-async def test_a_creation_that_happened_before_its_maker_died_does_not_happen_again(
-    namespace: Namespace, *, after: bool
-) -> None:
-    """Somebody else drops the namespace, and even makes and drops another one, before the retry."""
+async def test_a_creation_before_a_death_is_not_repeated(namespace: Namespace, *, after: bool) -> None:
+    """Another client drops the namespace, or creates and drops another one, before the retry."""
     has_died = True
     for dies_at in range(1, CALLS_MAX):
         for made_again in (False, True):
@@ -129,7 +127,7 @@ async def test_a_creation_that_happened_before_its_maker_died_does_not_happen_ag
 
 
 @pytest.mark.parametrize("after", AFTER)
-async def test_a_child_whose_parent_was_dropped_meanwhile_is_not_created(*, after: bool) -> None:
+async def test_a_child_of_a_dropped_parent_is_not_created(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
         world = await prepared(B, exists=False)
         has_died = await world.dies(create_it(B), dies_at=dies_at, after=after)
@@ -154,8 +152,8 @@ async def test_a_child_whose_parent_was_dropped_meanwhile_is_not_created(*, afte
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("namespace", TARGETS)
-async def test_a_change_that_died_is_made_exactly_once(namespace: Namespace, *, after: bool) -> None:
-    """Somebody else changes the same property before the retry; or drops the namespace and makes it again."""
+async def test_an_update_that_died_is_applied_exactly_once(namespace: Namespace, *, after: bool) -> None:
+    """Another client changes the same property before the retry, or recreates the namespace."""
     has_died = True
     for dies_at in range(1, CALLS_MAX):
         for foreign in ("nothing", "change", "drop"):
@@ -182,10 +180,8 @@ async def test_a_change_that_died_is_made_exactly_once(namespace: Namespace, *, 
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("namespace", TARGETS)
-async def test_a_drop_that_died_is_ended_by_its_retry_and_drops_nothing_else(
-    namespace: Namespace, *, after: bool
-) -> None:
-    """Before the retry, what was dropped may have been made again: that one stays."""
+async def test_a_retry_finishes_a_dead_drop_and_drops_nothing_else(namespace: Namespace, *, after: bool) -> None:
+    """A namespace that was created again before the retry stays."""
     for dies_at in range(1, CALLS_MAX):
         world = await prepared(namespace, exists=True)
         has_died = await world.dies(drop_it(namespace), dies_at=dies_at, after=after)
@@ -204,7 +200,7 @@ async def test_a_drop_that_died_is_ended_by_its_retry_and_drops_nothing_else(
 
 
 @pytest.mark.parametrize("after", AFTER)
-async def test_a_drop_that_died_does_not_keep_anyone_from_using_the_namespace(*, after: bool) -> None:
+async def test_a_dead_drop_does_not_block_the_namespace(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
         world = await prepared(A, exists=True)
         has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
@@ -223,7 +219,7 @@ async def test_a_drop_that_died_does_not_keep_anyone_from_using_the_namespace(*,
 
 
 @pytest.mark.parametrize("after", AFTER)
-async def test_a_refusal_that_died_is_refused_again(*, after: bool) -> None:
+async def test_a_dead_request_is_refused_again(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
         world = await prepared(B, exists=True)
         has_died = False

@@ -1,4 +1,4 @@
-"""Namespaces under many interleavings: whatever the order, the answers and what is left agree."""
+"""Namespaces under many interleavings: the answers agree with the final state."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -23,7 +23,7 @@ SEEDS = range(60)
 
 
 class Arena:
-    """Processes of their own over one store that lets them interleave."""
+    """Separate processes over one store that interleaves them."""
 
     def __init__(self, seed: int) -> None:
         self.clock = FixedClock(seed=seed)
@@ -40,14 +40,14 @@ class Arena:
         return self._racers[-1]
 
     async def race(self, *work: Awaitable[object]) -> list[str]:
-        """How each ended: `ok`, or the name of its error."""
+        """The result of each: `ok`, or the name of its error."""
         ended = await asyncio.gather(*(_outcome(one) for one in work))
         for racer in self._racers:
             await racer.background.drain()
         return ended
 
     async def check_lists(self) -> None:
-        """The index says what is true, without any help."""
+        """The index is correct without the janitor."""
         for namespace in (A, B, C):
             if namespace.parent is None or await namespace_exists(self.quiet(), namespace.parent):
                 shown = str(namespace) in await children(self.quiet(), namespace.parent)
@@ -67,7 +67,7 @@ async def exists(arena: Arena, namespace: Namespace) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_child_is_created_or_its_parent_dropped_never_both_and_never_neither(seed: int) -> None:
+async def test_either_a_child_is_created_or_its_parent_dropped(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
 
@@ -100,7 +100,7 @@ async def test_grandchildren_children_and_drops_of_both_agree(seed: int) -> None
 
 @pytest.mark.parametrize("namespace", [A, B])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_of_several_creators_one_wins(seed: int, namespace: Namespace) -> None:
+async def test_of_several_creations_one_wins(seed: int, namespace: Namespace) -> None:
     arena = Arena(seed)
     if namespace.parent:
         await create(arena.quiet(), A)
@@ -113,7 +113,7 @@ async def test_of_several_creators_one_wins(seed: int, namespace: Namespace) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_creators_and_droppers_of_a_child_take_turns(seed: int) -> None:
+async def test_creations_and_drops_of_a_child_alternate(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
 
@@ -128,7 +128,7 @@ async def test_creators_and_droppers_of_a_child_take_turns(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_parent_made_again_has_none_of_the_old_children(seed: int) -> None:
+async def test_a_recreated_parent_has_no_old_children(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
 
@@ -145,8 +145,8 @@ async def test_a_parent_made_again_has_none_of_the_old_children(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_stalled_attempt_of_a_key_never_brings_a_dropped_namespace_back(seed: int) -> None:
-    """Two attempts under one key, the second of which takes over at once, and somebody who drops what they made."""
+async def test_a_stalled_attempt_never_restores_a_dropped_namespace(seed: int) -> None:
+    """Two attempts with one key, the second takes over at once; another client drops the namespace."""
     arena = Arena(seed)
     await create(arena.quiet(), A)
     impatient = {"claim_timeout_ms": 1}
@@ -177,7 +177,7 @@ async def test_a_stalled_attempt_of_a_key_never_brings_a_dropped_namespace_back(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_updates_under_way_at_the_same_time_are_all_made(seed: int) -> None:
+async def test_concurrent_updates_are_all_applied(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
 
@@ -204,7 +204,7 @@ async def test_an_update_and_a_drop_agree(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_table_is_created_or_its_namespace_dropped_never_both_and_never_neither(seed: int) -> None:
+async def test_either_a_table_is_created_or_its_namespace_dropped(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
 
@@ -220,7 +220,7 @@ async def test_a_table_is_created_or_its_namespace_dropped_never_both_and_never_
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_table_dropped_beside_its_namespace_leaves_an_empty_one_or_none(seed: int) -> None:
+async def test_a_concurrent_drop_of_table_and_namespace_leaves_an_empty_namespace_or_none(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), A)
     await create_table(arena.quiet(), A, table("t"), make_request("t"))

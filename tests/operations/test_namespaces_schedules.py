@@ -1,4 +1,4 @@
-"""Namespaces under schedules that chance would hardly find: one rule each."""
+"""Namespaces under rare schedules: one test per rule."""
 
 import pytest
 
@@ -17,7 +17,7 @@ TABLE = Identifier("main", ("a",), "t")
 
 
 class Stage:
-    """Two processes: one whose calls can be held up, and others that act meanwhile."""
+    """A process whose calls can be paused, and others that act meanwhile."""
 
     def __init__(self) -> None:
         self.clock = FixedClock()
@@ -30,13 +30,13 @@ class Stage:
         return make_lake(self.inner, self.clock)
 
     async def takes_over(self) -> Lake:
-        """A process that finds every claim stale."""
+        """A process for which every claim is stale."""
         self.clock.advance(self.slow.settings.claim_timeout_ms + 1)
         return self.other()
 
 
 async def test_an_attempt_that_lost_its_claim_stops() -> None:
-    """C7 (fence): the slow attempt loses its swap; before it tries again, its retry and a drop have come and gone."""
+    """C7 (fence): a slow attempt loses its swap; before it tries again, its retry and a drop are done."""
     stage = Stage()
 
     async def foreign_namespace_comes_and_goes() -> None:
@@ -58,7 +58,7 @@ async def test_an_attempt_that_lost_its_claim_stops() -> None:
     assert not await namespace_exists(stage.other(), A)
 
 
-async def test_a_change_whose_claim_was_taken_over_is_not_made_again() -> None:
+async def test_an_update_whose_claim_was_taken_over_is_not_repeated() -> None:
     stage = Stage()
     await create(stage.other(), A)
 
@@ -79,8 +79,8 @@ async def test_a_change_whose_claim_was_taken_over_is_not_made_again() -> None:
     assert (await load_namespace(stage.other(), A)).properties["x"] == "2"
 
 
-async def test_a_stalled_creator_cannot_bring_a_dropped_namespace_back() -> None:
-    """N9: what expects the namespace absent finds that something was there."""
+async def test_a_stalled_creation_cannot_restore_a_dropped_namespace() -> None:
+    """N9: a swap that expects the namespace to be absent finds the dropped record."""
     stage = Stage()
 
     async def retry_succeeds_and_is_dropped() -> None:
@@ -96,7 +96,7 @@ async def test_a_stalled_creator_cannot_bring_a_dropped_namespace_back() -> None
 
 
 async def test_a_drop_that_saw_a_child_looks_again_when_the_namespace_changed() -> None:
-    """N6 back: the child is gone, and the namespace was touched by another: it is not refused for what it held."""
+    """N6 back: the child is dropped and the namespace changed meanwhile, so the drop is not refused."""
     stage = Stage()
     await create(stage.other(), A)
     await put_name(stage.other(), TABLE)
@@ -117,8 +117,8 @@ async def _nothing() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_a_creator_whose_namespace_others_saw_and_dropped_does_not_say_that_it_never_was(key: str | None) -> None:
-    """N4 seen: before the creator reads its parent again, the child was dropped by another, and the parent too."""
+async def test_a_creation_that_others_saw_and_dropped_does_not_report_a_failure(key: str | None) -> None:
+    """N4 seen: before the creator reads its parent again, another client drops the child and the parent."""
     stage = Stage()
     await create(stage.other(), A)
 
@@ -138,8 +138,8 @@ async def test_a_creator_whose_namespace_others_saw_and_dropped_does_not_say_tha
     assert not await namespace_exists(stage.other(), A)
 
 
-async def test_a_retried_drop_does_not_drop_what_was_made_since() -> None:
-    """D2: the claim pins what is dropped, from before anything happens."""
+async def test_a_retried_drop_keeps_a_namespace_created_since() -> None:
+    """D2: the claim pins the dropped namespace before anything happens."""
     stage = Stage()
     await create(stage.other(), A)
     claim = stage.slow.claim("drop-namespace", make_request("", "k").key_hash or "")
@@ -159,8 +159,8 @@ async def test_a_retried_drop_does_not_drop_what_was_made_since() -> None:
     assert (await load_namespace(stage.other(), A)).properties["made"] == "since"
 
 
-async def test_a_name_written_behind_the_cursor_of_a_drop_calls_it_off() -> None:
-    """G5: the dropper has listed and found nothing; whoever writes then reads the namespace, and wins."""
+async def test_a_name_written_behind_the_cursor_calls_the_drop_off() -> None:
+    """G5: the drop has listed no child; a creator that writes now reads the namespace afterwards, and wins."""
     stage = Stage()
     await create(stage.other(), A)
     child = stage.slow.layout.namespace(A)

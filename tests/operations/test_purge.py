@@ -1,4 +1,4 @@
-"""A purge deletes the files that a dropped table's metadata names, all of them, and nobody else's."""
+"""A purge deletes all files that the metadata of a dropped table names, and no others."""
 
 from collections.abc import Mapping
 
@@ -63,7 +63,7 @@ async def orders(shore: Shore) -> list[PurgeOrder]:
     return found
 
 
-async def test_every_file_that_the_metadata_names_goes_and_then_the_order() -> None:
+async def test_every_file_in_the_metadata_is_deleted_before_the_order() -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server(), snapshots=3)
     assert len(await files_below(shore.server(), table)) == 5 * 3 + 3 + 7
@@ -88,7 +88,7 @@ async def test_without_a_purge_every_file_stays() -> None:
 
 
 async def test_files_that_the_metadata_does_not_name_stay() -> None:
-    """Never a directory."""
+    """A purge never deletes a directory as a whole."""
     shore = await Shore.furnished()
     table = await filled(shore.server())
     await shore.server().locations.create(table.at("data/of-somebody.parquet"), b"x")
@@ -99,7 +99,7 @@ async def test_files_that_the_metadata_does_not_name_stay() -> None:
     assert await files_below(shore.server(), table) == ["data/of-somebody.parquet", "notes.txt"]
 
 
-async def test_nothing_goes_before_the_delay() -> None:
+async def test_nothing_is_deleted_before_the_delay() -> None:
     shore = await Shore.furnished(purge_delay="PT2H")
     table = await filled(shore.server())
     before = await files_below(shore.server(), table)
@@ -115,7 +115,7 @@ async def test_nothing_goes_before_the_delay() -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE", "no"])
-async def test_data_files_stay_when_the_table_says_so(value: str) -> None:
+async def test_data_files_stay_when_gc_is_disabled(value: str) -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server())
     await set_properties(shore.server(), table, **{"gc.enabled": value})
@@ -126,7 +126,7 @@ async def test_data_files_stay_when_the_table_says_so(value: str) -> None:
     assert left == [f"data/{number}-{part}.parquet" for number in (1, 2) for part in "ab"]
 
 
-async def test_a_file_that_is_gone_already_is_no_trouble() -> None:
+async def test_a_missing_file_is_no_error() -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server())
     for path in ("data/1-a.parquet", "metadata/m1.avro", "metadata/snap-2.avro"):
@@ -136,7 +136,7 @@ async def test_a_file_that_is_gone_already_is_no_trouble() -> None:
 
     assert swept["purge_removed"] == 1
     assert shore.trouble == []
-    # Nothing is left that names these: whoever removed the manifest before its files has to see to them.
+    # No file names these any more: the manifest was removed before its files.
     assert await files_below(shore.server(), table) == [
         "data/1-b.parquet",
         "data/2-a.parquet",
@@ -145,7 +145,7 @@ async def test_a_file_that_is_gone_already_is_no_trouble() -> None:
     ]
 
 
-async def test_entries_that_a_manifest_says_are_deleted_are_not_followed() -> None:
+async def test_deleted_entries_of_a_manifest_are_skipped() -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server(), snapshots=1)
     other = await table.write(shore.server(), table.at("data/kept.parquet"))
@@ -159,7 +159,7 @@ async def test_entries_that_a_manifest_says_are_deleted_are_not_followed() -> No
 
 
 @pytest.mark.parametrize("codec", ["null", "snappy", "zstandard"])
-async def test_manifests_are_read_however_they_are_compressed(codec: str) -> None:
+async def test_manifests_are_read_with_every_compression(codec: str) -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server(), snapshots=1)
     data = await table.write(shore.server(), table.at("data/x.parquet"))
@@ -172,7 +172,7 @@ async def test_manifests_are_read_however_they_are_compressed(codec: str) -> Non
     assert await files_below(shore.server(), table) == []
 
 
-async def test_a_manifest_of_many_files_is_worked_off_in_batches() -> None:
+async def test_a_manifest_with_many_files_is_purged_in_batches() -> None:
     shore = await Shore.furnished()
     table = await filled(shore.server(), snapshots=1)
     data = [table.at(f"data/many-{number}.parquet") for number in range(1_203)]
@@ -187,7 +187,7 @@ async def test_a_manifest_of_many_files_is_worked_off_in_batches() -> None:
     assert await files_below(shore.server(), table) == []
 
 
-async def test_what_is_too_much_for_one_run_is_ended_by_the_next_ones() -> None:
+async def test_a_purge_beyond_the_budget_continues_in_the_next_runs() -> None:
     shore = await Shore.furnished(janitor_objects_max=10)
     table = await filled(shore.server(), snapshots=30)
     count = len(await files_below(shore.server(), table))
@@ -206,7 +206,7 @@ async def test_what_is_too_much_for_one_run_is_ended_by_the_next_ones() -> None:
 
 
 async def test_files_outside_of_the_table_are_never_touched() -> None:
-    """Anybody who may commit may write any path into a manifest."""
+    """A client that may commit may write any path into a manifest."""
     shore = await Shore.furnished()
     victim = await filled(shore.server(), "victim")
     server = shore.server()
@@ -240,7 +240,7 @@ async def test_files_outside_of_the_table_are_never_touched() -> None:
     assert await server.locations.exists(outside)
 
 
-async def test_files_in_the_paths_that_the_table_writes_to_go_as_well() -> None:
+async def test_files_in_the_write_paths_of_the_table_are_deleted() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     data, metadata = f"{server.area}/main/data-of-t", f"{server.area}/main/metadata-of-t"
@@ -258,7 +258,7 @@ async def test_files_in_the_paths_that_the_table_writes_to_go_as_well() -> None:
 
 
 async def test_files_at_an_earlier_location_of_the_table_stay() -> None:
-    """Where a table once was may be another's by now: what cannot be told apart is left."""
+    """An earlier location may belong to another table now, so its files stay."""
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
@@ -294,7 +294,7 @@ async def test_a_manifest_that_cannot_be_read_blocks_the_purge(which: str, conte
 
     assert swept["purge_blocked"] == 1
     assert "broken.avro" in (await orders(shore))[0].blocked
-    assert any("is not purged" in told or "are not purged" in told for told in shore.trouble)
+    assert any("is not purged" in error or "are not purged" in error for error in shore.trouble)
     assert await server.locations.exists(broken)
     assert "purge_blocked" not in await shore.sweep()
 
@@ -331,8 +331,8 @@ async def test_a_blocked_order_is_kept_for_a_month() -> None:
     assert await orders(shore) == []
 
 
-async def test_an_order_counts_only_for_the_drop_it_was_made_for() -> None:
-    """Two drop at once, one of them with a purge: if the other wins, the files stay."""
+async def test_an_order_is_valid_only_for_its_own_drop() -> None:
+    """Two concurrent drops, one with a purge: if the other one wins, the files stay."""
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
@@ -367,7 +367,7 @@ async def test_an_order_of_a_drop_that_never_happened_is_void_after_a_day() -> N
 
 
 @pytest.mark.parametrize("with_key", [True, False])
-async def test_a_drop_that_dies_right_after_it_happened_is_purged_all_the_same(with_key: bool) -> None:  # noqa: FBT001 - a parameter
+async def test_a_drop_that_dies_after_its_swap_is_purged(with_key: bool) -> None:  # noqa: FBT001 - a parameter
     shore = await Shore.furnished()
     table = await filled(shore.server())
     sent = keyed("drop") if with_key else request("drop")
@@ -385,7 +385,7 @@ async def test_a_drop_that_dies_right_after_it_happened_is_purged_all_the_same(w
     assert await files_below(shore.server(), table) == []
 
 
-async def test_a_renamed_table_is_purged_like_any_other() -> None:
+async def test_a_renamed_table_is_purged() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
@@ -398,7 +398,7 @@ async def test_a_renamed_table_is_purged_like_any_other() -> None:
     assert await files_below(server, table) == []
 
 
-async def test_of_a_view_the_metadata_files_go_that_are_known() -> None:
+async def test_the_known_metadata_files_of_a_view_are_deleted() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     identifier = called("v")
@@ -416,7 +416,7 @@ async def test_of_a_view_the_metadata_files_go_that_are_known() -> None:
     assert not await server.locations.exists(after.metadata_location)
 
 
-async def test_one_order_that_fails_does_not_hold_up_the_others() -> None:
+async def test_a_failing_order_does_not_stop_the_others() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     good, bad = await filled(server, "good"), await filled(server, "bad")
@@ -429,4 +429,4 @@ async def test_one_order_that_fails_does_not_hold_up_the_others() -> None:
     swept = await shore.sweep()
 
     assert (swept["purge_failed"], swept["purge_removed"]) == (1, 2)
-    assert any("is not a PurgeOrder" in told for told in shore.trouble)
+    assert any("is not a PurgeOrder" in error for error in shore.trouble)

@@ -1,4 +1,4 @@
-"""A purge deletes no file that another table may need, and nobody begins to need one that is about to go."""
+"""A purge deletes no file that another table may need, and no table can start to need one."""
 
 import pytest
 
@@ -42,7 +42,7 @@ async def test_files_of_a_table_that_is_registered_under_another_name_too_stay_f
     assert await files_below(server, table) == before
 
 
-async def test_files_of_a_table_whose_place_holds_another_table_stay() -> None:
+async def test_files_at_the_location_of_another_table_stay() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     outer = await filled(server, "outer", location=f"{server.area}/main/outer")
@@ -53,7 +53,7 @@ async def test_files_of_a_table_whose_place_holds_another_table_stay() -> None:
     assert (await load(server, inner.identifier)).table_uuid == inner.uuid
 
 
-async def test_files_of_a_table_that_lies_within_another_stay() -> None:
+async def test_files_of_a_table_within_another_stay() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     outer = await filled(server, "outer", location=f"{server.area}/main/outer")
@@ -65,8 +65,8 @@ async def test_files_of_a_table_that_lies_within_another_stay() -> None:
 
 
 @pytest.mark.parametrize("folder", ["lake/shared", "lake/shared/below", "lake"])
-async def test_files_that_a_delta_table_may_need_as_well_stay(folder: str) -> None:
-    """Some writers keep the metadata of both formats over the same files."""
+async def test_files_that_a_delta_table_may_need_stay(folder: str) -> None:
+    """Some writers keep metadata of both formats for the same files."""
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, location=f"{server.area}/main/lake/shared")
@@ -78,7 +78,7 @@ async def test_files_that_a_delta_table_may_need_as_well_stay(folder: str) -> No
     assert await files_below(server, table) == before
 
 
-async def test_a_delta_table_beside_it_or_dropped_is_no_reason_to_keep_files() -> None:
+async def test_a_dropped_or_neighbouring_delta_table_keeps_no_files() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, location=f"{server.area}/main/lake/shared")
@@ -91,7 +91,7 @@ async def test_a_delta_table_beside_it_or_dropped_is_no_reason_to_keep_files() -
     assert await files_below(server, table) == []
 
 
-async def test_a_neighbour_whose_name_merely_begins_alike_is_no_reason() -> None:
+async def test_a_neighbour_with_the_same_prefix_keeps_no_files() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, "t", location=f"{server.area}/main/t")
@@ -102,7 +102,7 @@ async def test_a_neighbour_whose_name_merely_begins_alike_is_no_reason() -> None
     assert await server.locations.exists(other.files[0])
 
 
-async def test_two_tables_in_one_place_are_purged_only_when_both_are_dropped() -> None:
+async def test_two_tables_at_one_location_are_purged_when_both_are_dropped() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     first = await filled(server, "first", location=f"{server.area}/main/same")
@@ -140,8 +140,8 @@ async def test_a_table_that_was_dropped_without_a_purge_can_be_registered_again(
     assert (await load(shore.server(), called("again"))).table_uuid == table.uuid
 
 
-async def test_while_a_pointer_cannot_be_read_nobodys_files_are_deleted() -> None:
-    """It may be that of a table which needs them."""
+async def test_no_files_are_deleted_while_a_pointer_cannot_be_read() -> None:
+    """It may belong to a table that needs the files."""
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
@@ -152,5 +152,5 @@ async def test_while_a_pointer_cannot_be_read_nobodys_files_are_deleted() -> Non
     swept = await purged(shore, table)
 
     assert swept["purge_failed"] == 1
-    assert any("is not a Pointer" in told for told in shore.trouble)
+    assert any("is not a Pointer" in error for error in shore.trouble)
     assert await files_below(server, table) == before

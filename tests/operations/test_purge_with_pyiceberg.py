@@ -1,4 +1,4 @@
-"""Tables as PyIceberg leaves them, dropped with a purge: two servers with janitors delete every file, by themselves."""
+"""Tables that PyIceberg wrote, dropped with a purge: the janitors of two servers delete every file."""
 
 import os
 import threading
@@ -47,7 +47,7 @@ def _files(location: str) -> list[Path]:
 
 
 def _are_gone(location: str) -> bool:
-    """Whether the files of a table went within the time that janitors in a hurry may need."""
+    """Whether the files of a table are deleted within the time of some janitor runs."""
     pause = threading.Event()
     for _ in range(TRIES_MAX):
         if not _files(location):
@@ -56,7 +56,7 @@ def _are_gone(location: str) -> bool:
     return False
 
 
-def test_every_file_of_a_purged_table_goes_and_no_other(catalog: RestCatalog) -> None:
+def test_every_file_of_a_purged_table_is_deleted_and_no_other(catalog: RestCatalog) -> None:
     tables = [catalog.create_table(("a", name), SCHEMA, partition_spec=PARTITIONED) for name in ("purged", "kept")]
     for table in tables:
         table.append(ROWS)
@@ -91,7 +91,7 @@ def test_a_dropped_table_keeps_its_files_and_can_be_registered_again(catalog: Re
     assert catalog.register_table(("a", "again"), location).scan().to_arrow().num_rows == 3
 
 
-def test_what_the_janitors_did_is_told_in_the_numbers(catalog: RestCatalog, server: ServerProcess) -> None:
+def test_the_metrics_count_the_work_of_the_janitors(catalog: RestCatalog, server: ServerProcess) -> None:
     table = catalog.create_table(("a", "counted"), SCHEMA)
     table.append(ROWS)
     catalog.purge_table(("a", "counted"))

@@ -1,4 +1,4 @@
-"""What one create costs the index as its siblings grow in number: bytes and rounds, counted, not timed."""
+"""The cost of one creation for the index as the namespace grows: bytes and rounds, counted and not timed."""
 
 from statistics import mean
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.making import make_lake, put_name
-from tests.operations.test_indexing import SCOPE, filled, table
+from tests.operations.test_index_updates import SCOPE, filled, table
 
 GROWTH_MAX = 2.0
 MEASURED = 400
 
 
 class Cost(NamedTuple):
-    """Of one create on average."""
+    """The average cost of one creation."""
 
     bytes_written: float
     bytes_read: float
@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 def scattered(number: int) -> str:
-    """Names that fall everywhere between those of `filled`."""
+    """Names spread between those of `filled`."""
     return f"t{(number * 7_919) % 100_003:06d}-{number}"
 
 
@@ -53,7 +53,7 @@ async def cost_of_creates(lake: Lake, spy: SpyStore, count: int, first: int) -> 
 
 
 async def around_the_hundredth() -> Cost:
-    """The mean of the creates 50 to 150, which is the cost of the 100th."""
+    """The mean cost of the creations 50 to 150."""
     spy = SpyStore(MemoryStore())
     lake = make_lake(spy, FixedClock(seed=1))
     await cost_of_creates(lake, spy, 50, 0)
@@ -61,7 +61,7 @@ async def around_the_hundredth() -> Cost:
 
 
 def check(cost: Cost, small: Cost) -> None:
-    """Although the hundredth finds everything in memory, and later ones read segments they have not seen yet."""
+    """Check the cost, although early creations hit the cache and later ones read new segments."""
     assert cost.bytes_written <= GROWTH_MAX * small.bytes_written, (cost, small)
     assert cost.bytes_written + cost.bytes_read <= GROWTH_MAX * (small.bytes_written + small.bytes_read), (cost, small)
     assert cost.rounds <= GROWTH_MAX * small.rounds, (cost, small)

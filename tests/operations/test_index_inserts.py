@@ -1,4 +1,4 @@
-"""Entries that ride along with a creation: another server lists a table as soon as its creation was answered."""
+"""Entries inserted by a creation: another server lists a table as soon as its creation is answered."""
 
 import pytest
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ async def ready(store: ObjectStore) -> Lake:
 
 
 @pytest.mark.parametrize("neighbours", [1, 300])
-async def test_another_server_lists_a_table_before_anything_is_done_behind_the_answer(neighbours: int) -> None:
+async def test_another_server_lists_a_table_before_the_background_work(neighbours: int) -> None:
     store = MemoryStore()
     lake = await ready(store)
     for number in range(neighbours):
@@ -54,7 +54,7 @@ async def test_another_server_lists_a_table_before_anything_is_done_behind_the_a
     assert len(await listed(make_lake(store))) == neighbours + 1
 
 
-async def test_a_ride_costs_no_round() -> None:
+async def test_an_insert_costs_no_round() -> None:
     spy = SpyStore(MemoryStore())
     lake = await ready(spy)
     await create(lake, "first")
@@ -67,7 +67,7 @@ async def test_a_ride_costs_no_round() -> None:
     await lake.background.drain()
 
 
-async def test_an_entry_that_rode_is_taken_back_when_the_creation_failed() -> None:
+async def test_the_entry_of_a_failed_creation_is_removed() -> None:
     store = MemoryStore()
     lake = await ready(store)
     await create(lake, "first")
@@ -75,7 +75,7 @@ async def test_an_entry_that_rode_is_taken_back_when_the_creation_failed() -> No
     other = make_lake(store)
 
     class DropsBeforeItIsConfirmed(SpyStore):
-        """Makes the namespace another one after the name was written, and before the creator looks again."""
+        """Drops and recreates the namespace after the name is written, and before the creator confirms it."""
 
         async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
             version = await super().put(key, data, expected=expected)
@@ -93,7 +93,7 @@ async def test_an_entry_that_rode_is_taken_back_when_the_creation_failed() -> No
     assert "doomed" not in await listed(make_lake(store))
 
 
-async def test_rides_and_drops_of_a_namespace_leave_no_entry_behind() -> None:
+async def test_inserts_and_drops_of_a_namespace_leave_no_entry() -> None:
     store = MemoryStore()
     lake = await ready(store)
     await drop_namespace(lake, NAMESPACE, Request(hash="d"))

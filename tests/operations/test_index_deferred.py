@@ -1,4 +1,4 @@
-"""Commits that change what lists show share a mark, and the index is put right once for all of them."""
+"""Commits that change the entry of a table share a mark, and the index is updated once for all of them."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def updates(lake: Lake) -> int:
     return lake.feature(Counters).times(INDEX_UPDATES, "ok")
 
 
-async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_the_table_once() -> None:
+async def test_commits_in_quick_succession_write_one_mark_and_update_the_entry_once() -> None:
     lake = make_lake()
     await put_name(lake, TABLE)
     seen = []
@@ -40,7 +40,7 @@ async def test_commits_that_follow_each_other_closely_write_one_mark_and_list_th
     assert (seen, await marks(lake), await updates(lake)) == ([1] * 5, [], 1)
 
 
-async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
+async def test_the_mark_stays_until_the_last_commit_has_ended() -> None:
     lake = make_lake()
     first, second = await asyncio.gather(*(update.begin_deferred_update(lake, TABLE) for _ in range(2)))
     first.end()
@@ -54,7 +54,7 @@ async def test_the_mark_stays_until_the_last_who_shares_it_has_ended() -> None:
     assert first is second
     assert late is not first
     assert during == 2
-    # Hurried while somebody still shared it, the first mark was left to the janitor; the late one went.
+    # The first mark was still shared at the deadline and is left to the janitor; the late one was removed.
     assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [first.mark]
 
 
@@ -74,7 +74,7 @@ async def test_a_list_of_the_same_server_shows_the_change_before_the_index_does(
     await lake.background.drain()
 
 
-async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
+async def test_a_commit_that_waits_for_a_failed_mark_writes_another() -> None:
     store = HookedStore(MemoryStore())
     lake = make_lake(store, FixedClock())
 
@@ -95,7 +95,7 @@ async def test_who_waits_for_a_mark_that_fails_writes_another() -> None:
     assert not await marks(lake)
 
 
-async def test_who_does_not_know_how_it_ended_leaves_its_mark_and_nobody_joins_it_later() -> None:
+async def test_a_commit_that_never_ends_leaves_its_mark_and_no_other_commit_joins_it() -> None:
     lake = make_lake()
     lost = await update.begin_deferred_update(lake, TABLE)
     await lake.background.drain()

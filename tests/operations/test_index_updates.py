@@ -60,7 +60,7 @@ async def segments_of(lake: Lake) -> list[Versioned[Segment]]:
 
 
 async def indexed(lake: Lake) -> list[str]:
-    """What the objects of the index say, read by hand."""
+    """The names in the objects of the index, read directly."""
     fresh = make_lake(lake.store, lake.clock)
     manifest = await manifest_of(fresh)
     segments = await segments_of(fresh)
@@ -72,7 +72,7 @@ async def marks(lake: Lake) -> Sequence[str]:
 
 
 async def filled(count: int, *, store: MemoryStore | None = None) -> Lake:
-    """A workspace with so many tables, made in an order of chance."""
+    """A lake with `count` tables, created in random order."""
     lake = make_lake(store)
     names = [f"t{number:06d}" for number in range(count)]
     random.Random(7).shuffle(names)
@@ -82,7 +82,7 @@ async def filled(count: int, *, store: MemoryStore | None = None) -> Lake:
     return lake
 
 
-async def test_an_entry_says_all_that_a_list_needs() -> None:
+async def test_an_entry_has_all_fields_of_a_list() -> None:
     lake = make_lake()
     await create(lake, "t")
     await create(lake, "s", kind="view")
@@ -99,7 +99,7 @@ async def test_an_entry_says_all_that_a_list_needs() -> None:
     assert entries[1].created_ms == entries[1].updated_ms == lake.clock.now_ms()
 
 
-async def test_finishing_leaves_no_mark() -> None:
+async def test_finish_removes_the_mark() -> None:
     lake = make_lake()
     await create(lake, "t")
     assert await indexed(lake) == ["t"]
@@ -110,7 +110,7 @@ async def test_finishing_leaves_no_mark() -> None:
     assert await marks(lake) == []
 
 
-async def test_another_process_may_finish_what_one_marked() -> None:
+async def test_another_process_can_finish_a_mark() -> None:
     lake = make_lake()
     await update.mark(lake, table("t"), "operation")
     await update.mark(lake, table("t"), "operation")
@@ -123,8 +123,8 @@ async def test_another_process_may_finish_what_one_marked() -> None:
     assert await marks(lake) == []
 
 
-async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> None:
-    """I3: the slow creator has read index and name; the drop finds nothing to change; the creator must not win."""
+async def test_an_update_without_a_change_makes_slower_updates_lose() -> None:
+    """I3: a slow creator has read index and name; a drop finds nothing to change; the creator must lose."""
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     await create(make_lake(inner, clock), "other")
@@ -141,7 +141,7 @@ async def test_an_update_that_changes_nothing_still_makes_slower_ones_lose() -> 
     assert await indexed(slow) == ["other"]
 
 
-async def test_those_who_wait_share_a_swap() -> None:
+async def test_waiting_updates_share_a_swap() -> None:
     store = SpyStore(MemoryStore())
     lake = make_lake(store)
     await create(lake, "first")
@@ -156,7 +156,7 @@ async def test_those_who_wait_share_a_swap() -> None:
     assert len(store.keys("put")) <= 2
 
 
-async def test_a_failure_reaches_everyone_who_waits() -> None:
+async def test_a_failure_reaches_every_waiting_update() -> None:
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     lake = make_lake(HookedStore(inner), clock)
@@ -173,7 +173,7 @@ async def test_a_failure_reaches_everyone_who_waits() -> None:
 
 
 class _NeverSwaps(HookedStore):
-    """Somebody else is always faster at one key."""
+    """Another writer is always faster at one key."""
 
     def __init__(self, inner: MemoryStore, key: str) -> None:
         super().__init__(inner)
@@ -187,7 +187,7 @@ class _NeverSwaps(HookedStore):
         self.hooks = [("put", self._key, self._touch)]
 
 
-async def test_an_index_that_grows_is_cut_into_segments_and_keeps_every_entry() -> None:
+async def test_a_growing_index_is_split_into_segments_and_keeps_every_entry() -> None:
     count = 3 * INLINE_MAX
     lake = await filled(count)
 
@@ -200,7 +200,7 @@ async def test_an_index_that_grows_is_cut_into_segments_and_keeps_every_entry() 
     assert len(await lake.store.list(lake.layout.index_segments_folder(SCOPE))) == len(segments)
 
 
-async def test_entries_go_from_segments_too() -> None:
+async def test_entries_are_removed_from_segments() -> None:
     count = 2 * INLINE_MAX
     lake = await filled(count)
 
@@ -211,8 +211,8 @@ async def test_entries_go_from_segments_too() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_conversion_or_split_that_died_is_finished_by_the_next_update(*, after: bool) -> None:
-    """The process dies at every call of an update that makes the index outgrow one object, and of one that splits."""
+async def test_the_next_update_finishes_an_interrupted_split(*, after: bool) -> None:
+    """The process dies at every call of an update that splits the manifest into segments, or a segment in two."""
     for count in (INLINE_MAX, 2 * INLINE_MAX):
         for dies_at in range(1, 40):
             world = await _one_before_it_grows(count)
@@ -240,7 +240,7 @@ _grown: dict[int, tuple[dict[str, bytes], list[str]]] = {}
 
 
 async def _one_before_it_grows(count: int) -> Lake:
-    """An index whose last object is full. Filled once, then copied."""
+    """An index whose last object is full; built once, then copied."""
     lake = make_lake()
     if count not in _grown:
         source = make_lake()
@@ -264,9 +264,7 @@ DAMAGES = [b"", b"{}", b"[1, 2", b'{"version": 9}', b'{"version":1,"updated_at_e
 
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
 @pytest.mark.parametrize("count", [3, INLINE_MAX + 50])
-async def test_an_index_that_is_lost_or_damaged_is_made_anew_by_the_next_update(
-    count: int, damage: bytes | None
-) -> None:
+async def test_the_next_update_rebuilds_a_missing_or_damaged_index(count: int, damage: bytes | None) -> None:
     lake = await filled(count)
     key = lake.layout.list_index(SCOPE)
     found = await lake.store.get(key)
@@ -283,7 +281,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_by_the_next_update(
 
 
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
-async def test_a_segment_that_is_lost_or_damaged_is_made_anew_by_the_next_update(damage: bytes | None) -> None:
+async def test_the_next_update_rebuilds_a_missing_or_damaged_segment(damage: bytes | None) -> None:
     count = INLINE_MAX + 50
     lake = await filled(count)
     key = lake.layout.index_segment(SCOPE, (await manifest_of(lake)).segments[0].id)
@@ -300,7 +298,7 @@ async def test_a_segment_that_is_lost_or_damaged_is_made_anew_by_the_next_update
     assert await indexed(lake) == ["a", *(f"t{number:06d}" for number in range(count))]
 
 
-async def test_an_index_that_is_unsorted_or_says_things_twice_is_made_anew() -> None:
+async def test_an_unsorted_index_or_one_with_duplicates_is_rebuilt() -> None:
     lake = await filled(3)
     found = await lake.index(SCOPE).read()
     assert found is not None
@@ -315,7 +313,7 @@ async def test_an_index_that_is_unsorted_or_says_things_twice_is_made_anew() -> 
 
 
 @pytest.mark.parametrize("count", [5, INLINE_MAX + 50])
-async def test_a_rebuild_adds_what_is_missing_and_removes_what_is_gone(count: int) -> None:
+async def test_a_rebuild_adds_missing_entries_and_removes_stale_ones(count: int) -> None:
     lake = await filled(count)
     for name in ("x", "y"):
         await put_name(lake, table(name))
@@ -327,7 +325,7 @@ async def test_a_rebuild_adds_what_is_missing_and_removes_what_is_gone(count: in
     assert await indexed(lake) == [*expected, "x", "y"]
 
 
-async def test_a_rebuild_of_segments_splits_those_that_are_too_large() -> None:
+async def test_a_rebuild_splits_segments_that_are_too_large() -> None:
     lake = await filled(INLINE_MAX + 50)
     for number in range(2 * SEGMENT_MAX):
         await put_name(lake, table(f"u{number:06d}"))
@@ -338,7 +336,7 @@ async def test_a_rebuild_of_segments_splits_those_that_are_too_large() -> None:
     assert lake.feature(Counters).times(INDEX_REBUILDS, "ok") == 1
 
 
-async def test_a_rebuild_does_not_remove_what_was_created_while_it_listed() -> None:
+async def test_a_rebuild_keeps_names_created_during_its_listing() -> None:
     """I4: its version is older than its listing."""
     for count in (3, INLINE_MAX + 50):
         source = await filled(count)
@@ -355,8 +353,8 @@ async def test_a_rebuild_does_not_remove_what_was_created_while_it_listed() -> N
         assert "fresh" in await indexed(source)
 
 
-async def test_an_update_of_an_index_that_was_made_anew_meanwhile_is_made_again() -> None:
-    """The segment it swapped belongs to no index any more."""
+async def test_an_update_of_a_rebuilt_index_is_repeated() -> None:
+    """No manifest names the swapped segment any more."""
     source = await filled(INLINE_MAX + 50)
     store = HookedStore(source.store)
     slow = make_lake(store, source.clock)

@@ -1,4 +1,4 @@
-"""The list index under many interleavings: once everybody is done it says the truth, whatever the order was."""
+"""The list index under many interleavings: at rest it agrees with the records."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.making import make_lake, work_off_marks
-from tests.operations.test_indexing import SCOPE, create, drop, filled, indexed, marks
+from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, marks
 
 SEEDS = range(40)
 
 
 class Arena:
-    """Processes of their own over one store that lets them interleave, with what another store holds."""
+    """Separate processes over one store that interleaves them."""
 
     def __init__(self, seed: int) -> None:
         self.clock = FixedClock(seed=1_000 + seed)  # Ids that no other clock gave.
@@ -59,7 +59,7 @@ async def rebuild_if_it_can(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_creates_drops_and_rebuilds_leave_a_true_index(seed: int) -> None:
+async def test_creations_drops_and_rebuilds_leave_a_correct_index(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), "before")
 
@@ -76,7 +76,7 @@ async def test_creates_drops_and_rebuilds_leave_a_true_index(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_one_name_that_comes_and_goes_is_listed_as_it_is_in_the_end(seed: int) -> None:
+async def test_a_name_that_changes_often_is_listed_in_its_last_state(seed: int) -> None:
     arena = Arena(seed)
     await create(arena.quiet(), "t")
 
@@ -96,8 +96,8 @@ _sources: dict[int, Lake] = {}
 
 @pytest.mark.parametrize("count", [INLINE_MAX - 2, 2 * INLINE_MAX])
 @pytest.mark.parametrize("seed", range(8))
-async def test_processes_that_outgrow_an_index_together_lose_nothing(seed: int, count: int) -> None:
-    """Conversions and splits meet each other, drops and a rebuild; who finds no turn leaves it to the janitor."""
+async def test_concurrent_splits_lose_nothing(seed: int, count: int) -> None:
+    """Splits run beside drops and a rebuild; a process that is too slow leaves its mark to the janitor."""
     if count not in _sources:
         _sources[count] = await filled(count)
     arena = Arena(seed)
