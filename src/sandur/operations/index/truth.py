@@ -68,8 +68,8 @@ async def _namespace_entry(lake: Lake, namespace: Namespace) -> Entry | None:
     )
 
 
-def _info(shown: msgspec.Struct) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(shown))
+def _info(info: msgspec.Struct) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(info))
 
 
 async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:

@@ -51,7 +51,7 @@ class Lease:
         return self._held.value.positions if self._held else {}
 
     async def current(self) -> LeaseRecord | None:
-        """The lease as it is stored now, whoever holds it; None before the first one."""
+        """The stored lease of any holder; None before the first one."""
         found = await self._cell.read()
         return found.value if found else None
 
