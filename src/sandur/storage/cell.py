@@ -116,7 +116,8 @@ class Cell(Generic[T]):
     async def read_with(self, other: "Cell[U]") -> tuple[Versioned[T] | None, Versioned[U] | None]:
         """Read two cells of one store in one round."""
         if not self._store.has_instant_reads:
-            return await asyncio.gather(self.read(), other.read())
+            own_now, others_now = await asyncio.gather(self.read(), other.read())
+            return own_now, others_now
         # Without tasks, which would cost more than these reads.
         own, others = self.last_seen, other.last_seen
         try:
