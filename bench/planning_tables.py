@@ -17,8 +17,8 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from sandur.avro.container import encoded_varint
 from tests.planning.avro_schemas import entry_schema
+from tests.planning.odd_manifests import varint
 from tests.planning.tables import COLUMNS, SCHEMA, MadeManifest, MadeTable, Spec, value_bytes
 
 Numbers = npt.NDArray[np.int64]
@@ -268,5 +268,5 @@ def manifest_bytes(numbers: range) -> bytes:
     for first in range(0, len(found), per_block):
         block = found[first : first + per_block]
         squeezed = zlib.compress(b"".join(block), _DEFLATE_LEVEL, wbits=-15)
-        out.write(b"".join((encoded_varint(len(block)), encoded_varint(len(squeezed)), squeezed, sync)))
+        out.write(b"".join((varint(len(block)), varint(len(squeezed)), squeezed, sync)))
     return out.getvalue()

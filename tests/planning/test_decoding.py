@@ -14,7 +14,7 @@ import pytest
 from sandur.avro import batch_decoder, container
 from sandur.avro.batch_decoder import RECORDS_MIN, decode_batches
 from sandur.avro.batch_reader import PADDING, BatchReader, Unreadable
-from sandur.avro.container import encoded_varint, open_container, read_records
+from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import (
@@ -23,6 +23,7 @@ from sandur.iceberg.scan.manifests import (
     manifest_layout,
     partition_fields,
 )
+from tests.planning.odd_manifests import varint
 from tests.planning.planners import manifest_columns
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
@@ -205,19 +206,19 @@ def avro_file(schema: dict[str, object], block: bytes) -> bytes:
 def test_a_file_that_would_be_read_for_ever_is_refused() -> None:
     nothing = schema_of(status="null", data_file=schema_of(partition=schema_of()))
     endless = schema_of(status={"type": "array", "items": "null"}, data_file=schema_of(partition=schema_of()))
-    many = encoded_varint(1 << 60)
+    many = varint(1 << 60)
 
     with pytest.raises(Invalid, match="more records than bytes"):
-        decode_manifest(avro_file(nothing, many + encoded_varint(0)), location="m")
+        decode_manifest(avro_file(nothing, many + varint(0)), location="m")
     with pytest.raises(Invalid, match="an array of values without bytes"):
-        decode_manifest(avro_file(endless, encoded_varint(1) + encoded_varint(len(many)) + many), location="m")
+        decode_manifest(avro_file(endless, varint(1) + varint(len(many)) + many), location="m")
 
 
 def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> None:
-    lanes = BatchReader(encoded_varint(5_000) + bytes(100) + PADDING)
+    reader = BatchReader(varint(5_000) + bytes(100) + PADDING)
 
     with pytest.raises(Unreadable, match="an array is too long"):
-        lanes.read({"type": "array", "items": "long"}, np.zeros(1, dtype=np.int64))
+        reader.read({"type": "array", "items": "long"}, np.zeros(1, dtype=np.int64))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -143,17 +143,6 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError("a number has too many bytes")
 
 
-def encoded_varint(number: int) -> bytes:
-    """Encode a number that is not negative."""
-    rest = number << 1
-    found = bytearray()
-    while rest >= _CONTINUES:
-        found.append(rest & 0x7F | _CONTINUES)
-        rest >>= 7
-    found.append(rest)
-    return bytes(found)
-
-
 def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
     size, place = varint(data, place)
     if size < 0 or place + size > len(data):

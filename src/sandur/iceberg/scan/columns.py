@@ -15,7 +15,6 @@ from sandur.iceberg.expressions.evaluation import Array, Mask, Values, dtype_of,
 from sandur.iceberg.expressions.values import BYTES, DATE_BYTES, FLOATS, INTEGERS, units_per_day, value_from_bytes
 from sandur.iceberg.types import Primitive
 
-EXISTING: Final = 0
 ADDED: Final = 1
 DELETED: Final = 2
 

@@ -14,8 +14,6 @@ from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
 
-DATA_FILE: Final = 0
-POSITION_DELETES: Final = 1
 EQUALITY_DELETES: Final = 2
 
 # The reserved id of the `file_path` column of position delete files.
