@@ -28,6 +28,11 @@ INT32_MAX = 2**31 - 1
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
+UNCOMPRESSED_BYTES_MAX = 2**30
+
+_GZIP_START = b"\x1f\x8b"
+_GZIP_WINDOW_BITS = 31
+
 
 def malformed_error(what: str, error: Exception) -> BadRequest:
     """The error for malformed JSON, for every way in which the decoder fails."""
@@ -227,12 +232,6 @@ def json_array(data: JsonBytes | None, item_type: type[T], what: str, *, source:
 
 def join_object(fields: Iterable[tuple[str, JsonBytes]]) -> bytes:
     return b"{" + b",".join(encode(name) + b":" + bytes(memoryview(value)) for name, value in fields) + b"}"
-
-
-UNCOMPRESSED_BYTES_MAX = 2**30
-
-_GZIP_START = b"\x1f\x8b"
-_GZIP_WINDOW_BITS = 31
 
 
 def decompress(data: bytes, what: str) -> bytes:

@@ -20,6 +20,11 @@ NAMESPACE_BYTES_MAX: Final = 400
 
 _SEPARATOR: Final = "\x1f"
 
+_NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
+_QUOTED_CHARS_MAX: Final = 300
+_LEVELS_MIN: Final = 2
+_PARTS_MIN: Final = 3
+
 
 class Namespace(NamedTuple):
     """A namespace of a catalog, by its levels."""
@@ -89,12 +94,6 @@ def _check(what: str, text: str) -> None:
         raise Invalid(f"Invalid {what} {text!r}: it is not Unicode text: {error.reason}") from None
     if size > NAME_BYTES_MAX:
         raise Invalid(f"Invalid {what} {text[:40]!r}…: {size} bytes, at most {NAME_BYTES_MAX} are allowed")
-
-
-_NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
-_QUOTED_CHARS_MAX: Final = 300
-_LEVELS_MIN: Final = 2
-_PARTS_MIN: Final = 3
 
 
 def checked_new_name(what: str, name: str) -> str:

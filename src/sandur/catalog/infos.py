@@ -18,6 +18,8 @@ _COMMENT = "comment"
 _LOCATION = "location"
 _OWNER = "owner"
 
+NO_COLUMNS = msgspec.Raw(b"[]")
+
 
 class EntityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The fields that the infos of most entities share."""
@@ -160,9 +162,6 @@ def update_schema_record(
         return msgspec.structs.replace(record, properties=kept)
     without = {key: value for key, value in kept.items() if key != _COMMENT}
     return msgspec.structs.replace(record, comment=comment, properties=without)
-
-
-NO_COLUMNS = msgspec.Raw(b"[]")
 
 
 def delta_table_info(identifier: Identifier, table: DeltaTable) -> TableInfo:

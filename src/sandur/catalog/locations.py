@@ -13,6 +13,15 @@ _WILDCARDS: Final = frozenset("*?[]{}\\")
 _OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
+RESERVED_PREFIX: Final = "sandur."
+
+PATH_PROPERTIES: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
 
 def normalize_location(location: str) -> str:
     """The normal form in which locations are compared: `file:///…` or `scheme://host/…` without a trailing slash.
@@ -64,16 +73,6 @@ def _problem(plain: str) -> str | None:
 def folder_name(text: str) -> str:
     """A folder name that every engine supports; it is not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
-
-
-RESERVED_PREFIX: Final = "sandur."
-
-PATH_PROPERTIES: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
 
 
 def check_property_keys(keys: Iterable[str]) -> None:

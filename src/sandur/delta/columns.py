@@ -12,6 +12,8 @@ COLUMNS_MAX: Final = 10_000
 
 _COMMENT: Final = "comment"
 
+_FIELD: Final = msgspec.json.Decoder(dict[str, object])
+
 
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column of the classic API. `type_json` is the text of one field in Spark's JSON form.
@@ -33,7 +35,6 @@ class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _COLUMNS: Final = msgspec.json.Decoder(tuple[ColumnInfo, ...])
-_FIELD: Final = msgspec.json.Decoder(dict[str, object])
 
 
 def encode_columns(columns: Sequence[ColumnInfo]) -> msgspec.Raw:

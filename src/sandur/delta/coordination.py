@@ -14,6 +14,9 @@ from sandur.errors import Exhausted, Invalid, VersionTaken
 
 FILE_NAME_MAX: Final = 512
 
+_FORMATS: Final = "delta.universalFormat.enabledFormats"
+_FIRST_VERSIONS: Final = frozenset({0, 1})
+
 
 class Tracked(Protocol):
     """A commit that the catalog tracks."""
@@ -218,10 +221,6 @@ def _check_managed(after: DeltaMetadata, change: DeltaChange, *, waives_deletion
         check_domains(stored.domains_in(after.properties), stored.features_in(after.properties))
     if change.changes_metadata:
         check_table_id(after.properties, after.uuid)
-
-
-_FORMATS: Final = "delta.universalFormat.enabledFormats"
-_FIRST_VERSIONS: Final = frozenset({0, 1})
 
 
 def has_iceberg_metadata(properties: Mapping[str, str]) -> bool:

@@ -37,6 +37,10 @@ _REFUSED: Final = ("delta.minReaderVersion", "delta.minWriterVersion", "delta.ig
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _IDENTITY: Final = frozenset({"identity", ""})
 
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_0-9][\w$]*|[<>(),:])")
+_TYPE_NUMBERS_MAX: Final = 2
+_END: Final = ""
+
 
 class PartitionTransform(NamedTuple):
     """A partition transform of SQL: its name and its column."""
@@ -185,11 +189,6 @@ def _clustered(columns: Sequence[str]) -> Domains | None:
     if not columns:
         return None
     return Domains(clustering=Clustering(tuple(tuple(column.split(".")) for column in columns)))
-
-
-_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_0-9][\w$]*|[<>(),:])")
-_TYPE_NUMBERS_MAX: Final = 2
-_END: Final = ""
 
 
 def parse_columns(text: str) -> list[dict[str, object]]:

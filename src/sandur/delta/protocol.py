@@ -45,6 +45,26 @@ _ICEBERG_COMPATIBLE: Final = "delta.enableIcebergCompatV2"
 DOMAIN_FEATURES: Final[Mapping[str, str]] = {"delta.clustering": "clustering", "delta.rowTracking": "rowTracking"}
 """The writer feature that each domain of domain metadata requires."""
 
+# Property, the value that requires the feature (None: any but `none` and `false`), and the feature.
+_BY_PROPERTY: Final = (
+    ("delta.appendOnly", "true", "appendOnly"),
+    ("delta.enableChangeDataFeed", "true", "changeDataFeed"),
+    ("delta.enableInCommitTimestamps", "true", "inCommitTimestamp"),
+    ("delta.enableRowTracking", "true", "rowTracking"),
+    ("delta.enableDeletionVectors", "true", "deletionVectors"),
+    ("delta.enableTypeWidening", "true", "typeWidening"),
+    ("delta.checkpointPolicy", "v2", "v2Checkpoint"),
+    ("delta.columnMapping.mode", None, "columnMapping"),
+    ("delta.enableIcebergCompatV2", "true", "icebergCompatV2"),
+    ("delta.enableIcebergCompatV3", "true", "icebergCompatV3"),
+    ("delta.enableVariantShredding", "true", "variantShredding"),
+)
+_BY_TYPE: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+_OFF: Final = frozenset({"", "none", "false"})
+
+# Every table of the older protocol 1/2 has these implicitly.
+_IMPLIED: Final = ("appendOnly", "invariants")
+
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The protocol of a Delta table as clients send it."""
@@ -144,25 +164,6 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "catalogManaged": Feature(for_readers=True, needs=("inCommitTimestamp",)),
 }
 
-# Property, the value that requires the feature (None: any but `none` and `false`), and the feature.
-_BY_PROPERTY: Final = (
-    ("delta.appendOnly", "true", "appendOnly"),
-    ("delta.enableChangeDataFeed", "true", "changeDataFeed"),
-    ("delta.enableInCommitTimestamps", "true", "inCommitTimestamp"),
-    ("delta.enableRowTracking", "true", "rowTracking"),
-    ("delta.enableDeletionVectors", "true", "deletionVectors"),
-    ("delta.enableTypeWidening", "true", "typeWidening"),
-    ("delta.checkpointPolicy", "v2", "v2Checkpoint"),
-    ("delta.columnMapping.mode", None, "columnMapping"),
-    ("delta.enableIcebergCompatV2", "true", "icebergCompatV2"),
-    ("delta.enableIcebergCompatV3", "true", "icebergCompatV3"),
-    ("delta.enableVariantShredding", "true", "variantShredding"),
-)
-_BY_TYPE: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
-_OFF: Final = frozenset({"", "none", "false"})
-
-# Every table of the older protocol 1/2 has these implicitly.
-_IMPLIED: Final = ("appendOnly", "invariants")
 _OLDEST: Final = Protocol(min_reader_version=1, min_writer_version=2)
 
 

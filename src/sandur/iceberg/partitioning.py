@@ -27,6 +27,11 @@ _ACCEPTED = {
 }
 _REFUSED_BY_IDENTITY = frozenset({"variant", "geometry", "geography"})
 
+FIELD_ID_START = 1000
+UNPARTITIONED_LAST_ID = FIELD_ID_START - 1
+FORMAT_VERSION_WITH_SOURCE_IDS = 3
+SPEC_ID_START = 0
+
 
 class Transform(msgspec.Struct, frozen=True):
     """A transform; `name` is empty for an unknown one, whose text is kept unchanged."""
@@ -58,12 +63,6 @@ def parse_transform(text: str) -> Transform:
     if not 0 < width <= _WIDTH_MAX:
         raise Invalid(f"Invalid {_WIDTH_NAMES[name]}: {shorten(match[2])} (must be > 0)")
     return Transform(name=name, text=f"{name}[{width}]")
-
-
-FIELD_ID_START = 1000
-UNPARTITIONED_LAST_ID = FIELD_ID_START - 1
-FORMAT_VERSION_WITH_SOURCE_IDS = 3
-SPEC_ID_START = 0
 
 
 class PartitionField(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):

@@ -30,6 +30,9 @@ DEFINITIONS_MAX = 1_000
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_DEFINITIONS = frozenset({AddSchema, AddPartitionSpec, AddSortOrder})
+_LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
+
 
 class TableIdentifier(msgspec.Struct, frozen=True):
     namespace: tuple[str, ...]
@@ -76,8 +79,6 @@ def _by_tag(union: UnionType) -> dict[str, type[msgspec.Struct]]:
 
 _UPDATES = _by_tag(Update)
 _REQUIREMENTS = _by_tag(Requirement)
-_DEFINITIONS = frozenset({AddSchema, AddPartitionSpec, AddSortOrder})
-_LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
 
 
 def decode_table_commit(body: bytes) -> TableCommit:

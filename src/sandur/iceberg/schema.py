@@ -12,6 +12,7 @@ from sandur.errors import Invalid
 from sandur.iceberg.types import (
     DEPTH_MAX,
     FORMAT_VERSION_MIN,
+    UUID_PATTERN,
     Default,
     FieldType,
     ListType,
@@ -27,6 +28,13 @@ from sandur.iceberg.types import (
 from sandur.splicing import Int32, encode, shorten
 
 FORMAT_VERSION_WITH_DEFAULTS = 3
+
+_HEX = re.compile(r"([0-9a-fA-F]{2})*")
+_TIME = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
+_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
+_UTC_SUFFIXES = ("+00:00", "Z")
+_NULL_ONLY = frozenset({"variant", "unknown", "geometry", "geography"})
+_INTEGER_BITS = {"int": 32, "long": 64}
 
 
 class SchemaColumn(msgspec.Struct, frozen=True, gc=False):
@@ -217,15 +225,6 @@ def same_schema(left: Schema, right: Schema) -> bool:
     )
 
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_HEX = re.compile(r"([0-9a-fA-F]{2})*")
-_TIME = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
-_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
-_UTC_SUFFIXES = ("+00:00", "Z")
-_NULL_ONLY = frozenset({"variant", "unknown", "geometry", "geography"})
-_INTEGER_BITS = {"int": 32, "long": 64}
-
-
 def check_defaults(field: NestedField) -> None:
     """Raise `Invalid` for a default that does not fit the type of the field."""
     for value in (field.initial_default, field.write_default):
@@ -264,7 +263,7 @@ def _fits_text(column_type: Primitive, value: str) -> bool:
         case "decimal":
             fits = _fits_decimal(column_type, value)
         case "uuid":
-            fits = _UUID.fullmatch(value) is not None
+            fits = UUID_PATTERN.fullmatch(value) is not None
         case "date":
             fits = _parses(date.fromisoformat, value)
         case "time":

@@ -29,6 +29,14 @@ from sandur.splicing import JsonArray, encode, shorten
 
 FORMAT_VERSION_DEFAULT = 2
 
+PREVIOUS_VERSIONS_MAX_DEFAULT = 100
+# The second name is an old alias of the first.
+PREVIOUS_VERSIONS_MAX_KEYS = ("write.metadata.previous-versions-max", "metadata.previous-versions-max")
+# The clocks of servers differ; a step back of at most this much is accepted.
+CLOCK_SKEW_MAX_MS = 60_000
+
+ROW_ID_MAX = 2**63 - 1
+
 
 def next_metadata(
     base: TableMetadata | None, requirements: Sequence[Requirement], updates: Sequence[u.Update], *, now_ms: int
@@ -69,13 +77,6 @@ def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:
     if isinstance(update, u.AttributeUpdate):
         return table_updates.apply_attribute(draft, update)
     raise Invalid(f"Cannot apply update {u.update_action(update)} to a table")
-
-
-PREVIOUS_VERSIONS_MAX_DEFAULT = 100
-# The second name is an old alias of the first.
-PREVIOUS_VERSIONS_MAX_KEYS = ("write.metadata.previous-versions-max", "metadata.previous-versions-max")
-# The clocks of servers differ; a step back of at most this much is accepted.
-CLOCK_SKEW_MAX_MS = 60_000
 
 
 def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableMetadata:
@@ -202,9 +203,6 @@ def _assigns_uuid_of(current: TableMetadata, updates: Sequence[Update]) -> bool:
 
 def _is_present(current: TableMetadata, snapshot: Snapshot) -> bool:
     return current.snapshot(snapshot.snapshot_id) == snapshot
-
-
-ROW_ID_MAX = 2**63 - 1
 
 
 def apply_snapshot(draft: Draft, update: u.SnapshotUpdate, *, now_ms: int) -> Draft:

@@ -30,7 +30,26 @@ from sandur.iceberg.snapshots import (
 )
 from sandur.iceberg.sort_order import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bind_order, same_order
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, without_trailing_slash
+from sandur.iceberg.types import UUID_PATTERN
 from sandur.splicing import JsonArray, empty_array, next_id, shorten
+
+# Keys that clients send or display, and that are never part of a table's properties.
+RESERVED_PROPERTIES = frozenset(
+    {
+        "format-version",
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-summary",
+        "current-snapshot-id",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +111,6 @@ def empty_metadata(format_version: int) -> TableMetadata:
     )
 
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
 F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
 
 
@@ -148,7 +165,7 @@ def apply_attribute(draft: Draft, update: u.AttributeUpdate) -> Draft:  # noqa: 
 
 
 def assign_uuid(draft: Draft, uuid: str) -> Draft:
-    if not _UUID.fullmatch(uuid):
+    if not UUID_PATTERN.fullmatch(uuid):
         raise Invalid(f"Cannot assign uuid, not a UUID: {shorten(uuid)}")
     current = draft.metadata.table_uuid
     if current is not None and current.lower() == uuid.lower():
@@ -328,25 +345,6 @@ def remove_encryption_key(draft: Draft, key_id: str) -> Draft:
     keys = draft.metadata.encryption_key_list
     is_kept = [found.key_id != key_id for found in keys.items]
     return draft if all(is_kept) else draft.changed(encryption_key_list=keys.keep(is_kept))
-
-
-# Keys that clients send or display, and that are never part of a table's properties.
-RESERVED_PROPERTIES = frozenset(
-    {
-        "format-version",
-        "uuid",
-        "snapshot-count",
-        "current-snapshot-summary",
-        "current-snapshot-id",
-        "current-snapshot-timestamp-ms",
-        "current-schema",
-        "default-partition-spec",
-        "default-sort-order",
-    }
-)
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
-_INT32_MAX = 2**31 - 1
 
 
 def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "Table") -> int | None:

@@ -8,6 +8,8 @@ import msgspec
 from sandur.errors import Invalid
 from sandur.splicing import Int32, shorten
 
+UUID_PATTERN = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
 DEPTH_MAX = 100
 DECIMAL_PRECISION_MAX = 38
 FIXED_LENGTH_MAX = 2**31 - 1

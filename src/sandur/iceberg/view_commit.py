@@ -37,6 +37,10 @@ ViewUpdate = (
     | u.SetCurrentViewVersion
 )
 
+DROP_DIALECT_ALLOWED = "replace.drop-dialect.allowed"
+VERSION_HISTORY_SIZE = "version.history.num-entries"
+VERSION_HISTORY_SIZE_DEFAULT = 10
+
 
 def next_view_metadata(
     base: ViewMetadata | None, requirements: Sequence[Requirement], updates: Sequence[u.Update], *, now_ms: int
@@ -108,11 +112,6 @@ def _applied(draft: ViewDraft, update: ViewUpdate, *, now_ms: int) -> ViewDraft:
             return view_metadata.set_current_view_version(draft, update.view_version_id, now_ms=now_ms)
         case _:
             assert_never(update)
-
-
-DROP_DIALECT_ALLOWED = "replace.drop-dialect.allowed"
-VERSION_HISTORY_SIZE = "version.history.num-entries"
-VERSION_HISTORY_SIZE_DEFAULT = 10
 
 
 def finish_view_commit(draft: ViewDraft, base: ViewMetadata | None) -> ViewMetadata:

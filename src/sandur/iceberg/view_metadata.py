@@ -1,6 +1,5 @@
 """View metadata: decoded from the file of any engine, encoded as the format demands, and changed by each update."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from sandur.errors import BadRequest, Invalid
 from sandur.iceberg.schema import Schema, checked_schema, same_schema
 from sandur.iceberg.table_metadata import without_trailing_slash
 from sandur.iceberg.table_updates import without_keys
+from sandur.iceberg.types import UUID_PATTERN
 from sandur.iceberg.updates import LAST_ADDED, ViewRepresentation, ViewVersion
 from sandur.splicing import (
     Int32,
@@ -34,6 +34,13 @@ VIEW_FORMAT_VERSION = 1
 
 _WHAT = "view metadata"
 _LISTS = ("schemas", "versions", "version-log")
+
+VERSION_ID_START = 1
+SCHEMA_ID_START = 0
+NO_VERSION_ID = 0
+
+
+SQL = "sql"
 
 
 class VersionLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
@@ -174,13 +181,6 @@ def _encoded_fields(metadata: ViewMetadata) -> Iterator[tuple[str, list[bytes | 
         yield name, [memoryview(value)]
 
 
-VERSION_ID_START = 1
-SCHEMA_ID_START = 0
-NO_VERSION_ID = 0
-
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ViewDraft:
     """The metadata so far, and the state of the request that the rules need.
@@ -216,7 +216,7 @@ def empty_view_metadata() -> ViewMetadata:
 
 
 def assign_uuid(draft: ViewDraft, uuid: str) -> ViewDraft:
-    if not _UUID.fullmatch(uuid):
+    if not UUID_PATTERN.fullmatch(uuid):
         raise Invalid(f"Cannot assign uuid, not a UUID: {shorten(uuid)}")
     current = draft.metadata.view_uuid
     if current.lower() == uuid.lower():
@@ -305,9 +305,6 @@ def _resolved_version_id(draft: ViewDraft, version_id: int) -> int:
     if draft.last_added_version_id is None:
         raise Invalid("Cannot set last version id: no current version id has been set")
     return draft.last_added_version_id
-
-
-SQL = "sql"
 
 
 def is_sql(representation: ViewRepresentation) -> bool:

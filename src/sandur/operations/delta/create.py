@@ -32,6 +32,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.locations import allowed_roots
 
+ENGINE: Final = "Sandur"
+
 
 async def create_table(
     lake: Lake,
@@ -84,9 +86,6 @@ async def _created(
     if is_managed:
         return await create_from_staging(lake, wanted, request=request)
     return await create_external(lake, wanted, request=request, external_roots=external_roots)
-
-
-ENGINE: Final = "Sandur"
 
 
 class Created(NamedTuple):

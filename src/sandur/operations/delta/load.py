@@ -24,6 +24,9 @@ from sandur.operations.delta.tables import (
 from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.tables.names import resolve_namespace
 
+_METADATA_BYTES_MAX: Final = 32 << 20
+_OVERHEAD_BYTES: Final = 500
+
 
 class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """The metadata in the answer to a load."""
@@ -51,10 +54,6 @@ def columns_and_partitions(columns: msgspec.Raw) -> tuple[dict[str, object], lis
 def last_metadata_commit(properties: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Version and time of the commit that changed the metadata last; None where the properties do not say."""
     return number_property(properties, LAST_UPDATE_VERSION), number_property(properties, LAST_COMMIT_TIMESTAMP)
-
-
-_METADATA_BYTES_MAX: Final = 32 << 20
-_OVERHEAD_BYTES: Final = 500
 
 
 class LoadedDelta(NamedTuple):

@@ -28,6 +28,10 @@ from sandur.storage.cell import Versioned
 MANAGED_FOLDER: Final = "__unitystorage"
 """Everything below this folder belongs to the catalog: no external table may be there."""
 
+CREATE: Final = "create-delta-table"
+DELTA: Final = "DELTA"
+_VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
+
 
 async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = "") -> DeltaStage:
     """Reserve a location for the files of a managed table, which `create_from_staging` then creates.
@@ -87,11 +91,6 @@ async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
     if found is None or normalize_location(found.value.location) != plain:
         raise missing_there
     return found.value
-
-
-CREATE: Final = "create-delta-table"
-DELTA: Final = "DELTA"
-_VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
 
 
 class NewTable(msgspec.Struct, frozen=True, kw_only=True):
