@@ -8,7 +8,7 @@ a retry continues with the rest.
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -47,7 +47,7 @@ CASCADES_MAX: Final = 3
 
 async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop an empty namespace; NotFound if it does not exist, NotEmpty if it has children."""
-    await _Drop(lake, _NamespaceContainer(lake, namespace), request).run()
+    await _Drop(lake, _namespace(lake, namespace), request).run()
 
 
 async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Request) -> None:
@@ -69,46 +69,85 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
     """Drop a catalog, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     if name == lake.settings.default_catalog:
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
-    await _Drop(lake, _CatalogContainer(lake, name, request, force), request).run()
+    await _Drop(lake, _catalog(lake, name, request.source, force=force), request).run()
 
 
-class _Container(Protocol[C]):
-    """A namespace or a catalog. `text` names it in errors, `operation` is the kind of its claims."""
+@dataclass(frozen=True, kw_only=True)
+class _Container(Generic[C]):
+    """A namespace or a catalog to drop. `text` names it in errors, `operation` is the kind of its claims.
 
-    @property
-    def text(self) -> str: ...
+    `is_visible` says whether readers see it; a container that is being dropped is visible. `first_child` gets its id
+    and returns the kind and name of a child, or None. It reads page by page, which is safe: the creator of a child
+    behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the container.
+    `cascade` drops the children if the request wants that; otherwise it returns False.
+    """
 
-    @property
-    def operation(self) -> str: ...
+    text: str
+    operation: str
+    cell: Cell[C]
+    place: Place
+    not_found: NotFound
+    is_visible: Callable[[C], Awaitable[bool]]
+    first_child: Callable[[str], Awaitable[str | None]]
+    dropped: Callable[[C, LastChange, int], C]
+    cascade: Callable[[], Awaitable[bool]]
 
-    @property
-    def cell(self) -> Cell[C]: ...
 
-    @property
-    def place(self) -> Place:
-        """Its entry in a list index."""
-        ...
+def _namespace(lake: Lake, namespace: Namespace) -> _Container[NamespaceRecord]:
+    async def is_visible(record: NamespaceRecord) -> bool:
+        return await is_namespace_visible(lake, namespace, record)
 
-    def not_found(self) -> NotFound: ...
+    async def first_child(container_id: str) -> str | None:
+        child, name = await gather_all(
+            [
+                _first_child_namespace(lake, namespace.catalog, namespace, container_id),
+                _first_name(lake, namespace, container_id),
+            ]
+        )
+        return child or name
 
-    async def is_visible(self, record: C) -> bool:
-        """Whether readers see it; a container that is being dropped is visible."""
-        ...
+    async def cascade() -> bool:
+        return False
 
-    async def cascade(self) -> bool:
-        """Drop the children if the request asks for that; False if it does not."""
-        ...
+    return _Container(
+        text=f"Namespace {namespace}",
+        operation=DROP_NAMESPACE,
+        cell=lake.namespace(namespace),
+        place=place_of(namespace),
+        not_found=namespace_not_found(namespace),
+        is_visible=is_visible,
+        first_child=first_child,
+        dropped=lambda _, change, now_ms: dropped_namespace(now_ms, change),
+        cascade=cascade,
+    )
 
-    async def first_child(self, container_id: str) -> str | None:
-        """The kind and name of a child; None if there is none.
 
-        Reading page by page is safe: the creator of a child behind the cursor reads the container afterwards (N4).
-        """
-        ...
+def _catalog(lake: Lake, name: str, source: Source, *, force: bool) -> _Container[Catalog]:
+    async def is_visible(record: Catalog) -> bool:
+        return catalog_exists(record)
 
-    def dropped(self, record: C, change: LastChange, now_ms: int) -> C:
-        """The record that replaces it."""
-        ...
+    async def first_child(container_id: str) -> str | None:
+        return await _first_child_namespace(lake, name, None, container_id)
+
+    def dropped(record: Catalog, change: LastChange, now_ms: int) -> Catalog:
+        return replace(record, state="dropped", properties={}, change=change, updated_ms=now_ms)
+
+    async def cascade() -> bool:
+        if force:
+            await _empty_catalog(lake, name, source)
+        return force
+
+    return _Container(
+        text=f"Catalog {name}",
+        operation=DROP_CATALOG,
+        cell=lake.catalog(name),
+        place=Place(CATALOGS, name),
+        not_found=catalog_not_found(name),
+        is_visible=is_visible,
+        first_child=first_child,
+        dropped=dropped,
+        cascade=cascade,
+    )
 
 
 @dataclass
@@ -150,7 +189,7 @@ class _Drop(Generic[C]):
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"{self.container.text}: this request may have dropped it; it has changed since")
             if found is None or not await self.container.is_visible(found.value) or pinned not in {"", found.value.id}:
-                raise self.container.not_found()
+                raise self.container.not_found
             self._is_marked = True
             await gather_all(
                 [
@@ -205,91 +244,6 @@ class _Drop(Generic[C]):
             await self._claim.done()
 
 
-@dataclass(frozen=True)
-class _NamespaceContainer:
-    lake: Lake
-    namespace: Namespace
-    operation: str = DROP_NAMESPACE
-
-    @property
-    def text(self) -> str:
-        return f"Namespace {self.namespace}"
-
-    @property
-    def cell(self) -> Cell[NamespaceRecord]:
-        return self.lake.namespace(self.namespace)
-
-    @property
-    def place(self) -> Place:
-        return place_of(self.namespace)
-
-    def not_found(self) -> NotFound:
-        return namespace_not_found(self.namespace)
-
-    async def is_visible(self, record: NamespaceRecord) -> bool:
-        return await is_namespace_visible(self.lake, self.namespace, record)
-
-    async def cascade(self) -> bool:
-        return False
-
-    async def first_child(self, container_id: str) -> str | None:
-        namespaces = _first_child_namespace(self.lake, self.namespace.catalog, self.namespace, container_id)
-        namespace, name = await gather_all([namespaces, self._first_name(container_id)])
-        return namespace or name
-
-    async def _first_name(self, container_id: str) -> str | None:
-        layout = self.lake.layout
-
-        async def describe(key: str) -> str | None:
-            identifier = layout.parse_name(key)
-            slot = await settle_name(self.lake, identifier, dropping=container_id)
-            return f"the {slot.live.name.value.kind} {identifier}" if slot.live else None
-
-        return await _first_result(list_keys(self.lake, layout.names_folder(self.namespace)), describe)
-
-    def dropped(self, record: NamespaceRecord, change: LastChange, now_ms: int) -> NamespaceRecord:
-        del record
-        return dropped_namespace(now_ms, change)
-
-
-@dataclass(frozen=True)
-class _CatalogContainer:
-    lake: Lake
-    name: str
-    request: Request
-    force: bool
-    operation: str = DROP_CATALOG
-
-    @property
-    def text(self) -> str:
-        return f"Catalog {self.name}"
-
-    @property
-    def cell(self) -> Cell[Catalog]:
-        return self.lake.catalog(self.name)
-
-    @property
-    def place(self) -> Place:
-        return Place(CATALOGS, self.name)
-
-    def not_found(self) -> NotFound:
-        return catalog_not_found(self.name)
-
-    async def is_visible(self, record: Catalog) -> bool:
-        return catalog_exists(record)
-
-    async def cascade(self) -> bool:
-        if self.force:
-            await _empty_catalog(self.lake, self.name, self.request.source)
-        return self.force
-
-    async def first_child(self, container_id: str) -> str | None:
-        return await _first_child_namespace(self.lake, self.name, None, container_id)
-
-    def dropped(self, record: Catalog, change: LastChange, now_ms: int) -> Catalog:
-        return replace(record, state="dropped", properties={}, change=change, updated_ms=now_ms)
-
-
 async def _first_child_namespace(lake: Lake, catalog: str, parent: Namespace | None, container_id: str) -> str | None:
     async def describe(child: Namespace) -> str | None:
         """A `new` namespace is a child if it was made for this container. Its creator confirms that (N4)."""
@@ -300,6 +254,15 @@ async def _first_child_namespace(lake: Lake, catalog: str, parent: Namespace | N
         return f"the namespace {child}" if is_child else None
 
     return await _first_result(list_child_namespaces(lake, catalog, parent), describe)
+
+
+async def _first_name(lake: Lake, namespace: Namespace, container_id: str) -> str | None:
+    async def describe(key: str) -> str | None:
+        identifier = lake.layout.parse_name(key)
+        slot = await settle_name(lake, identifier, dropping=container_id)
+        return f"the {slot.live.name.value.kind} {identifier}" if slot.live else None
+
+    return await _first_result(list_keys(lake, lake.layout.names_folder(namespace)), describe)
 
 
 async def _first_result(items: AsyncIterator[T], describe: Callable[[T], Awaitable[str | None]]) -> str | None:
