@@ -3,11 +3,9 @@
 Every planner gets the same table on the same disk and has to come to all file scan tasks of a scan: PyIceberg and Java
 as their own objects, ours as the JSON that a client gets, in the answer and behind every plan task.
 
-- Cold: a process that has planned a few other tables, so that all code is loaded, but nothing of this one, and for ours
-  also nothing kept beside the catalog. Ours and PyIceberg's each run in a process of their own, ours without looking
-  for garbage among what was loaded, as our servers do; Java's process goes on.
-  Small tables are planned by several processes, one after the other, and the best of each planner counts.
-- Beside: as cold, but another server has planned the scan before and kept what it decoded.
+- Cold: a process that has planned a few other tables, so that all code is loaded, but nothing of this one. Ours and
+  PyIceberg's each run in a process of their own, ours without looking for garbage among what was loaded, as our
+  servers do; Java's process goes on. Of small tables there are several, and the best of each planner counts.
 - Warm: the same scan again in the same process.
 - HTTP: the same scan again of a running server, every task fetched one after the other over one connection.
 
@@ -205,12 +203,10 @@ def ours_apart(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: AN
     text = json.dumps(wanted)
     with tempfile.TemporaryDirectory() as catalog:
         cold = apart("ours", text, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
-        beside = apart("ours", text, catalog, "0", str(CACHE_BYTES), *paths)
     return {
         "files": cold["files"],
         "json bytes": cold["json bytes"],
         "cold s": cold["first s"],
-        "beside s": beside["first s"],
         "warm s": cold["again s"],
         "cold CPU s": cold["first CPU s"],
         "warm CPU s": cold["again CPU s"],
@@ -349,7 +345,6 @@ def _show(lines: list[dict[str, Any]]) -> None:
         "files",
         "read",
         "cold ms",
-        "beside ms",
         "warm ms",
         "HTTP ms",
         "PyIceberg ms",
@@ -363,7 +358,6 @@ def _show(lines: list[dict[str, Any]]) -> None:
             f"{line['files']:,} {line['selectivity']}",
             line["ours"]["files"],
             round(line["ours"]["cold s"] * 1e3, 1),
-            round(line["ours"]["beside s"] * 1e3, 1),
             round(line["ours"]["warm s"] * 1e3, 1),
             round(line["http"]["warm s"] * 1e3, 1),
             round(line.get("pyiceberg", {}).get("s", 0) * 1e3, 1),
