@@ -38,8 +38,6 @@ _LISTS = ("schemas", "versions", "version-log")
 VERSION_ID_START = 1
 SCHEMA_ID_START = 0
 NO_VERSION_ID = 0
-
-
 SQL = "sql"
 
 
