@@ -94,6 +94,16 @@ def test_the_numbers_of_workers_add_up_and_those_of_a_dead_one_stay_counted(tmp_
     assert sample(alive, "sandur_requests_under_way") == 1
 
 
+def test_requests_do_not_change_numbers_that_are_being_collected() -> None:
+    metrics = Metrics()
+    metrics.count(SWAP_CONFLICTS, "op", "names")
+
+    collected = next(metrics._of_all_workers())
+    metrics.count(SWAP_CONFLICTS, "another", "names")
+
+    assert collected.counters == {("sandur_swap_conflicts", "op", "names"): 1}
+
+
 async def test_calls_at_the_same_time_are_one_round() -> None:
     metrics = Metrics()
     store = MeasuredStore(MemoryStore(), metrics)

@@ -105,7 +105,7 @@ class App:
         method, path, headers = scope["method"], scope["raw_path"], dict(scope["headers"])
         sent_id = headers.get(b"x-request-id", b"")
         request_id = sent_id.decode("ascii") if _REQUEST_ID.match(sent_id) else self._clock.new_id()
-        route, values = dialect.router.match(method, path[len(mount) :] if mount.endswith(b"/") else b"")
+        route, values = dialect.router.match(method, path, mount=mount)
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         settings, metrics = self._settings, self._metrics

@@ -8,6 +8,8 @@ import msgspec
 from sandur.errors import AlreadyExists, Busy, NotFound
 from sandur.server.http import JSON, RETRY_AFTER, Answer, Headers, Refused
 
+UNAVAILABLE_RETRY_SECONDS: Final = 2
+
 
 class Rule(NamedTuple):
     """The status and type of an error, and after how many seconds the client may retry (None: it is not said)."""
@@ -97,6 +99,3 @@ def error_object(problem: Problem) -> ErrorObject:
 def encode_problem(problem: Problem) -> bytes:
     """The body `{"error": {"message", "type", "code"}}`."""
     return msgspec.json.encode(_ErrorBody(error_object(problem)))
-
-
-UNAVAILABLE_RETRY_SECONDS: Final = 2

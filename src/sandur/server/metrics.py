@@ -177,8 +177,9 @@ class Metrics(Collector):
         return own + generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def _of_all_workers(self) -> Iterator[_Numbers]:
-        self._numbers.under_way = self.under_way
-        yield self._numbers
+        own = self._numbers
+        # Copies, because Prometheus collects in a thread while requests add keys; copying a dictionary is atomic.
+        yield _Numbers(own.families.copy(), own.counters.copy(), own.histograms.copy(), self.under_way)
         for file in self._folder.glob(f"*{_SUFFIX}") if self._folder else ():
             pid = int(file.name.removesuffix(_SUFFIX))
             if pid != os.getpid():

@@ -109,8 +109,9 @@ class Router:
                 self._prefixed.add(segments, route)
             self._plain.add(segments, route)
 
-    def match(self, method: str, tail: bytes) -> Match:
-        """The route of what follows the mount. A literal segment is never taken for a prefix when it fits."""
+    def match(self, method: str, path: bytes, *, mount: bytes) -> Match:
+        """The route of a path below the mount. A literal segment is never taken for a prefix when it fits."""
+        tail = path[len(mount) :] if mount.endswith(b"/") else b""
         segments = (tail.rstrip(b"/") if self._ignores_trailing_slash else tail).split(b"/")
         values = self._defaults.copy()
         node = self._plain.find(segments, values)
@@ -118,11 +119,11 @@ class Router:
             values = {"prefix": segments[0]}
             node = self._prefixed.find(segments[1:], values)
         if node is None:
-            return Match(_refusal(self._unknown_status, f"No route for request: {method} {_quote(tail)}"), {})
+            return Match(_refusal(self._unknown_status, f"No route for request: {method} {_quote(path)}"), {})
         route = node.routes.get(method)
         if route is None:
             allowed = ", ".join(node.routes)
-            message = f"Method not allowed: {method} {_quote(tail)}; allowed: {allowed}"
+            message = f"Method not allowed: {method} {_quote(path)}; allowed: {allowed}"
             return Match(_refusal(405, message, (ALLOW, allowed.encode())), values)
         return Match(route, values)
 
@@ -130,7 +131,7 @@ class Router:
 class Dialect(NamedTuple):
     """One API: the beginnings of its paths, its routes, and its errors.
 
-    A mount that does not end in a slash leads to no route: such paths are refused in the words of this dialect.
+    A mount without a slash at its end has no routes: it only makes this dialect answer such paths with its own error.
     """
 
     name: str
