@@ -1,17 +1,22 @@
 """The ASGI application: finds the route of a request, runs its handler, and adds limits, identity, metrics and logs."""
 
+import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.operations.lakes import Lakes
 from sandur.server.context import Call
+from sandur.server.errors import Problem, encode_problem
 from sandur.server.http import (
+    ALLOW,
+    CONTENT_TYPE,
     REQUEST_ID,
     Answer,
     ClientGone,
@@ -20,6 +25,7 @@ from sandur.server.http import (
     Refused,
     Scope,
     Send,
+    json_answer,
     read_body,
     send_answer,
 )
@@ -31,24 +37,36 @@ from sandur.settings import Settings
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _CLIENT_GONE: Final = Answer(499)  # It is logged and never sent.
 _SERVER_ERROR: Final = 500
-_READS: Final = frozenset({"GET", "HEAD"})
+_READS: Final = ("GET", "HEAD")
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
+_STORE_SECONDS_MAX: Final = 5.0
+_QUOTED_BYTES_MAX: Final = 200
 LOGGED_BYTES_MAX: Final = 1_024
 
 
-class Pages(Protocol):
-    """What is served outside the dialects."""
+class Catalog(Protocol):
+    """The catalog that the application serves; it lives as long as the application."""
 
-    async def answer(self, method: str, path: bytes) -> Answer: ...
+    @property
+    def lakes(self) -> Lakes: ...
 
-
-class Lifetime(Protocol):
-    """What lives as long as the application."""
+    @property
+    def is_started(self) -> bool:
+        """Whether the store probe passed and the catalog is open."""
+        ...
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    async def reach_store(self) -> None:
+        """Make one small store call; raises when the store does not answer."""
+        ...
+
+    def update_metrics(self) -> None:
+        """Bring the metrics of this process up to date."""
+        ...
 
 
 class App:
@@ -58,18 +76,15 @@ class App:
         self,
         *,
         dialects: Sequence[Dialect],
-        pages: Pages,
-        lifetime: Lifetime,
-        lakes: Lakes,
+        catalog: Catalog,
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self._mounts = sorted(mounted, key=lambda one: -len(one[0]))  # A mount may lie below another one.
-        self._pages = pages
-        self._lifetime = lifetime
-        self._lakes = lakes
+        self._catalog = catalog
+        self._pages = _Pages(catalog, metrics)
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -90,13 +105,13 @@ class App:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            await self._lifetime.start()
+            await self._catalog.start()
         except SandurError as error:
             await send({"type": "lifespan.startup.failed", "message": f"sandur: {error}"})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self._lifetime.close()
+        await self._catalog.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +131,9 @@ class App:
             body = await read_body(receive, headers, settings.request_bytes_max)
             request = HttpRequest(method, path, scope["query_string"], headers, body, request_id)
             identity = identify(request, settings, needs_token=not route.is_open)
-            answer = await route.handler(Call(self._lakes, settings, route.operation, values, request, identity))
+            answer = await route.handler(
+                Call(self._catalog.lakes, settings, route.operation, values, request, identity)
+            )
         except ClientGone:
             answer = _CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - the one place that turns errors into answers
@@ -168,3 +185,48 @@ def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:
     if body and route.operation.startswith(_RENAMES):
         fields["names"] = body[:LOGGED_BYTES_MAX].decode("utf-8", "replace")
     return fields
+
+
+class _Pages:
+    """The pages outside the APIs: `/healthz`, `/readyz` and `/metrics`; everything else is not found."""
+
+    def __init__(self, catalog: Catalog, metrics: Metrics) -> None:
+        self._catalog = catalog
+        self._exposition = metrics.exposition
+        self._pages = {b"/healthz": self._healthz, b"/readyz": self._readyz, b"/metrics": self._metrics}
+
+    async def answer(self, method: str, path: bytes) -> Answer:
+        page = self._pages.get(path)
+        if page is None:
+            quoted = path[:_QUOTED_BYTES_MAX].decode("latin-1")
+            message = f"Nothing is served at {quoted}; the catalog is at /v1 and /iceberg/v1"
+            return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
+        if method not in _READS:
+            allowed = ", ".join(_READS).encode()
+            return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
+        return await page()
+
+    async def _healthz(self) -> Answer:
+        return _status("alive")
+
+    async def _readyz(self) -> Answer:
+        if not self._catalog.is_started:
+            return _status("not ready", reason="the server has not finished its start")
+        try:
+            await asyncio.wait_for(self._catalog.reach_store(), _STORE_SECONDS_MAX)
+        except TimeoutError:
+            return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
+        except SandurError as error:
+            return _status("not ready", reason=f"the store does not answer: {error}")
+        return _status("ready")
+
+    async def _metrics(self) -> Answer:
+        self._catalog.update_metrics()
+        body, content_type = await asyncio.to_thread(self._exposition)
+        return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
+
+
+def _status(status: str, *, reason: str | None = None) -> Answer:
+    if reason is None:
+        return json_answer(msgspec.json.encode({"status": status}))
+    return json_answer(msgspec.json.encode({"status": status, "reason": reason}), status=503)

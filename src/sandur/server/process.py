@@ -16,7 +16,6 @@ from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lakes import Lakes
 from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
-from sandur.server.health import Pages
 from sandur.server.iceberg_rest.routes import iceberg_dialect
 from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
@@ -117,9 +116,7 @@ def build(
     catalog = RunningCatalog(settings, clock, MeasuredStore(store or connect(settings, clock), metrics), metrics)
     app = App(
         dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA],
-        pages=Pages(catalog, metrics),
-        lifetime=catalog,
-        lakes=catalog.lakes,
+        catalog=catalog,
         settings=settings,
         clock=clock,
         metrics=metrics,

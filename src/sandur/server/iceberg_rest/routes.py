@@ -4,7 +4,7 @@ from typing import Final
 
 from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.iceberg_rest import config, namespaces, planning, tables, views
+from sandur.server.iceberg_rest import config, namespaces, tables, views
 from sandur.server.iceberg_rest.errors import ERRORS
 from sandur.server.routing import Dialect, Route, Router
 from sandur.settings import Settings
@@ -36,10 +36,10 @@ ROUTES: Final = (
     Route("DELETE", _TABLE, "dropTable", tables.drop),
     Route("HEAD", _TABLE, "tableExists", tables.exists),
     Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister),
-    Route("POST", _TABLE + "/plan", "planTableScan", planning.plan),
-    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", planning.fetch_result),
-    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", planning.cancel),
-    Route("POST", _TABLE + "/tasks", "fetchScanTasks", planning.fetch_tasks),
+    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan),
+    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan),
+    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan),
+    Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks),
     Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics),
     Route("POST", "/v1/{prefix}/tables/rename", "renameTable", tables.rename_table),
     Route("POST", "/v1/{prefix}/transactions/commit", "commitTransaction", tables.commit_tables),

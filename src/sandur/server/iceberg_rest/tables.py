@@ -1,6 +1,8 @@
-"""Handlers for tables, their history, and transactions over several tables."""
+"""Handlers for tables, their history, scan planning, and transactions over several tables."""
 
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
+
+import msgspec
 
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.index import names_scope
@@ -12,8 +14,10 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
+from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import WeighedLruCache
+from sandur.operations.planning import plans
 from sandur.operations.tables import load as operations
 from sandur.operations.tables import register as registration
 from sandur.operations.tables.commit_table import commit_table
@@ -24,7 +28,9 @@ from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.context import Call
+from sandur.server.errors import error_object
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
+from sandur.server.iceberg_rest.errors import ERRORS
 from sandur.server.iceberg_rest.messages import (
     RenameBody,
     ReportBody,
@@ -50,6 +56,10 @@ _list_bodies: Final[WeighedLruCache[tuple[str, str, str], tuple[object, bytes]]]
     _CACHED_LISTS_MAX, weight_max=_CACHED_BYTES_MAX, weigh=lambda cached: len(cached[1])
 )
 """The entries and the body of whole lists, by the root of the layout, the kind, and the namespace."""
+
+
+class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):
+    plan_task: str
 
 
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
@@ -169,6 +179,30 @@ async def commit_tables(call: Call) -> Answer:
     return NO_CONTENT
 
 
+async def plan_scan(call: Call) -> Answer:
+    scan = decode_scan_request(call.http.body)
+    result = await plans.plan_table_scan(call.lake, table_of(call), scan, call.request())
+    return json_answer(_result_body(result, call, names_plan=True), *PRIVATE)
+
+
+async def fetch_plan(call: Call) -> Answer:
+    result = await plans.fetch_planning_result(
+        call.lake, table_of(call), call.value("plan-id"), principal=call.identity.principal
+    )
+    return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
+
+
+async def cancel_plan(call: Call) -> Answer:
+    await plans.cancel_planning(call.lake, table_of(call), call.value("plan-id"), principal=call.identity.principal)
+    return NO_CONTENT
+
+
+async def fetch_scan_tasks(call: Call) -> Answer:
+    body = call.body(FetchTasksBody, "task request")
+    fields = await plans.fetch_scan_tasks(call.lake, table_of(call), body.plan_task, principal=call.identity.principal)
+    return json_answer(b"{" + fields + b"}", *PRIVATE)
+
+
 def _snapshots(call: Call) -> Literal["all", "refs"]:
     match call.query.get("snapshots", "all"):
         case "all" | "":
@@ -198,3 +232,21 @@ def _identifier(call: Call, change: TableCommit) -> Identifier:
     if change.identifier is None:
         raise BadRequest("Invalid table changes: every change needs an identifier")
     return Identifier(catalog_of(call), change.identifier.namespace, change.identifier.name)
+
+
+def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes:
+    """The result in the form of its status. Only a completed result may have a list of tasks, even an empty one."""
+    match result:
+        case plans.Completed(plan_id=plan_id, result=found):
+            named = b',"plan-id":' + encode(plan_id) if names_plan else b""
+            tasks = b',"plan-tasks":' + encode(found.plan_tasks)
+            return b'{"status":"completed"' + named + b"," + found.fields + tasks + b"}"
+        case plans.Submitted(plan_id=plan_id):
+            return encode({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
+        case plans.Cancelled():
+            return encode({"status": "cancelled"})
+        case plans.Failed(error=error):
+            problem = ERRORS.problem(error, call.operation, call.http.request_id)
+            return encode({"status": "failed", "error": error_object(problem)})
+        case _:
+            assert_never(result)

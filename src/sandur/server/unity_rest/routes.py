@@ -3,7 +3,7 @@
 from typing import Final
 
 from sandur.server.routing import Dialect, Route, Router
-from sandur.server.unity_rest import access, catalogs, commits, securables, storage, tables
+from sandur.server.unity_rest import access, catalogs, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
 
 CLASSIC_ROUTES: Final = (
@@ -18,8 +18,8 @@ CLASSIC_ROUTES: Final = (
     Route("PATCH", "/schemas/{full_name}", "updateSchema", catalogs.update_schema),
     Route("DELETE", "/schemas/{full_name}", "deleteSchema", catalogs.delete_schema),
     Route("POST", "/staging-tables", "createStagingTable", tables.stage),
-    Route("POST", "/delta/preview/commits", "commit", commits.post),
-    Route("GET", "/delta/preview/commits", "getCommits", commits.get),
+    Route("POST", "/delta/preview/commits", "commit", tables.add_commit),
+    Route("GET", "/delta/preview/commits", "getCommits", tables.get_commits),
     Route("POST", "/tables", "createTable", tables.create),
     Route("GET", "/tables", "listTables", tables.list_all),
     Route("GET", "/tables/{full_name}", "getTable", tables.load),
