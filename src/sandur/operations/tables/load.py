@@ -1,5 +1,6 @@
 """Load a table: one round of reads when it is cached, and no answer that the store has not confirmed."""
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
@@ -8,14 +9,15 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head
-from sandur.errors import NotFound
+from sandur.errors import NotFound, Unavailable
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, with_referenced_snapshots_only
 from sandur.operations.concurrency import gather_all
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
 from sandur.operations.tables.documents import TABLES, Document, DocumentCache, load_document, missing_file
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer
+from sandur.storage.contract import Version
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
 _REFS_BYTES_MAX: Final = 32 << 20
@@ -65,6 +67,10 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     """
     confirmed, found = None, None
     if lake.store.has_instant_reads:
+        heads = lake.feature(_validated_heads)
+        head = heads.get(identifier)
+        if head and await lake.store.are_current(head.versions):
+            return await load_document(lake, TABLES, head.location)
         found = await resolve_name(lake, identifier, prefetch=True)
     else:
         # The check comes first: it depends on what this server saw before the name is read.
@@ -77,7 +83,45 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     is_cached = location in lake.feature(DocumentCache).tables
     if is_cached and confirmed not in {location, _NOT_SEEN} and not await lake.locations.exists(location):
         raise missing_file(location)
-    return await load_document(lake, TABLES, location)
+    document = await load_document(lake, TABLES, location)
+    if lake.store.has_instant_reads:
+        _remember_head(lake, found, location)
+    return document
+
+
+class _ValidatedHead(NamedTuple):
+    """The current metadata file of a table, as long as all these objects are at these versions."""
+
+    location: str
+    versions: tuple[tuple[str, Version], ...]
+
+
+def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
+    """The heads that earlier loads found, by the name of the table."""
+    return LruCache(CELLS_MAX)
+
+
+def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
+    """Remember what a load found, if it depends only on the name, the pointer and the file.
+
+    A name that is not `active` depends on its namespace, too (N4), and a pending pointer on its transaction (T6).
+    """
+    store, key = lake.locations.holder(location)
+    pointer = found.iceberg_pointer
+    if store is not lake.store or pointer is None or pointer.value.pending or found.name.value.state != "active":
+        return
+    file_version = None
+    with contextlib.suppress(Unavailable):  # The load itself has succeeded.
+        file_version = store.version_now(key)
+    if file_version:
+        lake.feature(_validated_heads)[found.identifier] = _ValidatedHead(
+            location,
+            (
+                (lake.layout.name(found.identifier), found.name.version),
+                (lake.layout.pointer(found.uuid), pointer.version),
+                (key, file_version),
+            ),
+        )
 
 
 async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
