@@ -120,23 +120,25 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self.registry.register(self)
         self._numbers = _Numbers()
+        self._counters = self._numbers.counters
+        self._histograms = self._numbers.histograms
         self._folder = folder
         self._seen: dict[_Key, int] = {}
 
     def count(self, family: Family, *labels: str, times: int = 1) -> None:
         key = (family.name, *labels)
-        counters = self._numbers.counters
-        if key not in counters:
+        try:
+            self._counters[key] += times
+        except KeyError:
             self._numbers.families[family.name] = family
-            counters[key] = 0
-        counters[key] += times
+            self._counters[key] = times
 
     def observe(self, family: Family, value: float, *labels: str) -> None:
         key = (family.name, *labels)
-        histogram = self._numbers.histograms.get(key)
+        histogram = self._histograms.get(key)
         if histogram is None:
             self._numbers.families[family.name] = family
-            histogram = self._numbers.histograms[key] = _Histogram([0] * (len(family.buckets) + 1))
+            histogram = self._histograms[key] = _Histogram([0] * (len(family.buckets) + 1))
         histogram.counts[bisect_left(family.buckets, value)] += 1
         histogram.sum += value
 
