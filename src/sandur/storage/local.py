@@ -144,7 +144,14 @@ class LocalStore:
         self._threads.shutdown(wait=False)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        """Run the function in a thread. If the task is cancelled, the function still runs to its end.
+
+        `run_in_executor` hands a result over through a second future: that took 6 % of the CPU time of a commit.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._threads.submit(_run, function, future, loop)
+        return await future
 
     def _path(self, key: str) -> str:
         if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
@@ -309,6 +316,21 @@ class LocalStore:
                 with contextlib.suppress(FileNotFoundError):
                     if entry.stat().st_mtime < now - _LEFTOVER_AGE_SECONDS:
                         os.unlink(entry.path)
+
+
+def _run(function: Callable[[], T], future: "asyncio.Future[T]", loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 - raised in the task that waits
+        failure = error
+        _hand_over(loop, lambda: None if future.done() else future.set_exception(failure))
+    else:
+        _hand_over(loop, lambda: None if future.done() else future.set_result(result))
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, answer: Callable[[], None]) -> None:
+    if not loop.is_closed():  # Nothing waits on a closed loop.
+        loop.call_soon_threadsafe(answer)
 
 
 def _status(path: str) -> os.stat_result | None:
