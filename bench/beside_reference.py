@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import httpx
 import msgspec
 
-from bench.load.starting import sandur_on_folder
-from bench.measuring import save, show
-from bench.metering import Cost, Meter
+from bench.load.servers import sandur_on_folder
+from bench.measurement import save, show
+from bench.meters import Cost, Meter
 
 UNITY: Final = "/api/2.1/unity-catalog"
 COLUMNS: Final = ("operation", "size", "median ms", "CPU ms", "per second", "growth", "less CPU", "goal")

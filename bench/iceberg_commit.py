@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.measuring import save
+from bench.measurement import save
 from sandur.iceberg.requests import decode_table_commit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_metadata import decode_table_metadata, encode_table_metadata

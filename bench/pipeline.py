@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from bench.generated import Made
-from bench.measuring import save, show
+from bench.measurement import save, show
 from bench.processes import family_cpu_seconds, forget_largest, largest_mib
 from sandur.catalog.records import head_of
 from sandur.operations.lake import Lake

@@ -32,7 +32,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import StaticTable
 from rich.progress import Progress
 
-from bench.measuring import save, show
+from bench.measurement import save, show
 from bench.planning_tables import FILES_PER_MANIFEST, filters, made_table
 from sandur.clock import SystemClock
 from sandur.iceberg.scan.requests import decode_scan_request, resolve_scan

@@ -22,10 +22,10 @@ from bench.load.goals import Goal, goals_of
 from bench.load.loader import Loader, is_go_here
 from bench.load.plan import GROUPS, Plan, planned
 from bench.load.run import Run
-from bench.load.starting import PEER, peer, sandur_on_folder, sandur_on_s3
+from bench.load.servers import PEER, peer, sandur_on_folder, sandur_on_s3
 from bench.load.target import Target
 from bench.load.workloads import run_workloads
-from bench.measuring import save, show
+from bench.measurement import save, show
 from bench.provenance import REPOSITORY
 
 DEFAULT: Final = "default"

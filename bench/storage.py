@@ -11,7 +11,7 @@ import msgspec
 import obstore
 from obstore.store import S3Store
 
-from bench.measuring import Timing, rate, save, show, timed_side_by_side
+from bench.measurement import Timing, rate, save, show, timed_side_by_side
 from sandur.clock import SystemClock
 from sandur.settings import Settings
 from sandur.storage.cell import Cell

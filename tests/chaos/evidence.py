@@ -17,7 +17,7 @@ from sandur.operations.receipts import Receipt
 from sandur.operations.tables.documents import request_hash_of
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Versioned
-from tests.chaos.asking import PAIR
+from tests.chaos.clients import PAIR
 from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
 
 T = TypeVar("T")

@@ -17,13 +17,11 @@ from sandur.clock import SystemClock
 from sandur.operations.lakes import Lakes
 from sandur.settings import Settings, load_settings
 from sandur.storage.open import connect
-from tests.chaos.asking import Client, Diary, http_client
-from tests.chaos.committing import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
+from tests.chaos.clients import Client, Diary, http_client
 from tests.chaos.evidence import Evidence, gather_evidence, shown_names, work_off_marks
 from tests.chaos.fleet import Fleet, fleet_of
-from tests.chaos.judging import judge
 from tests.chaos.lossy_proxy import lossy_proxies
-from tests.chaos.naming import (
+from tests.chaos.name_work import (
     create_shared,
     drop_shared,
     keep_a_house,
@@ -32,6 +30,8 @@ from tests.chaos.naming import (
     load_shared,
     rename_shared,
 )
+from tests.chaos.table_work import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
+from tests.chaos.verdict import judge
 from tests.chaos.world import NAMESPACES, make_world
 
 SERVERS: Final = 4

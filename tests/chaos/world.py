@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tests.chaos.asking import Client, Json
+from tests.chaos.clients import Client, Json
 
 SHORT_LOG: Final = ("hot/short0", "hot/short1")
 LONG_LOG: Final = ("hot/long0", "hot/long1")

@@ -9,9 +9,9 @@ from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import called, create, furnish, load, request
 from tests.operations.filled import files_below, filled
-from tests.operations.janitoring import LONG_MS, Trouble
+from tests.operations.janitor_runs import LONG_MS, Trouble
+from tests.operations.requests import called, create, furnish, load, request
 
 
 def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:

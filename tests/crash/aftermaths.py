@@ -11,7 +11,7 @@ from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view
 from tests.crash.mutations import NEIGHBOUR, NEW, SHORT_LOG, TABLE, TARGET, VIEW, Mutation, World
-from tests.operations.asking import NAMESPACE, called, commit, request, set_property, table, view_replaced
+from tests.operations.requests import NAMESPACE, called, commit, request, set_property, table, view_replaced
 
 RETRIES_MAX: Final = 5
 OK: Final = "ok"

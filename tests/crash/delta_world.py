@@ -11,9 +11,9 @@ from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import called, copied, furnish
-from tests.operations.delta_asking import D, add, create_managed, publish
-from tests.operations.making import make_lake
+from tests.operations.delta_requests import D, add, create_managed, publish
+from tests.operations.lakes import make_lake
+from tests.operations.requests import called, copied, furnish
 
 NEW, TARGET = called("new"), called("target")
 NAMES = (D, NEW, TARGET)

@@ -16,7 +16,9 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.invariants import all_pointers, judge, times_applied, visible_names
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -32,8 +34,6 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.judging import all_pointers, judge, times_applied, visible_names
-from tests.operations.making import make_lake
 
 STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
 OTHER_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000002"

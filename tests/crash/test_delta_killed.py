@@ -19,8 +19,8 @@ from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_d
 from tests.crash.straggling_store import StragglingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import request
-from tests.operations.delta_asking import D, commit_file, wanted
+from tests.operations.delta_requests import D, commit_file, wanted
+from tests.operations.requests import request
 
 Death = Literal["before", "after", "alone"]
 RETRIES_MAX = 5

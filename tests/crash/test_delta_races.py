@@ -13,8 +13,8 @@ from sandur.operations.delta.publishing import published_location, staged_locati
 from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
 from sandur.operations.lake import Lake
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
-from tests.operations.asking import called, request
-from tests.operations.delta_asking import D, commit_file, wanted, write_staged
+from tests.operations.delta_requests import D, commit_file, wanted, write_staged
+from tests.operations.requests import called, request
 
 WRITERS = 8
 COMMITS = 4

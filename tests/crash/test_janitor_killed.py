@@ -16,7 +16,10 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import (
+from tests.operations.filled import filled
+from tests.operations.invariants import visible_names
+from tests.operations.janitor_runs import HOUR_MS, Shore, Trouble
+from tests.operations.requests import (
     NAMESPACE,
     called,
     commit,
@@ -29,9 +32,6 @@ from tests.operations.asking import (
     set_property,
     table,
 )
-from tests.operations.filled import filled
-from tests.operations.janitoring import HOUR_MS, Shore, Trouble
-from tests.operations.judging import visible_names
 
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 STAGED_MS = 73 * HOUR_MS

@@ -16,7 +16,7 @@ import pytest
 from sandur.storage.contract import ABSENT, Expected, Version
 from sandur.storage.local import Fsync, LocalStore
 from tests.crash.bodies import body_of, number_in
-from tests.crash.counting import Counter, counter_in
+from tests.crash.counter_process import Counter, counter_in
 
 PROJECT = Path(__file__).parents[2]
 WRITERS = 2
@@ -164,7 +164,7 @@ async def test_eight_processes_increment_one_cell_and_no_increment_is_lost(fsync
     cell = counter_in(store)
     await cell.create(Counter())
 
-    counting = [start("tests.crash.counting", tmp_path, fsync, times) for _ in range(processes)]
+    counting = [start("tests.crash.counter_process", tmp_path, fsync, times) for _ in range(processes)]
     for process in counting:
         with process:
             assert await asyncio.to_thread(process.wait, 240) == 0

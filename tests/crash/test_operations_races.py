@@ -18,7 +18,9 @@ from sandur.storage.retry import RetryingStore
 from tests.crash.aftermaths import OK, answer
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     ELSEWHERE,
     append,
     called,
@@ -33,8 +35,6 @@ from tests.operations.asking import (
     set_property,
     table,
 )
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
 from tests.statemachine.stalling_store import StallingStore
 
 SEEDS: Final = range(25)

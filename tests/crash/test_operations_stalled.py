@@ -15,7 +15,9 @@ from tests.crash.aftermaths import OK, answer
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call
-from tests.operations.asking import (
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -29,8 +31,6 @@ from tests.operations.asking import (
     set_property,
     table,
 )
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 SHORT_LOG = {"write.metadata.previous-versions-max": "1"}

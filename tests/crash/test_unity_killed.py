@@ -14,8 +14,8 @@ from sandur.operations.lake import Lake
 from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import keyed, request
-from tests.operations.making import work_off_marks
+from tests.operations.lakes import work_off_marks
+from tests.operations.requests import keyed, request
 
 Death = Literal["before", "after"]
 

@@ -20,8 +20,8 @@ from sandur.operations.unity.lists import ListRequest
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import copied, request
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import copied, request
 
 SCHEMA: Final = Namespace("main", ("s",))
 NEW: Final = Namespace("main", ("new",))

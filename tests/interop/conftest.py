@@ -8,7 +8,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from sandur.settings import Settings
 from tests.interop.matrix import FOLDER, RECORDER, S3, STORES
-from tests.interop.serving import Served, created_namespace, server_settings
+from tests.interop.server_address import Served, created_namespace, server_settings
 from tests.server.process import ServerProcess, server_process
 
 # A server that purges at once.

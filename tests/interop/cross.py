@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Final
 
 from tests.interop.matrix import STORES
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 CONTRIBUTORS: Final = ("tests.interop.spark", "tests.interop.engines")
 

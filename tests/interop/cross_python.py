@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.duckdb_sessions import Duck
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 _SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("amount", pa.float64())])
 

@@ -7,7 +7,7 @@ import duckdb
 from demo.duckdb_sessions import session
 from sandur.settings import S3Settings
 from tests.interop.matrix import RECORDER
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 RECORDER.version("DuckDB", duckdb.__version__)
 

@@ -8,7 +8,7 @@ from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contr
 from tests.interop.cross_python import READERS, WRITERS
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import READS_OF, STORES, operation
-from tests.interop.serving import Served, created_namespace
+from tests.interop.server_address import Served, created_namespace
 
 ALL_WRITERS = [*WRITERS, *contributed_writers()]
 ALL_READERS = [*READERS, *contributed_readers()]

@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from tests.interop.duckdb_sessions import Duck
 from tests.interop.matrix import operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 DUCKDB = "DuckDB"
 

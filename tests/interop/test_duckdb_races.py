@@ -10,7 +10,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from tests.interop.duckdb_sessions import secret
 from tests.interop.matrix import operation
-from tests.interop.serving import LATER_ON_S3, Served
+from tests.interop.server_address import LATER_ON_S3, Served
 
 INSERTS = 8
 

@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from tests.interop.duckdb_sessions import Duck
 from tests.interop.matrix import RECORDER, operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 POLARS = "Polars"
 ROWS = pl.DataFrame({"id": [1, 2, 3], "name": ["one", None, "þrír"]})

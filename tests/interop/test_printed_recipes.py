@@ -13,7 +13,7 @@ from tests.interop.engines.installing import NotInstalled
 from tests.interop.engines.trino import trino_with
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.recipes import Recipe, run_command, run_duckdb
-from tests.interop.serving import server_settings
+from tests.interop.server_address import server_settings
 from tests.server.process import ServerProcess, server_process
 
 TOKEN = "a-secret-for-this-test"  # noqa: S105 - of a server that lives for seconds

@@ -25,7 +25,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.view.metadata import ViewVersion
 
 from tests.interop.matrix import RECORDER, operation
-from tests.interop.serving import LATER_ON_S3, Served
+from tests.interop.server_address import LATER_ON_S3, Served
 
 PYICEBERG = "PyIceberg"
 RECORDER.version(PYICEBERG, pyiceberg.__version__)

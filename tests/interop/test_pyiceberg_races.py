@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.interop.matrix import operation
-from tests.interop.serving import LATER_ON_S3, Served
+from tests.interop.server_address import LATER_ON_S3, Served
 
 PYICEBERG = "PyIceberg"
 APPENDS = 10

@@ -14,7 +14,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from tests.interop.duckdb_sessions import Duck
 from tests.interop.matrix import operation
-from tests.interop.serving import LATER_ON_S3, Served
+from tests.interop.server_address import LATER_ON_S3, Served
 
 PYICEBERG = "PyIceberg"
 SCHEMA = Schema(

@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
 
 from tests.interop.matrix import operation
-from tests.interop.serving import LATER_ON_S3
+from tests.interop.server_address import LATER_ON_S3
 
 PYICEBERG = "PyIceberg"
 pytestmark = pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)

@@ -15,9 +15,9 @@ from tests.interop.duckdb_sessions import Duck
 from tests.interop.engines.machines import JAVA
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import S3
-from tests.interop.serving import Served, created_namespace, server_settings
+from tests.interop.server_address import Served, created_namespace, server_settings
 from tests.interop.spark.flavours import ON_S3
-from tests.interop.spark.running import SPARKS
+from tests.interop.spark.spark_processes import SPARKS
 
 pytestmark = [
     pytest.mark.interop,

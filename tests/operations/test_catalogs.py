@@ -15,7 +15,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_lake, make_request
+from tests.operations.lakes import make_lake, make_request
 
 ROOT = "memory://store/tables/default/default"
 

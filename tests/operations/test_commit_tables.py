@@ -11,7 +11,9 @@ from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import LoadedTable
 from sandur.operations.tables.rename import rename
-from tests.operations.asking import (
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     append,
     at_snapshot,
     called,
@@ -25,8 +27,6 @@ from tests.operations.asking import (
     same_uuid,
     set_property,
 )
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
 
 T = called("t")
 

@@ -14,7 +14,9 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.invariants import judge
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -32,8 +34,6 @@ from tests.operations.asking import (
     table,
     view,
 )
-from tests.operations.judging import judge
-from tests.operations.making import make_lake
 
 T = called("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"

@@ -14,9 +14,9 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import called, furnish, request
-from tests.operations.delta_asking import D, add, adds, commit_file, create_managed, names_in, publish, write_staged
-from tests.operations.making import make_lake
+from tests.operations.delta_requests import D, add, adds, commit_file, create_managed, names_in, publish, write_staged
+from tests.operations.lakes import make_lake
+from tests.operations.requests import called, furnish, request
 
 
 @pytest.fixture

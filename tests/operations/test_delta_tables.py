@@ -22,9 +22,9 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import load_table
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
-from tests.operations.asking import called, create, furnish, request
-from tests.operations.delta_asking import D, create_managed, names_in, wanted
-from tests.operations.making import make_lake
+from tests.operations.delta_requests import D, create_managed, names_in, wanted
+from tests.operations.lakes import make_lake
+from tests.operations.requests import called, create, furnish, request
 
 ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
 

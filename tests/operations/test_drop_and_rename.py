@@ -11,7 +11,9 @@ from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view, load_view, view_exists
-from tests.operations.asking import (
+from tests.operations.invariants import judge
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     ELSEWHERE,
     NAMESPACE,
     append,
@@ -23,8 +25,6 @@ from tests.operations.asking import (
     request,
     view,
 )
-from tests.operations.judging import judge
-from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 

@@ -13,8 +13,8 @@ from sandur.operations.containers.namespaces import NamespaceCreation, create_na
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import keyed, request
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import keyed, request
 
 NAMESPACE = Namespace("c", ("s",))
 

@@ -21,7 +21,11 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.collection import collect_what_can_be
+from tests.operations.invariants import judge, visible_names
+from tests.operations.janitor_runs import LONG_MS, Shore, Trouble
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     called,
     commit,
     content,
@@ -32,10 +36,6 @@ from tests.operations.asking import (
     request,
     set_property,
 )
-from tests.operations.collecting import collect_what_can_be
-from tests.operations.janitoring import LONG_MS, Shore, Trouble
-from tests.operations.judging import judge, visible_names
-from tests.operations.making import make_lake
 from tests.statemachine.stalling_store import StallingStore
 
 NAMES: Final = ("t", "u")

@@ -13,7 +13,7 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
-from tests.operations.making import make_lake, put_name
+from tests.operations.lakes import make_lake, put_name
 
 TABLE = Identifier("main", ("a",), "t")
 SCOPE = names_scope(Namespace("main", ("a",)))

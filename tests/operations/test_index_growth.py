@@ -11,7 +11,7 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_lake, put_name
+from tests.operations.lakes import make_lake, put_name
 from tests.operations.test_index_updates import SCOPE, filled, table
 
 GROWTH_MAX = 2.0

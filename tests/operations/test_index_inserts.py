@@ -15,7 +15,7 @@ from sandur.operations.tables.create import create_table
 from sandur.storage.contract import Expected, ObjectStore, Version
 from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
 
 NAMESPACE = Namespace("main", ("a",))
 SCHEMA = '{"type":"struct","fields":[{"id":1,"name":"x","type":"long","required":false}]}'

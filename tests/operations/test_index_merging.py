@@ -11,7 +11,7 @@ from sandur.operations.index.rebuild import merge_segments, rebuild_and_merge
 from sandur.operations.lake import Lake
 from tests.crash.gated_store import GatedStore
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.making import make_lake, work_off_marks
+from tests.operations.lakes import make_lake, work_off_marks
 from tests.operations.test_index_races import Arena
 from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, segments_of
 

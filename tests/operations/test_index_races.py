@@ -14,7 +14,7 @@ from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_lake, work_off_marks
+from tests.operations.lakes import make_lake, work_off_marks
 from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, marks
 
 SEEDS = range(40)

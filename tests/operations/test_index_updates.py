@@ -22,7 +22,7 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.hooked_store import HookedStore
-from tests.operations.making import make_lake, put_name, take_name_away
+from tests.operations.lakes import make_lake, put_name, take_name_away
 
 SPACE = Namespace("main", ("a",))
 SCOPE = names_scope(SPACE)

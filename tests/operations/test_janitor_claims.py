@@ -8,7 +8,8 @@ from sandur.errors import AlreadyExists
 from sandur.operations.receipts import tried_of
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
-from tests.operations.asking import (
+from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.requests import (
     NAMESPACE,
     called,
     commit,
@@ -18,7 +19,6 @@ from tests.operations.asking import (
     set_property,
     table,
 )
-from tests.operations.janitoring import HOUR_MS, Shore
 
 T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"

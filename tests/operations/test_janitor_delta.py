@@ -13,9 +13,9 @@ from sandur.operations.delta.tables import (
 )
 from sandur.operations.janitors.files import Budget, delete_folder
 from sandur.operations.lake import Lake
-from tests.operations.asking import called, request
-from tests.operations.delta_asking import D, create_managed, publish, wanted, write_staged
-from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+from tests.operations.delta_requests import D, create_managed, publish, wanted, write_staged
+from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore
+from tests.operations.requests import called, request
 
 
 async def files_below(shore: Shore, location: str) -> list[str]:

@@ -5,14 +5,14 @@ from sandur.operations.index.lists import list_names
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.load import table_exists
 from sandur.storage.contract import ABSENT
-from tests.operations.asking import (
+from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.requests import (
     NAMESPACE,
     called,
     create,
     request,
     table,
 )
-from tests.operations.janitoring import HOUR_MS, Shore
 
 T, U = called("t"), called("u")
 

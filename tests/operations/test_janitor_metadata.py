@@ -21,7 +21,9 @@ from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.asking import (
+from tests.operations.collection import collect, folders, metadata_files
+from tests.operations.janitor_runs import LONG_MS, Shore
+from tests.operations.requests import (
     NAMESPACE,
     called,
     commit,
@@ -36,8 +38,6 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.collecting import collect, folders, metadata_files
-from tests.operations.janitoring import LONG_MS, Shore
 
 T, U = called("t"), called("u")
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000b"

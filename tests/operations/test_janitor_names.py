@@ -10,7 +10,9 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
-from tests.operations.asking import (
+from tests.operations.hooked_store import HookedStore
+from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore
+from tests.operations.requests import (
     ELSEWHERE,
     NAMESPACE,
     called,
@@ -19,8 +21,6 @@ from tests.operations.asking import (
     load,
     request,
 )
-from tests.operations.hooked_store import HookedStore
-from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 
 T, U = called("t"), called("u")
 

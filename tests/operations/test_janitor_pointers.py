@@ -19,7 +19,9 @@ from sandur.operations.tables.load import LoadedTable, table_exists
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.register import register_table
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.asking import (
+from tests.operations.hooked_store import HookedStore
+from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore
+from tests.operations.requests import (
     ELSEWHERE,
     NAMESPACE,
     called,
@@ -30,8 +32,6 @@ from tests.operations.asking import (
     request,
     table,
 )
-from tests.operations.hooked_store import HookedStore
-from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 
 T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"

@@ -28,7 +28,10 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.invariants import all_pointers, visible_names
+from tests.operations.janitor_runs import LONG_MS, Shore, Trouble
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     called,
     commit,
@@ -41,9 +44,6 @@ from tests.operations.asking import (
     set_property,
     table,
 )
-from tests.operations.janitoring import LONG_MS, Shore, Trouble
-from tests.operations.judging import all_pointers, visible_names
-from tests.operations.making import make_lake
 
 NAMES = ("t", "u", "w")
 CLIENTS = 4

@@ -4,8 +4,8 @@ from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_REC
 from sandur.operations.janitors.sweep import DAY_MS, sweep
 from sandur.operations.tables.metrics import report_metrics
 from sandur.storage.contract import ABSENT
-from tests.operations.asking import called, create, request
-from tests.operations.janitoring import Shore
+from tests.operations.janitor_runs import Shore
+from tests.operations.requests import called, create, request
 
 REPORT = b'{"report-type": "scan-report"}'
 

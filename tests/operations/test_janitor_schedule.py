@@ -23,9 +23,9 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore
-from tests.operations.asking import called
-from tests.operations.janitoring import HOUR_MS, Shore
-from tests.operations.making import make_lake
+from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.lakes import make_lake
+from tests.operations.requests import called
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from sandur.catalog.index import INLINE_MAX
 from sandur.operations.index.rebuild import rebuild, write_segments
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.storage.contract import ABSENT
-from tests.operations.janitoring import Shore
-from tests.operations.making import put_name
+from tests.operations.janitor_runs import Shore
+from tests.operations.lakes import put_name
 from tests.operations.test_index_updates import SCOPE, indexed, segments_of, table
 
 

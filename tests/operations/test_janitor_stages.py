@@ -3,7 +3,8 @@
 from sandur.catalog.records import Stage
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
-from tests.operations.asking import (
+from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.requests import (
     NAMESPACE,
     called,
     created_by_commit,
@@ -11,7 +12,6 @@ from tests.operations.asking import (
     request,
     table,
 )
-from tests.operations.janitoring import HOUR_MS, Shore
 
 T, U = called("t"), called("u")
 

@@ -6,7 +6,8 @@ from sandur.catalog.records import Transaction
 from sandur.operations.lake import Lake
 from sandur.operations.tables.load import table_exists
 from sandur.operations.transactions.coordinator import commit_transaction
-from tests.operations.asking import (
+from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.requests import (
     called,
     commit,
     content,
@@ -16,7 +17,6 @@ from tests.operations.asking import (
     load,
     set_property,
 )
-from tests.operations.janitoring import HOUR_MS, Shore
 
 T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"

@@ -12,8 +12,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.unity import access, model_versions, securables
 from sandur.storage.contract import list_all
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.asking import NAMESPACE, keyed, request
-from tests.operations.janitoring import LONG_MS, Shore
+from tests.operations.janitor_runs import LONG_MS, Shore
+from tests.operations.requests import NAMESPACE, keyed, request
 
 VOLUME = Identifier(*NAMESPACE, "v")
 MODEL = Identifier(*NAMESPACE, "m")

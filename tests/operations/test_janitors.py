@@ -5,7 +5,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.storage.contract import ABSENT
-from tests.operations.asking import (
+from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore
+from tests.operations.requests import (
     append,
     called,
     content,
@@ -13,7 +14,6 @@ from tests.operations.asking import (
     load,
     request,
 )
-from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
 
 T, U = called("t"), called("u")
 

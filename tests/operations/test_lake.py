@@ -1,7 +1,7 @@
 """A lake keeps one instance of each feature's own class."""
 
 from sandur.operations.lake import Lake
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
 
 
 class Cache:

@@ -23,7 +23,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
 from tests.operations.test_index_updates import create, drop, table
 
 SPACE = Namespace("main", ("a",))

@@ -13,7 +13,8 @@ from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction
-from tests.operations.asking import (
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     called,
     commit,
@@ -28,7 +29,6 @@ from tests.operations.asking import (
     table,
     view,
 )
-from tests.operations.making import make_lake
 
 T = called("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"

@@ -33,7 +33,7 @@ from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.making import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
 
 A = Namespace("main", ("a",))
 B = Namespace("main", ("a", "b"))

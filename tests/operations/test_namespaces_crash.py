@@ -12,7 +12,7 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.making import make_lake, work_off_marks
+from tests.operations.lakes import make_lake, work_off_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
 Work = Callable[[Lake], Awaitable[object]]

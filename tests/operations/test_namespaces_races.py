@@ -15,8 +15,8 @@ from sandur.operations.tables.drop import drop_name
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.asking import table
-from tests.operations.making import make_lake, make_request
+from tests.operations.lakes import make_lake, make_request
+from tests.operations.requests import table
 from tests.operations.test_namespaces import A, B, C, children, create, drop, update
 
 SEEDS = range(60)

@@ -10,7 +10,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
-from tests.operations.making import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
 from tests.operations.test_namespaces import A, B, create, drop, update
 
 TABLE = Identifier("main", ("a",), "t")

@@ -12,17 +12,6 @@ from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.storage.contract import ABSENT
-from tests.operations.asking import (
-    NAMESPACE,
-    called,
-    commit,
-    keyed,
-    load,
-    request,
-    set_location,
-    view,
-    view_replaced,
-)
 from tests.operations.filled import (
     DELETED,
     Filled,
@@ -34,7 +23,18 @@ from tests.operations.filled import (
     manifest_list,
     set_properties,
 )
-from tests.operations.janitoring import HOUR_MS, LONG_MS, Shore
+from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore
+from tests.operations.requests import (
+    NAMESPACE,
+    called,
+    commit,
+    keyed,
+    load,
+    request,
+    set_location,
+    view,
+    view_replaced,
+)
 from tests.planning.odd_manifests import avro_file
 
 DELAY_MS = 600_000

@@ -6,20 +6,20 @@ from sandur.errors import Busy, NotFound
 from sandur.operations.delta.tables import NewTable, create_external, drop_table
 from sandur.operations.tables.register import register_table
 from sandur.storage.contract import ABSENT
-from tests.operations.asking import (
-    NAMESPACE,
-    called,
-    create,
-    load,
-    request,
-)
 from tests.operations.filled import (
     Filled,
     current_location,
     files_below,
     filled,
 )
-from tests.operations.janitoring import LONG_MS, Shore
+from tests.operations.janitor_runs import LONG_MS, Shore
+from tests.operations.requests import (
+    NAMESPACE,
+    called,
+    create,
+    load,
+    request,
+)
 from tests.operations.test_purge import DELAY_MS, drop, purged
 
 

@@ -14,9 +14,9 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.layout import Layout
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.asking import NAMESPACE, append, called, commit, furnish, load, request, set_property, table
-from tests.operations.judging import all_receipts, judge
-from tests.operations.making import make_lake
+from tests.operations.invariants import all_receipts, judge
+from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, append, called, commit, furnish, load, request, set_property, table
 
 T = called("t")
 HEAD = Head(metadata_location="memory://store/a.json", last_updated_ms=1_767_225_600_000, snapshot_id=7)

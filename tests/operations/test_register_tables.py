@@ -11,7 +11,9 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import LoadedTable, table_exists
 from sandur.operations.tables.register import register_table, register_view
 from sandur.operations.tables.views import create_view, load_view
-from tests.operations.asking import (
+from tests.operations.invariants import all_receipts, judge
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -25,8 +27,6 @@ from tests.operations.asking import (
     set_property,
     view,
 )
-from tests.operations.judging import all_receipts, judge
-from tests.operations.making import make_lake
 
 T = called("t")
 

@@ -14,7 +14,8 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import (
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -27,7 +28,6 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.making import make_lake
 
 T, U = called("t"), called("u")
 

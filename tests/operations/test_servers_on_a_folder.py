@@ -17,8 +17,8 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import Listed, Stored, Unchanged, Version
 from sandur.storage.local import LocalStore
-from tests.operations.asking import NAMESPACE, append, called, content, create, furnish, load, request, table
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, append, called, content, create, furnish, load, request, table
 
 T, U = called("t"), called("u")
 

@@ -17,8 +17,8 @@ from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.storage.local import LocalStore
 from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import NAMESPACE, called, content, create, furnish, request, table, view
-from tests.operations.making import OWN_ADDRESS, make_lake
+from tests.operations.lakes import OWN_ADDRESS, make_lake
+from tests.operations.requests import NAMESPACE, called, content, create, furnish, request, table, view
 
 T = called("t")
 # Later than the time of every file, which no fake clock gives.

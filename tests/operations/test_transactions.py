@@ -18,7 +18,9 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import (
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -35,8 +37,6 @@ from tests.operations.asking import (
     view,
     view_version,
 )
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
 
 T, U, NEW = called("t"), called("u"), called("new")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"

@@ -11,7 +11,9 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view, create_view, load_view, view_exists
-from tests.operations.asking import (
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -22,8 +24,6 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
 
 V, W = called("v"), called("w")
 

@@ -28,8 +28,8 @@ from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import NAMESPACE
 from tests.operations.filled import filled
+from tests.operations.requests import NAMESPACE
 from tests.pipeline.test_transforms import frame
 from tests.pipeline.world import World, called
 

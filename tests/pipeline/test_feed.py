@@ -14,7 +14,7 @@ from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
 
 
 async def put_receipts(lake: Lake, date: str, *names: str) -> None:

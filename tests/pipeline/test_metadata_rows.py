@@ -11,8 +11,8 @@ from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.load import current_document
 from sandur.operations.tables.views import create_view, load_view
 from sandur.pipeline.sources.metadata import column_id, delta_rows, table_rows, view_rows
-from tests.operations.asking import NAMESPACE, append, called, create, furnish, request, view
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, append, called, create, furnish, request, view
 
 NESTED = {
     "type": "struct",

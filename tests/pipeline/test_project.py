@@ -17,8 +17,8 @@ from sandur.operations.tables.load import current_document
 from sandur.operations.tables.rename import rename
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.project import PROJECT
-from tests.operations.asking import append, commit
-from tests.operations.delta_asking import create_managed
+from tests.operations.delta_requests import create_managed
+from tests.operations.requests import append, commit
 from tests.pipeline.test_compact import system_table
 from tests.pipeline.test_metadata_rows import NESTED
 from tests.pipeline.world import NAMESPACE, World, called

@@ -8,8 +8,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.pipeline.executor_tasks.recheck import recheck_table
-from tests.operations.asking import NAMESPACE, called, create, furnish, request
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, called, create, furnish, request
 
 
 @pytest.fixture

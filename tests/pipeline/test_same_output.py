@@ -34,8 +34,8 @@ from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
 from sandur.pipeline.sources import events, range_reader
 from sandur.settings import Settings
-from tests.operations.asking import append
-from tests.operations.delta_asking import create_managed
+from tests.operations.delta_requests import create_managed
+from tests.operations.requests import append
 from tests.pipeline.test_rebuild_index import _lie
 from tests.pipeline.test_report_rows import counter, timer
 from tests.pipeline.world import NAMESPACE, World, called

@@ -11,8 +11,8 @@ from sandur.operations.tables.load import current_document
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, encode_manifest, encode_manifest_list, list_entry
 from sandur.pipeline.system_tables import expire_snapshots
 from sandur.storage.contract import list_all
-from tests.operations.asking import TIMESTAMP_MS, called, create, furnish, request
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import TIMESTAMP_MS, called, create, furnish, request
 
 T = called("t")
 

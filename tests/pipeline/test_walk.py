@@ -17,7 +17,8 @@ from sandur.pipeline.executor_tasks.reconcile import Finding, walk_delta_table, 
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.contract import list_all
 from tests.fakes.spy_store import SpyStore
-from tests.operations.asking import (
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
     NAMESPACE,
     append,
     called,
@@ -29,7 +30,6 @@ from tests.operations.asking import (
     view,
     view_replaced,
 )
-from tests.operations.making import make_lake
 
 ADA = Source(kind="rest", principal="ada")
 

@@ -21,7 +21,7 @@ from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, Listed, ObjectStore, list_all
 from sandur.storage.layout import Layout
-from tests.operations.asking import commit, request, table
+from tests.operations.requests import commit, request, table
 
 T = TypeVar("T")
 

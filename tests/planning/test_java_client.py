@@ -13,8 +13,8 @@ from pyiceberg.transforms import IdentityTransform
 
 from tests.differential.java_oracle import OracleUnavailable
 from tests.planning.java_planner import JavaPlanner
+from tests.planning.plan_servers import paths
 from tests.planning.planners import plan
-from tests.planning.serving import paths
 from tests.planning.test_requests import table_with_history
 from tests.server.process import server_process
 

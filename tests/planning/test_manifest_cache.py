@@ -18,7 +18,7 @@ from sandur.storage.contract import ObjectStore, Stored, list_all
 from sandur.storage.local import LocalStore
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
-from tests.planning.serving import Fleet, asking, everything, made_table, request_plan
+from tests.planning.plan_servers import Fleet, asking, everything, made_table, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 COUNT = 2_100

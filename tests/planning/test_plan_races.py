@@ -16,8 +16,8 @@ from sandur.storage.contract import Expected, Version
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from tests.fakes.wrapping_store import Call, WrappingStore
-from tests.operations.asking import NAMESPACE, request
-from tests.planning.serving import (
+from tests.operations.requests import NAMESPACE, request
+from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
     Fleet,

@@ -12,8 +12,8 @@ from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
-from tests.operations.asking import NAMESPACE, called, commit, request
-from tests.planning.serving import (
+from tests.operations.requests import NAMESPACE, called, commit, request
+from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
     TABLE,

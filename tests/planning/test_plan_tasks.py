@@ -23,8 +23,8 @@ from sandur.operations.planning.plan_tasks import (
 from sandur.operations.planning.plans import Completed
 from sandur.operations.planning.scan import ANSWER_BYTES_MAX
 from tests.planning.filters import holds
+from tests.planning.plan_servers import SMALL, TABLE, Fleet, everything, fetched, made_table, paths, request_plan
 from tests.planning.planners import tasks_in
-from tests.planning.serving import SMALL, TABLE, Fleet, everything, fetched, made_table, paths, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 

@@ -17,9 +17,8 @@ from sandur.storage.contract import Stored
 from sandur.storage.local import LocalStore
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
-from tests.operations.asking import NAMESPACE, request
-from tests.planning.planners import tasks_in
-from tests.planning.serving import (
+from tests.operations.requests import NAMESPACE, request
+from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
     Fleet,
@@ -34,6 +33,7 @@ from tests.planning.serving import (
     polled,
     request_plan,
 )
+from tests.planning.planners import tasks_in
 from tests.planning.tables import MadeManifest
 
 

@@ -10,8 +10,8 @@ import pytest
 from sandur.errors import BadRequest
 from sandur.iceberg.scan.requests import REQUEST_BYTES_MAX
 from sandur.operations.planning.plans import Completed
+from tests.planning.plan_servers import PLAIN, Fleet, everything, made_table, numbered, paths, request_plan
 from tests.planning.planners import plan
-from tests.planning.serving import PLAIN, Fleet, everything, made_table, numbered, paths, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.rck.kit import CLASSES, MODES, Case, missing
-from tests.rck.running import verdict_on
+from tests.rck.kit_run import verdict_on
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.rck.kit import IMPOSSIBLE, Case, judged, missing
-from tests.rck.running import verdict_on
+from tests.rck.kit_run import verdict_on
 
 FORMAT_3 = "format 3"
 IMPOSSIBLE_CASES = [Case(name, f"Commit failed: {reason}: 2 < 4") for name, reason in IMPOSSIBLE[FORMAT_3].items()]

@@ -20,9 +20,9 @@ from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import NAMESPACE, called, commit, content, furnish, load, request, set_property, table
-from tests.operations.judging import judge, times_applied
-from tests.operations.making import make_lake
+from tests.operations.invariants import judge, times_applied
+from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, called, commit, content, furnish, load, request, set_property, table
 from tests.statemachine.specification import (
     OK,
     UNSURE,

@@ -16,9 +16,9 @@ from sandur.operations.delta.tables import load_delta_table
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import furnish, request
-from tests.operations.delta_asking import D, commit_file, create_managed
-from tests.operations.making import make_lake
+from tests.operations.delta_requests import D, commit_file, create_managed
+from tests.operations.lakes import make_lake
+from tests.operations.requests import furnish, request
 
 ROOM = 1_000
 

@@ -28,8 +28,8 @@ from sandur.operations.unity.lists import ListRequest, list_catalogs, list_in_sc
 from sandur.storage.memory import MemoryStore
 from tests.crash.unity_mutations import FUNCTION
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import request, table
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import request, table
 
 SERVERS: Final = 3
 CATALOGS: Final = ("c", "d")

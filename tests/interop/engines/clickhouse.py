@@ -1,6 +1,6 @@
 """Settings that only ClickHouse needs."""
 
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 
 def engine_at(served: Served, schema: str, table: str) -> str:

@@ -7,7 +7,7 @@ from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.engines.clickhouse import engine_at
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import S3
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 
 def values(rows: Iterable[Row], *, text: str) -> str:

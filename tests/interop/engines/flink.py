@@ -9,7 +9,7 @@ from typing import Final
 from tests.interop.engines.conversation import Conversation, conversation
 from tests.interop.engines.installing import java_home, maven_files, python_environment
 from tests.interop.engines.session_config import session_config
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 JAVA_VERSION: Final = 17
 

@@ -18,7 +18,7 @@ from tests.interop.engines.machines import JAVA
 from tests.interop.engines.session_config import session_config
 from tests.interop.engines.trino import trino_server
 from tests.interop.matrix import RECORDER
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 
 class Sql(Protocol):

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 
 def session_config(served: Served) -> str:

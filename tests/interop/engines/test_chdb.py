@@ -11,7 +11,7 @@ from tests.interop.engines.clickhouse import engine_at
 from tests.interop.engines.conversation import Conversation, EngineError
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import FOLDER, S3, operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 on_s3 = pytest.mark.parametrize("served", [S3], indirect=True)

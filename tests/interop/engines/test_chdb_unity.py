@@ -11,7 +11,7 @@ import pytest
 from sandur.settings import S3Settings
 from tests.interop.engines.installing import NotInstalled, python_environment
 from tests.interop.matrix import S3
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 

@@ -5,7 +5,7 @@ import pytest
 from tests.interop.engines.conversation import Conversation, EngineError
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 

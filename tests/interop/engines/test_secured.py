@@ -13,7 +13,7 @@ from tests.interop.engines.conversation import EngineError
 from tests.interop.engines.cross import READERS, WRITERS
 from tests.interop.engines.opening import opened
 from tests.interop.matrix import FOLDER, S3, operation
-from tests.interop.serving import Served, created_namespace, server_settings
+from tests.interop.server_address import Served, created_namespace, server_settings
 from tests.server.process import server_process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]

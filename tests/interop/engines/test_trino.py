@@ -8,7 +8,7 @@ from tests.interop.engines.conversation import EngineError
 from tests.interop.engines.opening import Sql, opened
 from tests.interop.engines.recipes import s3_recipe
 from tests.interop.matrix import S3, operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 
 pytestmark = [
     pytest.mark.interop,

@@ -16,7 +16,7 @@ from sandur.settings import S3Settings
 from tests.interop.engines.conversation import EngineError
 from tests.interop.engines.installing import PINS, fetch_maven_files, installed, java_home
 from tests.interop.engines.recipes import s3_recipe
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 from tests.servers.processes import LOOPBACK, free_ports
 
 JAVA_VERSION: Final = 24

@@ -8,9 +8,9 @@ import pytest
 from tests.interop.engines.conversation import Conversation
 from tests.interop.engines.installing import NotInstalled
 from tests.interop.matrix import FOLDER, RECORDER, S3
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST, NEXT, OLDEST, Flavour
-from tests.interop.spark.running import SPARKS, Sql
+from tests.interop.spark.spark_processes import SPARKS, Sql
 
 _numbers = itertools.count()
 _VERSIONS = {

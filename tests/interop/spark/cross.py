@@ -5,9 +5,9 @@ from typing import Final
 
 from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.matrix import FOLDER
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST, ON_S3
-from tests.interop.spark.running import SPARKS, Sql
+from tests.interop.spark.spark_processes import SPARKS, Sql
 
 
 def _statements(served: Served, namespace: str) -> Sql:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.interop.engines.conversation import Conversation
 from tests.interop.matrix import FOLDER, operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST, NEW, ON_A_FOLDER, ON_S3, shows
-from tests.interop.spark.running import SPARKS, Sql, catalog_of, running_spark
+from tests.interop.spark.spark_processes import SPARKS, Sql, catalog_of, running_spark
 from tests.server.process import ServerProcess
 
 COUNT = 5

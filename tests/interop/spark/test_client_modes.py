@@ -1,7 +1,7 @@
 """Clients that ask for less at a time: pages of lists, and snapshots only when they are needed."""
 
 from tests.interop.spark.flavours import NEW, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 
 @shows("namespaces", by=NEW)

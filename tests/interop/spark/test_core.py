@@ -4,7 +4,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.spark.flavours import EVERY, NEW, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 DELETED_ROWS = "SELECT sum(record_count) FROM {here}.t.delete_files"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.spark.flavours import NEW, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 LINEAGE = "SELECT id, _row_id, _last_updated_sequence_number FROM t ORDER BY id"
 

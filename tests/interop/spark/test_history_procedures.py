@@ -1,7 +1,7 @@
 """Procedures that go back, pick out and look at the history of a table."""
 
 from tests.interop.spark.flavours import NEW, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 
 def make_three(sql: Sql) -> list[int]:

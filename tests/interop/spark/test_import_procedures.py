@@ -6,7 +6,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.spark.flavours import NEW, ON_A_FOLDER, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 from tests.interop.spark.test_maintenance_procedures import folder_of
 
 METADATA = "SELECT file FROM {here}.{table}.metadata_log_entries ORDER BY timestamp DESC LIMIT 1"

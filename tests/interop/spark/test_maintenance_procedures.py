@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.spark.flavours import NEW, ON_A_FOLDER, ON_S3, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 LONG_AGO_SECONDS = 1_700_000_000
 FAR = "TIMESTAMP '2100-01-01 00:00:00'"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.matrix import FOLDER, operation
-from tests.interop.serving import Served
+from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST
-from tests.interop.spark.running import SPARKS, catalog_of, running_spark
+from tests.interop.spark.spark_processes import SPARKS, catalog_of, running_spark
 from tests.server.process import server_process
 
 SECRET = "a secret that is long enough to sign with"  # noqa: S105 - of a server of this test

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.interop.matrix import operation
-from tests.interop.spark.running import SPARKS
+from tests.interop.spark.spark_processes import SPARKS
 from tests.server.process import ServerProcess
 
 LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.interop.spark.flavours import NEW, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 
 @shows("streaming", by=NEW)

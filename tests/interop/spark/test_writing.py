@@ -4,7 +4,7 @@ import pytest
 
 from tests.interop.engines.conversation import EngineError
 from tests.interop.spark.flavours import NEW, ON_A_FOLDER, shows
-from tests.interop.spark.running import Sql
+from tests.interop.spark.spark_processes import Sql
 
 
 @shows("insert", "overwrite", by=NEW)

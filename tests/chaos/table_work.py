@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.chaos.asking import PAIR, Asked, Client, Json
+from tests.chaos.clients import PAIR, Asked, Client, Json
 from tests.chaos.world import ALL, LAST, LONG_LOG, MARKER, OWN, PAIRS, identifier_of, path_of
 
 _SNAPSHOT_BITS: Final = 62

@@ -12,7 +12,7 @@ from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.delta.tables import NewTable, create_from_staging, stage_table
 from sandur.operations.lake import Lake
-from tests.operations.asking import TIMESTAMP_MS, called, request
+from tests.operations.requests import TIMESTAMP_MS, called, request
 
 D = called("d")
 

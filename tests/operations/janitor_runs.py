@@ -14,8 +14,8 @@ from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import copied, furnish
-from tests.operations.making import make_lake
+from tests.operations.lakes import make_lake
+from tests.operations.requests import copied, furnish
 
 HOUR_MS: Final = 3_600_000
 LONG_MS: Final = 2 * DAY_MS

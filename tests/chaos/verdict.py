@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.chaos.asking import Asked, Diary, Seen
+from tests.chaos.clients import Asked, Diary, Seen
 from tests.chaos.evidence import Evidence, History
 
 COMMITS = frozenset({"snapshot", "last", "own", "column"})

@@ -7,7 +7,7 @@ from sandur.errors import SandurError
 from sandur.operations.janitors import metadata
 from sandur.operations.lake import Lake
 from sandur.storage.contract import list_all
-from tests.operations.asking import called
+from tests.operations.requests import called
 
 
 async def folders(lake: Lake) -> Mapping[str, Folder]:

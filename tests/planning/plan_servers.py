@@ -21,7 +21,7 @@ from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.asking import NAMESPACE, called, furnish, request
+from tests.operations.requests import NAMESPACE, called, furnish, request
 from tests.planning.planners import Task, scan_request, tasks_in
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from sandur.catalog.identifiers import Identifier
-from tests.chaos.asking import Asked, Diary, Seen
+from tests.chaos.clients import Asked, Diary, Seen
 from tests.chaos.evidence import Evidence, History, Step
-from tests.chaos.judging import judge
 from tests.chaos.lossy_proxy import LOSES_EVERY, lossy_proxies
+from tests.chaos.verdict import judge
 from tests.servers.processes import LOOPBACK
 
 KEY = "a key"

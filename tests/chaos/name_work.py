@@ -2,8 +2,8 @@
 
 import itertools
 
-from tests.chaos.asking import Client
-from tests.chaos.committing import commit_last
+from tests.chaos.clients import Client
+from tests.chaos.table_work import commit_last
 from tests.chaos.world import SHARED, creation, identifier_of, path_of
 
 _numbers = itertools.count()
