@@ -19,7 +19,7 @@ from sandur.settings import Settings
 
 PACKAGE: Final = Path(settings_module.__file__).parent
 TABLES: Final = "/v1/namespaces/ns/tables"
-_STORE_METHODS: Final = frozenset({"get", "get_if_changed", "head", "put", "delete", "version_now"})
+_STORE_METHODS: Final = frozenset({"are_current", "get", "get_if_changed", "head", "put", "delete", "version_now"})
 _OK: Final = 200
 _STORES: Final = frozenset({"local.py", "memory.py"})
 _SCHEMA: Final = {
@@ -44,6 +44,8 @@ class Tracer:
             return
         self.files.setdefault(name)
         path = Path(name)
+        if frame.f_back is not None and _file_of(frame.f_back) == name:
+            return  # A call inside the store.
         if path.parent.name == "storage" and path.name in _STORES and frame.f_code.co_name in _STORE_METHODS:
             chain = _chain(frame)
             if len(chain) > len(self.longest):
