@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Head
 from sandur.errors import NotFound, Unavailable
 from sandur.iceberg.snapshots import Snapshot
@@ -102,13 +102,13 @@ def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
 
 
 def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
-    """Remember what a load found, if it depends only on the name, the pointer and the file.
+    """Remember what a load found, if it depends only on the name, its namespaces, the pointer and the file.
 
-    A name that is not `active` depends on its namespace, too (N4), and a pending pointer on its transaction (T6).
+    A pending pointer depends on its transaction, too (T6).
     """
     store, key = lake.locations.holder(location)
-    pointer = found.iceberg_pointer
-    if store is not lake.store or pointer is None or pointer.value.pending or found.name.value.state != "active":
+    pointer, namespaces = found.iceberg_pointer, _namespaces_behind(lake, found)
+    if store is not lake.store or pointer is None or pointer.value.pending or namespaces is None:
         return
     file_version = None
     with contextlib.suppress(Unavailable):  # The load itself has succeeded.
@@ -120,8 +120,27 @@ def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
                 (lake.layout.name(found.identifier), found.name.version),
                 (lake.layout.pointer(found.uuid), pointer.version),
                 (key, file_version),
+                *namespaces,
             ),
         )
+
+
+def _namespaces_behind(lake: Lake, found: ResolvedName) -> Sequence[tuple[str, Version]] | None:
+    """The namespaces that the name depends on (N4), with their versions; None if that is not certain.
+
+    A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.
+    """
+    versions: list[tuple[str, Version]] = []
+    state: str = found.name.value.state
+    namespace_id = found.name.value.namespace_id
+    parent: Namespace | None = found.identifier.namespace
+    while state == "new" and parent is not None:
+        record = lake.namespace(parent).last_seen
+        if record is None or record.value.id != namespace_id:
+            return None
+        versions.append((lake.layout.namespace(parent), record.version))
+        state, namespace_id, parent = record.value.state, record.value.parent_id, parent.parent
+    return versions if state in {"active", "new"} else None
 
 
 async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
