@@ -15,6 +15,7 @@ U = TypeVar("U", bound=msgspec.Struct)
 T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
 
 TRIES_MAX: Final = 16
+_ATTEMPTS_WITHOUT_PAUSE: Final = 3
 _BACKOFF_SECONDS: Final = 0.002
 _BACKOFF_DOUBLINGS_MAX: Final = 6
 
@@ -40,12 +41,13 @@ class Attempts:
         return self
 
     async def __anext__(self) -> int:
-        """The number of the attempt; the first is 0 and does not wait."""
+        """The number of the attempt, from 0. The first ones do not wait: most swaps are lost to one or two writers."""
         self._number += 1
         if self._number == TRIES_MAX:
             raise StopAsyncIteration
-        if self._number:
-            longest_seconds = _BACKOFF_SECONDS * (1 << min(self._number, _BACKOFF_DOUBLINGS_MAX))
+        if self._number >= _ATTEMPTS_WITHOUT_PAUSE:
+            doublings = self._number - _ATTEMPTS_WITHOUT_PAUSE
+            longest_seconds = _BACKOFF_SECONDS * (2 << min(doublings, _BACKOFF_DOUBLINGS_MAX - 1))
             await self._clock.sleep(longest_seconds * self._clock.chance())
         return self._number
 

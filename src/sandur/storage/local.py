@@ -121,10 +121,16 @@ class LocalStore:
         path = self._path(key)
         # A swap that is already lost costs one stat, not a written file.
         _expect(key, _status(path), expected)
+        if not self._syncs:  # The write does not wait for the disk: a thread would cost more than the write.
+            with contextlib.suppress(_LockHeld):
+                return self._write(key, path, data, expected, waits=False)
         return await self._in_thread(lambda: self._write(key, path, data, expected))
 
     async def delete(self, key: str, *, expected: Version) -> None:
         path = self._path(key)
+        if not self._syncs:
+            with contextlib.suppress(_LockHeld):
+                return self._remove(key, path, expected, waits=False)
         return await self._in_thread(lambda: self._remove(key, path, expected))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
@@ -158,13 +164,13 @@ class LocalStore:
             raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
         return self._prefix + validate_key(key)
 
-    def _write(self, key: str, path: str, data: bytes, expected: Expected) -> Version:
-        """Write a new file, sync it, and rename it under the lock of the key."""
+    def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
+        """Write a new file, sync it, and rename it under the lock of the key; _LockHeld if it may not wait for that."""
         written = f"{self._internals}/writing/{os.urandom(12).hex()}"
         version_ns = time.time_ns()  # noqa: TID251 - a version, not a time: nothing is ordered or aged by it
         try:
             self._write_aside(written, data, version_ns)
-            with self._locked(key) as lock:
+            with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
                 later_ns = max(os.fstat(lock).st_mtime_ns, status.st_mtime_ns if status else 0) + 1
@@ -227,9 +233,9 @@ class LocalStore:
                 if self._syncs:
                     _sync(os.path.dirname(path))
 
-    def _remove(self, key: str, path: str, expected: Version) -> None:
+    def _remove(self, key: str, path: str, expected: Version, *, waits: bool = True) -> None:
         try:
-            with self._locked(key) as lock:
+            with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
                 if status:
@@ -262,7 +268,7 @@ class LocalStore:
             folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
-    def _locked(self, key: str) -> Iterator[int]:
+    def _locked(self, key: str, *, waits: bool = True) -> Iterator[int]:
         """Hold the lock of the key, across threads and processes; yields the descriptor of the lock file.
 
         The modification time of the lock file is the floor: every new version is later. Deletes raise it, so a key that
@@ -271,7 +277,10 @@ class LocalStore:
         lock = f"{self._internals}/locks/{zlib.crc32(key.encode()) % _LOCKS:02x}"
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise _LockHeld from None
             yield descriptor
         finally:
             os.close(descriptor)
@@ -355,6 +364,10 @@ def _expect(key: str, status: os.stat_result | None, expected: Expected) -> None
     found = _version(status) if status else ABSENT
     if found != expected:
         raise SwapLost(f"object {key}: expected version {expected}, found {found}")
+
+
+class _LockHeld(Exception):
+    """Another thread or process holds the lock of the key, and the caller does not wait for it."""
 
 
 class _TooLarge(Exception):
