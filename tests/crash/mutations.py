@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import pytest
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.delta.requests import Comment, DeltaChange
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import create_from_staging, drop_table, rename_table

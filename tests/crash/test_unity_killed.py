@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import pytest
 
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.truth import list_written_names, read_entries
 from sandur.operations.lake import Lake

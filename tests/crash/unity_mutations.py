@@ -6,8 +6,7 @@ from typing import Final
 
 from sandur.catalog.grants import PermissionsChange
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Catalog, FunctionDefinition, FunctionParameters
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Catalog, FunctionDefinition, FunctionParameters, Request
 from sandur.catalog.storage_registry import AwsIamRole
 from sandur.catalog.users import Email, UserResource, user_id
 from sandur.errors import NotFound

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sandur.operations.background import Background
+from sandur.operations.lake import Background
 
 
 class PatientBackground(Background):

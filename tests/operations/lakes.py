@@ -7,8 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.records import NameRecord, Pointer
-from sandur.catalog.sources import Request
+from sandur.catalog.records import NameRecord, Pointer, Request
 from sandur.clock import Clock
 from sandur.operations.janitors import leftovers
 from sandur.operations.lake import Lake

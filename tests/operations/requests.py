@@ -6,8 +6,7 @@ import json
 from typing import Any, Final
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Catalog, NamespaceRecord
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Catalog, NamespaceRecord, Request
 from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_table, decode_table_commit
 from sandur.iceberg.view_commit import CreateView, ViewCommit, decode_create_view, decode_view_commit
 from sandur.operations.lake import Lake

@@ -3,7 +3,7 @@
 import asyncio
 
 from sandur.errors import Busy, SandurError
-from sandur.operations.background import AT_ONCE_MAX, Background
+from sandur.operations.lake import AT_ONCE_MAX, Background
 
 
 async def test_work_that_holds_what_the_rest_waits_for_may_begin_more_work() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from sandur.catalog.records import DeltaTable
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import DeltaTable, Request, Source
 from sandur.errors import AlreadyExists, Busy, Forbidden, Invalid, NotFound, WrongFormat
 from sandur.operations.delta.tables import (
     NewTable,

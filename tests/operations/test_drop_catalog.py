@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandur.catalog.identifiers import Namespace
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, Busy, Invalid, NotEmpty, NotFound, SandurError
 from sandur.operations.containers.catalogs import create_catalog, list_catalogs, load_catalog, update_catalog
 from sandur.operations.containers.drop import drop_catalog

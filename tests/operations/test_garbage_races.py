@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake

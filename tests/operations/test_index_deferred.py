@@ -8,7 +8,7 @@ from sandur.errors import Unavailable
 from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
-from sandur.operations.index.memory import DeferredUpdate
+from sandur.operations.index.update import DeferredUpdate
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import NotFound
 from sandur.iceberg.requests import decode_create_table
 from sandur.operations.containers.catalogs import ensure_default_catalog

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.janitors.leftovers import TRANSACTIONS
 from sandur.operations.janitors.records import NAMES as NAMES_JANITOR

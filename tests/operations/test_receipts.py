@@ -5,8 +5,7 @@ import hashlib
 
 import pytest
 
-from sandur.catalog.records import AttemptedFile, Head
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import AttemptedFile, Head, Request, Source
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
 from sandur.operations.tables.commit_table import commit_table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, BadRequest, Busy, Conflict, KeyReused, NotFound
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
-from sandur.catalog.records import AttemptedFile, Head
-from sandur.catalog.sources import Source
+from sandur.catalog.records import AttemptedFile, Head, Source
 from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.jobs.reconcile import receipts_to_restore, unpublished_receipts, with_published
 from sandur.pipeline.sources.range_reader import shaped_batch

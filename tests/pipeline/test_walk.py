@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Transaction
-from sandur.catalog.sources import Source
+from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Source, Transaction
 from sandur.operations import receipts as delta_receipts
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, commit_key_of, receipt_of

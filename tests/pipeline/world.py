@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Request, Source
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table

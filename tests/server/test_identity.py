@@ -3,11 +3,11 @@
 import jwt
 import pytest
 
-from sandur.catalog.sources import Source
+from sandur.catalog.records import Source
 from sandur.errors import BadRequest
 from sandur.server.addresses import check_exposure, is_loopback
+from sandur.server.context import Bearer, Identity, identify, signed_token, source_of
 from sandur.server.http import HttpRequest, Refused
-from sandur.server.identity import Bearer, Identity, identify, signed_token, source_of
 from sandur.settings import Settings, load_settings
 
 OPEN = Settings()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, NotEmpty, NotFound, SandurError
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog

@@ -15,7 +15,7 @@ from rich.table import Table
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest
 from sandur.server.addresses import address_of
-from sandur.server.identity import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
+from sandur.server.context import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
 from sandur.settings import ENVIRONMENT_PREFIX, Settings, load_settings, seconds_of, setting_keys
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.sessions import DEFAULT_NAME, PACKAGES, SECRET_KEYS

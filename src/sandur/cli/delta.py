@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from sandur.catalog.identifiers import checked_new_name, parse_full_name
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Request, Source
 from sandur.cli.store_admin import run_on_store
 from sandur.delta.create_plan import PartitionTransform, TableDefinition, parse_columns
 from sandur.errors import BadRequest

@@ -10,8 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from sandur.catalog.records import Catalog
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Catalog, Request, Source
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
 from sandur.operations.containers.catalogs import create_catalog, list_catalogs

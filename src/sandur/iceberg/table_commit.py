@@ -9,7 +9,7 @@ from sandur.errors import Conflict, Invalid
 from sandur.iceberg import table_updates
 from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import check_fits
-from sandur.iceberg.requirements import AssertCreate, Requirement, check_requirements
+from sandur.iceberg.requests import AssertCreate, Requirement, check_requirements
 from sandur.iceberg.snapshots import (
     BRANCH,
     MAIN_BRANCH,

@@ -8,8 +8,7 @@ import msgspec
 from sandur.errors import Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, field_text
-from sandur.iceberg.requests import CreateTable
-from sandur.iceberg.requirements import AssertCreate
+from sandur.iceberg.requests import AssertCreate, CreateTable
 from sandur.iceberg.schema import Schema, checked_schema
 from sandur.iceberg.sort_order import UNSORTED, SortField, SortOrder, order_field_text
 from sandur.iceberg.table_commit import FORMAT_VERSION_DEFAULT, next_metadata, supported_format_version

@@ -9,8 +9,7 @@ import msgspec
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg import view_metadata
-from sandur.iceberg.requests import TableIdentifier, decode_table_commit
-from sandur.iceberg.requirements import AssertViewUuid, Requirement, requirement_type
+from sandur.iceberg.requests import AssertViewUuid, Requirement, TableIdentifier, decode_table_commit, requirement_type
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_updates import integer_property
 from sandur.iceberg.updates import ViewVersion

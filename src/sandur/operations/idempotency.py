@@ -6,8 +6,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.records import AttemptedFile, Claim, Definite, error_of, failure_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import AttemptedFile, Claim, Definite, Request, error_of, failure_of
 from sandur.errors import Busy, KeyReused, SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned

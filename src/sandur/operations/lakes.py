@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from sandur.clock import Clock
-from sandur.operations.background import Background
 from sandur.operations.containers.catalogs import ensure_default_catalog
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Background, Lake, LruCache
 from sandur.operations.tables.documents import DocumentCache
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
-from sandur.catalog.sources import Source
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head, Source
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
 from sandur.operations.lake import Lake, LruCache

@@ -13,10 +13,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, NotFound, SandurError, SwapLost, Unavailable
-from sandur.iceberg.requests import CreateTable, TableCommit
-from sandur.iceberg.requirements import AssertCurrentSchemaId, AssertRefSnapshotId, AssertTableUuid
+from sandur.iceberg.requests import (
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    AssertTableUuid,
+    CreateTable,
+    TableCommit,
+)
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata

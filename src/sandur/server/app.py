@@ -12,7 +12,7 @@ import structlog
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.operations.lakes import Lakes
-from sandur.server.context import Call
+from sandur.server.context import Call, identify
 from sandur.server.errors import Problem, encode_problem
 from sandur.server.http import (
     ALLOW,
@@ -29,7 +29,6 @@ from sandur.server.http import (
     read_body,
     send_answer,
 )
-from sandur.server.identity import identify
 from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
 from sandur.server.routing import Dialect, Route
 from sandur.settings import Settings

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from sandur.server.identity import Bearer, signed_token
+from sandur.server.context import Bearer, signed_token
 from tests.server.conftest import Catalogs
 from tests.server.unity.client import CONTROL, Unity, code
 

@@ -8,12 +8,12 @@ from sandur.errors import BadRequest, SandurError
 from sandur.iceberg.requests import (
     CHANGES_MAX,
     DEFINITIONS_MAX,
+    AssertRefSnapshotId,
     decode_create_table,
     decode_register_table,
     decode_table_commit,
     decode_transaction,
 )
-from sandur.iceberg.requirements import AssertRefSnapshotId
 from sandur.iceberg.updates import SetProperties, update_action
 from tests.unit.iceberg.tables import COLUMNS, Json, add_snapshot, column, schema
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.iceberg.requests import TableIdentifier
-from sandur.iceberg.requirements import AssertViewUuid
+from sandur.iceberg.requests import AssertViewUuid, TableIdentifier
 from sandur.iceberg.updates import AddViewVersion, SetProperties
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from tests.unit.iceberg.views import COLUMNS, VIEW_UUID, Json, add_version, schema, set_current, version

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
 from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
-from sandur.catalog.records import Catalog
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Catalog, Request
 from sandur.errors import AlreadyExists
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.records import RecordChange, catalog_not_found

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
-from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all, gather_in_batches
 from sandur.operations.containers.records import (

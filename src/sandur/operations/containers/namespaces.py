@@ -12,8 +12,7 @@ from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
 from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
 from sandur.catalog.paging import Page
-from sandur.catalog.records import Catalog, Claim, NamespaceRecord
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
-from sandur.catalog.records import Claim, LastChange, NamespaceRecord, failure_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Uniform
-from sandur.catalog.sources import Request
+from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Request, Uniform
 from sandur.delta import coordination
 from sandur.delta.coordination import (
     DeltaMetadata,

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import DeltaTable
-from sandur.catalog.sources import Request
+from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.columns import columns_from_api, encode_columns
 from sandur.delta.coordination import check_uniform
 from sandur.delta.create_plan import CreatePlan, TableDefinition, first_commit_body, plan_table

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, NameRecord, Uniform
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, NameRecord, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.concurrency import gather_all

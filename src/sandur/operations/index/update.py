@@ -1,4 +1,4 @@
-"""Keep list indexes in step with the records that they list (rules I1-I3).
+"""Keep list indexes in step with the records that they list (rules I1-I3), and remember the changes in progress.
 
 An operation marks an entry before it changes the record (`mark`). After its answer it updates the entry from the
 current record and removes the mark (`finish`). If it dies in between, the janitor of marks does the same.
@@ -12,7 +12,7 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -38,7 +38,6 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.counters import INDEX_UPDATES, Counters
-from sandur.operations.index.memory import DeferredUpdate, IndexMemory
 from sandur.operations.index.rebuild import (
     Damaged,
     expected_of,
@@ -52,9 +51,103 @@ from sandur.operations.index.rebuild import (
     write_index,
 )
 from sandur.operations.index.truth import index_entry, read_entries
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, LruCache
 from sandur.storage.cell import Attempts, Versioned
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, Version
+
+REBUILD_EVERY_MS: Final = 10_000
+UNDER_WAY_MS_MAX: Final = 300_000
+_MARKS_MAX: Final = 20_000
+_SCOPES_MAX: Final = 20_000
+
+
+class Batch:
+    """Names of one scope whose entries wait to be updated by one swap."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, asyncio.Future[None]] = {}
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+class DeferredUpdate:
+    """A mark that several commits share until the index is updated."""
+
+    def __init__(self, place: Place, mark: str) -> None:
+        self.place = place
+        self.mark = mark
+        self.users = 1
+        self.is_marked = asyncio.Event()
+        self.is_unused = asyncio.Event()
+
+    def end(self) -> None:
+        """A commit that shares the mark has ended, successfully or not."""
+        self.users -= 1
+        if not self.users:
+            self.is_unused.set()
+
+
+class IndexMemory:
+    """The memory of one lake in one process. It saves work and makes own changes visible at once.
+
+    Losing it loses no update: the marks in the store remain.
+    """
+
+    def __init__(self, _: Lake) -> None:
+        self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
+        self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
+        self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
+        self._batches: dict[Scope, Batch] = {}
+        self.deferred: dict[Place, DeferredUpdate] = {}
+
+    def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
+        """An operation is about to change the record of an entry."""
+        self._under_way.setdefault(place.scope, {})[place.name, operation_id] = now_ms
+
+    def end(self, place: Place, operation_id: str) -> None:
+        """The entry is up to date."""
+        changes = self._under_way.get(place.scope, {})
+        changes.pop((place.name, operation_id), None)
+        if not changes:
+            self._under_way.pop(place.scope, None)
+
+    def under_way(self, scope: Scope, now_ms: int) -> Sequence[str]:
+        """The names whose entries may not have the changes of this process yet.
+
+        An operation that never ends is forgotten after UNDER_WAY_MS_MAX; its mark stays in the store.
+        """
+        changes = self._under_way.get(scope)
+        if not changes:
+            return ()
+        for change, since_ms in list(changes.items()):
+            if since_ms + UNDER_WAY_MS_MAX < now_ms:
+                del changes[change]
+        return sorted({name for name, _ in changes})
+
+    def may_rebuild(self, scope: Scope, now_ms: int) -> bool:
+        """Whether a rebuild is due; if so, it counts as done now."""
+        last_ms = self._rebuilt_ms.get(scope)
+        if last_ms is not None and now_ms < last_ms + REBUILD_EVERY_MS:
+            return False
+        self._rebuilt_ms[scope] = now_ms
+        return True
+
+    def is_updating(self, scope: Scope) -> bool:
+        """Whether this process is updating the index; a new update joins the batch."""
+        return scope in self._batches
+
+    @contextlib.asynccontextmanager
+    async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
+        """The batch of a scope; it exists while it has users."""
+        batch = self._batches.setdefault(scope, Batch())
+        batch.users += 1
+        try:
+            yield batch
+        finally:
+            batch.users -= 1
+            if not batch.users:
+                self._batches.pop(scope, None)
+
 
 PAUSE_SECONDS: Final = 1.0
 """The pauses of all tables end at the same moments, so that one swap of the index serves a whole namespace."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import AttemptedFile, Pointer
-from sandur.catalog.sources import Request
+from sandur.catalog.records import AttemptedFile, Pointer, Request
 from sandur.errors import Busy, Conflict, SandurError
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata

@@ -11,16 +11,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, Pointer
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Head, Pointer, Request
 from sandur.errors import Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update
-from sandur.operations.index.memory import DeferredUpdate
-from sandur.operations.index.update import changes_entry
+from sandur.operations.index.update import DeferredUpdate, changes_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
 from sandur.operations.tables.attempts import Change, CommitAttempts

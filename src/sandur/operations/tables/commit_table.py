@@ -5,11 +5,9 @@ from typing import Final, NamedTuple
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Kind, checked_identifier
-from sandur.catalog.records import NameRecord
-from sandur.catalog.sources import Request
+from sandur.catalog.records import NameRecord, Request
 from sandur.errors import Conflict, SandurError
-from sandur.iceberg.requests import TableCommit
-from sandur.iceberg.requirements import AssertCreate, AssertTableUuid
+from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
 from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, AssignUuid, RemoveProperties, SetLocation, SetProperties, Update

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier
-from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Stage, head_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Request, Stage, head_of
 from sandur.errors import Busy, SandurError, SwapLost, Unsupported
 from sandur.iceberg.requests import CreateTable
 from sandur.iceberg.table_create import create_table_metadata

@@ -8,8 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, head_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request, head_of
 from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, claim_for

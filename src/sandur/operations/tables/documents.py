@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.records import BoundRecord, Head, NameRecord, head_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata, encode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata

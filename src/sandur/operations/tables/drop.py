@@ -5,8 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, head_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import Request, Source
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES

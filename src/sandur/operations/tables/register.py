@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location
-from sandur.catalog.records import AttemptedFile, Head
-from sandur.catalog.sources import Request
+from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata

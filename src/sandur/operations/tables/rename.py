@@ -8,8 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
-from sandur.catalog.records import Claim, NameRecord
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
-from sandur.catalog.sources import Request
-from sandur.iceberg.requests import TableCommit
-from sandur.iceberg.requirements import check_create_requirements
+from sandur.catalog.records import Request
+from sandur.iceberg.requests import TableCommit, check_create_requirements
 from sandur.iceberg.view_commit import (
     CreateView,
     ViewCommit,

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, checked_identifier
-from sandur.catalog.records import Definite, Transaction, error_of, failure_of
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Definite, Request, Transaction, error_of, failure_of
 from sandur.errors import BadRequest, Busy, KeyReused, OutcomeUnknown, SandurError, SwapLost
-from sandur.iceberg.requests import TableCommit
-from sandur.iceberg.requirements import AssertCreate, AssertViewUuid
+from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata

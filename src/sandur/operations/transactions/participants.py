@@ -11,8 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, apply_permission_changes
 from sandur.catalog.identifiers import Kind, parse_full_name, parse_schema_name
-from sandur.catalog.records import Record
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.records import ModelVersion, Securable
-from sandur.catalog.sources import Request
+from sandur.catalog.records import ModelVersion, Request, Securable
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.records import RecordChange

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.sources import Request
+from sandur.catalog.records import Request
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     Credential,

@@ -9,8 +9,7 @@ from sandur.catalog.identifiers import Namespace, checked_new_name
 from sandur.catalog.index import place_of
 from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
 from sandur.catalog.locations import check_property_keys
-from sandur.catalog.records import NamespaceRecord
-from sandur.catalog.sources import Request
+from sandur.catalog.records import NamespaceRecord, Request
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade

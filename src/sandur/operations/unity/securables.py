@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameRecord, Securable, VolumeType
-from sandur.catalog.sources import Request
+from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameRecord, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange, with_creation

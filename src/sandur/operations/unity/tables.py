@@ -2,8 +2,7 @@
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import DeltaTable
-from sandur.catalog.sources import Request
+from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog

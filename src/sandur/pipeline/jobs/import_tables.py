@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import DeltaTable
-from sandur.catalog.sources import Request, Source
+from sandur.catalog.records import DeltaTable, Request, Source
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.validation import decode_foreign_table_metadata

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.records import AttemptedFile
-from sandur.catalog.sources import Source
+from sandur.catalog.records import AttemptedFile, Source
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
 from sandur.operations.receipts import (

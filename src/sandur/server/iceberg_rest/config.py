@@ -5,7 +5,7 @@ from typing import Final
 
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
-from sandur.server import identity
+from sandur.server import context
 from sandur.server.context import Call
 from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
 from sandur.server.iceberg_rest.messages import SEPARATOR, encode, encode_segment
@@ -49,18 +49,18 @@ async def get_token(call: Call) -> Answer:
     grant_type = form.get("grant_type")
     if grant_type is None:
         return _token_error(400, "invalid_request", "grant_type is missing")
-    if grant_type not in {identity.CLIENT_CREDENTIALS, identity.TOKEN_EXCHANGE}:
-        described = f"{grant_type[:80]}: use {identity.CLIENT_CREDENTIALS} or {identity.TOKEN_EXCHANGE}"
+    if grant_type not in {context.CLIENT_CREDENTIALS, context.TOKEN_EXCHANGE}:
+        described = f"{grant_type[:80]}: use {context.CLIENT_CREDENTIALS} or {context.TOKEN_EXCHANGE}"
         return _token_error(400, "unsupported_grant_type", described)
-    secret = form.get("client_secret" if grant_type == identity.CLIENT_CREDENTIALS else "subject_token") or ""
-    if not identity.is_valid_token(secret, call.settings):
+    secret = form.get("client_secret" if grant_type == context.CLIENT_CREDENTIALS else "subject_token") or ""
+    if not context.is_valid_token(secret, call.settings):
         return _token_error(401, "invalid_client", "the client is unknown or its secret is wrong")
     # The client gets back what it sent: a token that is bound to one workspace is never exchanged for a wider one.
     body = {
-        "access_token": secret or identity.ANONYMOUS,
+        "access_token": secret or context.ANONYMOUS,
         "token_type": "bearer",
-        "expires_in": identity.TOKEN_LIFETIME_SECONDS,
-        "issued_token_type": identity.ACCESS_TOKEN_TYPE,
+        "expires_in": context.TOKEN_LIFETIME_SECONDS,
+        "issued_token_type": context.ACCESS_TOKEN_TYPE,
         "scope": form.get("scope") or "catalog",
     }
     return json_answer(encode(body), NO_STORE)

@@ -12,7 +12,7 @@ from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableT
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
-from sandur.server import identity
+from sandur.server import context
 from sandur.server.context import Call, whole_number
 from sandur.server.http import (
     NO_STORE,
@@ -26,7 +26,7 @@ from sandur.server.http import (
 from sandur.server.unity_rest.bodies import answer_with
 
 _TOKEN_TYPES: Final = (
-    identity.ACCESS_TOKEN_TYPE,
+    context.ACCESS_TOKEN_TYPE,
     "urn:ietf:params:oauth:token-type:id_token",
     "urn:ietf:params:oauth:token-type:jwt",
 )
@@ -104,21 +104,21 @@ async def get_token(call: Call) -> Answer:
     """
     form = decode_query(call.http.body)
     grant_type = form.get("grant_type") or ""
-    if grant_type == identity.TOKEN_EXCHANGE:
+    if grant_type == context.TOKEN_EXCHANGE:
         secret = _subject_token(form.get("subject_token"), form.get("subject_token_type"))
-    elif grant_type == identity.CLIENT_CREDENTIALS:
+    elif grant_type == context.CLIENT_CREDENTIALS:
         secret = form.get("client_secret") or _basic_secret(call)
     else:
-        expected = f"{identity.TOKEN_EXCHANGE} or {identity.CLIENT_CREDENTIALS}"
+        expected = f"{context.TOKEN_EXCHANGE} or {context.CLIENT_CREDENTIALS}"
         raise BadRequest(f"Unsupported grant_type {grant_type[:80]!r}: expected {expected}")
-    if not identity.is_valid_token(secret, call.settings):
+    if not context.is_valid_token(secret, call.settings):
         raise Refused(401, "The token or secret is not valid", (WWW_AUTHENTICATE, b"Bearer"))
     granted = TokenInfo(
-        secret or identity.ANONYMOUS, identity.ACCESS_TOKEN_TYPE, "Bearer", identity.TOKEN_LIFETIME_SECONDS
+        secret or context.ANONYMOUS, context.ACCESS_TOKEN_TYPE, "Bearer", context.TOKEN_LIFETIME_SECONDS
     )
     headers = [NO_STORE]
     if _wants_cookie(call):
-        headers.append((_SET_COOKIE, _cookie(granted.access_token, identity.TOKEN_LIFETIME_SECONDS)))
+        headers.append((_SET_COOKIE, _cookie(granted.access_token, context.TOKEN_LIFETIME_SECONDS)))
     return json_answer(msgspec.json.encode(granted), *headers)
 
 
