@@ -1,1 +1,1 @@
-"""Operations over stores that keep the contract, in memory and with a clock that stands still."""
+"""Operations over stores that keep the contract, in memory and with a fixed clock."""

@@ -30,8 +30,8 @@ async def collect(lake: Lake) -> list[str]:
     return gone
 
 
-async def collect_what_can_be(lake: Lake) -> None:
-    """As `collect`, folder by folder: a folder that changes meanwhile does not stop the others."""
+async def collect_each(lake: Lake) -> None:
+    """Like `collect`, folder by folder: a folder that changes meanwhile does not stop the others."""
     looked_at = await folders(lake)
     for folder in looked_at.values():
         try:

@@ -1,4 +1,4 @@
-"""Tables with files: snapshots, manifest lists, manifests in Avro, data, statistics; as engines leave them."""
+"""Tables with files as engines write them: snapshots, manifest lists, Avro manifests, data, statistics."""
 
 import io
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class Filled:
 
 
 async def filled(lake: Lake, name: str = "t", *, snapshots: int = 2, **fields: object) -> Filled:
-    """Each snapshot has a manifest of two files of its own, keeps the manifests before it, and has statistics."""
+    """Each snapshot adds a manifest with two files, keeps the earlier manifests, and has statistics."""
     made = await create(lake, name, NAMESPACE, **fields)
     table = Filled(called(name), made.table_uuid, content(made)["location"])
     manifests: list[str] = []
@@ -138,7 +138,7 @@ async def set_properties(lake: Lake, table: Filled, **properties: str) -> None:
 
 
 async def files_below(lake: Lake, table: Filled) -> list[str]:
-    """The files that are left of a table, relative to its location."""
+    """The remaining files of a table, relative to its location."""
     folder = table.location.removeprefix(f"{lake.locations.own}/") + "/"
     return [listed.key.removeprefix(folder) for listed in await lake.store.list(folder)]
 

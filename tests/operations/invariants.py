@@ -1,4 +1,4 @@
-"""The invariants of the protocols: what must be true of a store at rest, whichever servers died before."""
+"""The invariants of the protocols: what must be true of a store at rest, after any crash."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
 async def judge(
     lake: Lake, *, files_may_be_gone: bool = False, pointers_may_be_gone: bool = False
 ) -> Mapping[str, Chain]:
-    """Assert everything that must be true at rest; returns the chains."""
+    """Assert all invariants of a store at rest; returns the chains."""
     whole = await chains(lake, pointers_may_be_gone=pointers_may_be_gone)
     for uuid, chain in whole.items():
         kept = chain.locations[:1] if files_may_be_gone else chain.locations

@@ -1,4 +1,4 @@
-"""Work behind the answers: bounded, and never in its own way."""
+"""Background tasks: bounded in number, without deadlocks."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from sandur.errors import Busy, SandurError
 from sandur.operations.lake import AT_ONCE_MAX, Background
 
 
-async def test_work_that_holds_what_the_rest_waits_for_may_begin_more_work() -> None:
+async def test_a_task_that_holds_a_lock_can_start_another_task_without_a_deadlock() -> None:
     background = Background()
     lock = asyncio.Lock()
     done: list[str] = []
@@ -27,7 +27,7 @@ async def test_work_that_holds_what_the_rest_waits_for_may_begin_more_work() -> 
     assert (done.count("small"), done.count("large")) == (AT_ONCE_MAX, AT_ONCE_MAX)
 
 
-async def test_an_answer_waits_when_too_much_is_under_way() -> None:
+async def test_a_new_task_waits_while_the_maximum_is_running() -> None:
     background = Background()
     gate = asyncio.Event()
     for _ in range(AT_ONCE_MAX):
@@ -43,7 +43,7 @@ async def test_an_answer_waits_when_too_much_is_under_way() -> None:
     assert waited
 
 
-async def test_what_fails_is_told_and_does_not_come_back() -> None:
+async def test_a_failed_task_is_reported_once() -> None:
     failures: list[tuple[str, SandurError]] = []
     background = Background(lambda what, error: failures.append((what, error)))
 
@@ -56,7 +56,7 @@ async def test_what_fails_is_told_and_does_not_come_back() -> None:
     assert [(what, str(error)) for what, error in failures] == [("a task", "too much")]
 
 
-async def test_what_never_ends_is_given_up_when_the_time_is_over() -> None:
+async def test_drain_cancels_tasks_that_exceed_its_time_limit() -> None:
     background = Background()
     await background.run("for ever", asyncio.Event().wait())
 

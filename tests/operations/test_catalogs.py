@@ -75,13 +75,13 @@ async def test_properties_of_the_catalog_itself_cannot_be_set() -> None:
 @pytest.mark.parametrize(
     "root", ["memory://store/elsewhere", "s3://bucket", f"{ROOT}/../other", "memory://store", f"{ROOT}/a*b"]
 )
-async def test_a_root_outside_of_the_workspace_and_of_what_is_allowed_is_refused(root: str) -> None:
+async def test_a_root_outside_the_workspace_and_the_allowed_locations_is_refused(root: str) -> None:
     with pytest.raises(Invalid, match="Invalid location"):
         await create(make_lake(), "a", root=root)
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/house", "s3a://bucket/house/", "s3://bucket/house/inner", f"{ROOT}/x"])
-async def test_a_root_may_lie_where_the_settings_allow(root: str) -> None:
+async def test_a_root_in_an_allowed_location_is_accepted(root: str) -> None:
     lake = make_lake(allowed_locations=["s3://bucket/house"])
 
     await create(lake, "a", root=root)
@@ -103,7 +103,7 @@ async def test_catalogs_are_listed_in_order_without_listing_the_store() -> None:
     assert store.keys("list") == []
 
 
-async def test_a_repeated_key_gives_the_same_catalog_and_another_request_under_it_is_refused() -> None:
+async def test_a_repeated_key_returns_the_same_catalog_and_is_refused_for_another_request() -> None:
     lake = make_lake()
     made = await create(lake, "a", key="k")
     await lake.background.drain()
@@ -141,7 +141,7 @@ async def test_a_retry_creates_the_catalog_after_a_death(dies_at: int, *, after:
     assert [catalog.id for catalog in await list_catalogs(make_lake(inner, clock))] == [made]
 
 
-async def test_of_many_concurrent_creations_one_succeeds() -> None:
+async def test_exactly_one_of_many_concurrent_creations_succeeds() -> None:
     clock = FixedClock()
     store = MemoryStore(seed=3, clock=clock)
 

@@ -48,7 +48,7 @@ async def committed(lake: Lake, label: str, *updates: dict[str, object]) -> Load
     return after
 
 
-async def test_a_commit_is_the_tables_next_state_for_every_server(lake: Lake) -> None:
+async def test_every_server_loads_the_state_after_a_commit(lake: Lake) -> None:
     made = await create(lake, "t")
 
     after = await commit_table(lake, T, append(1, uuid=made.table_uuid), request("commit"))
@@ -60,7 +60,7 @@ async def test_a_commit_is_the_tables_next_state_for_every_server(lake: Lake) ->
     assert await load(lake, T) == after
 
 
-async def test_a_requirement_that_fails_is_a_conflict_and_changes_nothing(lake: Lake) -> None:
+async def test_a_failed_requirement_is_a_conflict_and_changes_nothing(lake: Lake) -> None:
     await create(lake, "t")
     after = await commit_table(lake, T, append(1), request("first"))
 
@@ -72,7 +72,7 @@ async def test_a_requirement_that_fails_is_a_conflict_and_changes_nothing(lake: 
     assert await load(again(lake), T) == after
 
 
-async def test_a_refusal_never_rests_on_what_a_server_remembers(lake: Lake) -> None:
+async def test_a_commit_is_never_refused_from_a_stale_cache(lake: Lake) -> None:
     """G4: another server made the requirement true; the server with the stale cache reads before it refuses."""
     await create(lake, "t")
     await load(lake, T)
@@ -93,7 +93,7 @@ async def test_a_commit_that_changes_nothing_writes_nothing(lake: Lake) -> None:
     assert after == made
 
 
-async def test_a_commit_sent_again_without_a_key_is_known_by_its_snapshot(lake: Lake) -> None:
+async def test_a_repeated_commit_without_a_key_is_recognized_by_its_snapshot(lake: Lake) -> None:
     await create(lake, "t")
     await commit_table(lake, T, append(1), request("commit"))
     await committed(lake, "foreign", set_property("p", "1"))
@@ -104,7 +104,7 @@ async def test_a_commit_sent_again_without_a_key_is_known_by_its_snapshot(lake: 
     assert times_applied(await judge(again(lake)), request("commit").hash) == 1
 
 
-async def test_a_commit_sent_again_without_a_key_is_known_by_its_hash_when_its_requirement_fails(
+async def test_a_repeated_commit_without_a_key_is_recognized_by_its_hash_if_its_requirement_fails(
     lake: Lake,
 ) -> None:
     await create(lake, "t", properties={"p": "0"})
@@ -121,7 +121,7 @@ async def test_a_commit_sent_again_without_a_key_is_known_by_its_hash_when_its_r
         await commit_table(again(lake), T, change, request("somebody else"))
 
 
-async def test_the_same_snapshot_id_with_other_content_is_no_replay(lake: Lake) -> None:
+async def test_the_same_snapshot_id_with_other_content_is_not_a_replay(lake: Lake) -> None:
     await create(lake, "t")
     await commit_table(lake, T, append(1), request("commit"))
 
@@ -129,7 +129,7 @@ async def test_the_same_snapshot_id_with_other_content_is_no_replay(lake: Lake) 
         await commit_table(lake, T, append(1, number=7), request("another"))
 
 
-async def test_a_keyed_commit_is_answered_alike_whatever_came_on_top(lake: Lake) -> None:
+async def test_a_keyed_commit_gets_the_same_answer_after_later_commits(lake: Lake) -> None:
     await create(lake, "t", properties={"write.metadata.previous-versions-max": "1"})
     first = await commit_table(lake, T, commit(set_property("p", "1")), keyed("commit"))
     await lake.background.drain()
@@ -140,7 +140,7 @@ async def test_a_keyed_commit_is_answered_alike_whatever_came_on_top(lake: Lake)
     assert content(await load(lake, T))["properties"]["p"] == "2"
 
 
-async def test_a_keyed_refusal_is_repeated_in_the_same_words(lake: Lake) -> None:
+async def test_a_keyed_refusal_is_repeated_with_the_same_message(lake: Lake) -> None:
     await create(lake, "t")
     await commit_table(lake, T, append(1), request("first"))
     with pytest.raises(Conflict) as first:
@@ -155,7 +155,7 @@ async def test_a_keyed_refusal_is_repeated_in_the_same_words(lake: Lake) -> None
         await commit_table(lake, T, append(3), request("third", key=keyed("second").key))
 
 
-async def test_a_replay_goes_by_the_uuid_after_a_rename_a_drop_and_another_table_of_that_name(
+async def test_a_replay_finds_its_table_by_uuid_after_a_rename_a_drop_and_reuse_of_the_name(
     lake: Lake,
 ) -> None:
     made = await create(lake, "t")
@@ -175,7 +175,7 @@ async def test_a_replay_goes_by_the_uuid_after_a_rename_a_drop_and_another_table
         await commit_table(lake, T, append(9, 1, uuid=made.table_uuid), keyed("another"))
 
 
-async def test_a_commit_to_a_dropped_table_is_missing_and_stays_so_for_its_key(lake: Lake) -> None:
+async def test_a_keyed_commit_to_a_dropped_table_is_not_found_on_every_retry(lake: Lake) -> None:
     made = await create(lake, "t")
     await drop_name(lake, T, kind="table", request=request("drop"))
 
@@ -184,7 +184,7 @@ async def test_a_commit_to_a_dropped_table_is_missing_and_stays_so_for_its_key(l
             await commit_table(again(lake), T, append(1, uuid=made.table_uuid), keyed("commit"))
 
 
-async def test_a_server_that_remembers_a_name_commits_to_the_table_that_has_it_now(lake: Lake) -> None:
+async def test_a_server_with_a_cached_name_commits_to_the_table_that_has_the_name_now(lake: Lake) -> None:
     await create(lake, "t")
     await load(lake, T)
     other = again(lake)
@@ -199,7 +199,7 @@ async def test_a_server_that_remembers_a_name_commits_to_the_table_that_has_it_n
     assert times_applied(await judge(again(lake)), keyed("commit").key_hash or "") == 1
 
 
-async def test_metadata_is_compressed_when_the_table_asks_for_it_and_answered_plain(lake: Lake) -> None:
+async def test_metadata_is_stored_compressed_and_returned_plain_if_the_property_is_set(lake: Lake) -> None:
     made = await create(lake, "t", properties={"write.metadata.compression-codec": "gzip"})
     after = await committed(lake, "commit", set_property("p", "1"))
 
@@ -212,7 +212,7 @@ async def test_metadata_is_compressed_when_the_table_asks_for_it_and_answered_pl
     assert content(await load(again(lake), T)) == content(after)
 
 
-async def test_files_that_fall_out_of_the_log_are_deleted_when_the_table_asks_for_it(lake: Lake) -> None:
+async def test_files_that_leave_the_log_are_deleted_if_the_property_is_set(lake: Lake) -> None:
     properties = {
         "write.metadata.previous-versions-max": "1",
         "write.metadata.delete-after-commit.enabled": "true",

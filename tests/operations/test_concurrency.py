@@ -53,7 +53,7 @@ async def test_a_failure_is_raised_after_every_call_has_ended(failing: str) -> N
     assert sorted(calls.ended) == ["a", "b", "c"]
 
 
-async def test_of_several_failures_the_one_of_the_first_call_is_raised() -> None:
+async def test_the_failure_of_the_first_call_is_raised_if_several_fail() -> None:
     calls = Calls()
 
     with pytest.raises(ValueError, match="a"):
@@ -82,7 +82,7 @@ async def test_two_and_three_calls_are_made_in_the_same_round() -> None:
     assert await gather_all((calls.call("a"), calls.call("b", yields=1), calls.call("c"))) == ("a", "b", "c")
 
 
-async def test_a_call_that_is_cancelled_by_itself_ends_the_round_after_the_others() -> None:
+async def test_a_call_that_cancels_itself_ends_the_round_after_the_others() -> None:
     calls = Calls()
 
     async def cancelled() -> str:
@@ -94,7 +94,7 @@ async def test_a_call_that_is_cancelled_by_itself_ends_the_round_after_the_other
     assert calls.ended == ["a", "b"]
 
 
-async def test_a_write_goes_to_its_end_although_the_next_call_fails_at_once() -> None:
+async def test_a_write_completes_although_the_next_call_fails_at_once() -> None:
     written: list[str] = []
 
     async def write() -> None:
@@ -116,7 +116,7 @@ async def take_turns(queue: CommitQueue, times: int) -> None:
             pass
 
 
-async def test_one_change_at_a_time_has_its_turn() -> None:
+async def test_the_queue_runs_one_change_at_a_time() -> None:
     queue, inside, most = CommitQueue(FixedClock()), 0, 0
 
     async def hold() -> None:
@@ -132,7 +132,7 @@ async def test_one_change_at_a_time_has_its_turn() -> None:
     assert most == 1
 
 
-async def test_a_queue_without_contention_pauses_seldom() -> None:
+async def test_a_queue_without_contention_rarely_pauses() -> None:
     clock = FixedClock()
     queue = CommitQueue(clock)
 

@@ -51,7 +51,7 @@ def again(lake: Lake) -> Lake:
     return make_lake(lake.store, lake.clock)
 
 
-async def test_a_created_table_is_answered_as_it_is_loaded(lake: Lake) -> None:
+async def test_the_answer_to_a_creation_equals_the_loaded_table(lake: Lake) -> None:
     made = await create(lake, "t", properties={"owner": "me"})
 
     loaded = await load(again(lake), T)
@@ -62,7 +62,7 @@ async def test_a_created_table_is_answered_as_it_is_loaded(lake: Lake) -> None:
     assert (made.metadata_location or "").startswith(content(made)["location"] + "/metadata/00000-")
 
 
-async def test_a_table_of_the_same_name_is_in_the_way(lake: Lake) -> None:
+async def test_an_existing_name_refuses_a_creation(lake: Lake) -> None:
     await create(lake, "t")
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$") as refused:
@@ -85,7 +85,7 @@ async def test_tables_and_views_share_one_name_space(lake: Lake) -> None:
         await create_view(lake, NAMESPACE, view("v"), request("view v"))
 
 
-async def test_a_namespace_that_is_not_there_is_named(lake: Lake) -> None:
+async def test_the_error_names_the_missing_namespace(lake: Lake) -> None:
     nowhere = Namespace("main", ("non-existing",))
 
     with pytest.raises(NotFound, match=r"^Namespace does not exist: non-existing$") as refused:
@@ -107,7 +107,7 @@ async def test_properties_of_the_catalog_cannot_be_set(lake: Lake, key: str) -> 
     assert not await table_exists(lake, T)
 
 
-async def test_a_keyed_create_is_answered_alike_by_every_server(lake: Lake) -> None:
+async def test_every_server_gives_the_same_answer_to_a_keyed_create(lake: Lake) -> None:
     made = await create_table(lake, NAMESPACE, table("t"), keyed("create"))
     await lake.background.drain()
 
@@ -115,7 +115,7 @@ async def test_a_keyed_create_is_answered_alike_by_every_server(lake: Lake) -> N
     assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
 
 
-async def test_a_keyed_refusal_is_repeated_even_when_its_reason_is_gone(lake: Lake) -> None:
+async def test_a_keyed_refusal_is_repeated_after_its_reason_is_gone(lake: Lake) -> None:
     await create(lake, "t")
     with pytest.raises(AlreadyExists):
         await create_table(lake, NAMESPACE, table("t"), keyed("create"))
@@ -172,7 +172,7 @@ async def test_a_young_claim_is_busy_and_a_stale_one_is_taken_over() -> None:
     assert made.table_uuid == UUID
 
 
-async def test_a_commit_that_asserts_create_builds_the_table_from_nothing(lake: Lake) -> None:
+async def test_a_commit_with_assert_create_creates_the_table(lake: Lake) -> None:
     made = await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("create"))
     await lake.background.drain()
 
@@ -182,14 +182,14 @@ async def test_a_commit_that_asserts_create_builds_the_table_from_nothing(lake: 
     assert await load(again(lake), T) == made
 
 
-async def test_a_commit_that_asserts_create_and_lost_the_race_says_so(lake: Lake) -> None:
+async def test_a_commit_with_assert_create_that_lost_the_race_is_a_conflict(lake: Lake) -> None:
     await create(lake, "t")
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists$"):
         await commit_table(lake, T, created_by_commit(UUID), request("create"))
 
 
-async def test_a_create_by_commit_sent_again_without_a_key_is_recognised(lake: Lake) -> None:
+async def test_a_repeated_create_by_commit_without_a_key_is_recognized(lake: Lake) -> None:
     made = await commit_table(lake, T, created_by_commit(UUID), request("create"))
     assert await commit_table(again(lake), T, created_by_commit(UUID), request("create")) == made
 
@@ -208,7 +208,7 @@ async def test_the_uuid_of_another_request_is_a_conflict_and_not_a_replay(lake: 
         await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("another"))
 
 
-async def test_a_commit_to_nothing_is_missing_and_never_a_conflict(lake: Lake) -> None:
+async def test_a_commit_to_a_missing_table_is_not_found_and_never_a_conflict(lake: Lake) -> None:
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$") as refused:
         await commit_table(lake, T, append(1), request("commit"))
     assert refused.value.subject == "table"
@@ -217,7 +217,7 @@ async def test_a_commit_to_nothing_is_missing_and_never_a_conflict(lake: Lake) -
         await commit_table(lake, T, append(1, uuid=UUID), keyed("commit"))
 
 
-async def test_assert_create_bears_no_other_requirement(lake: Lake) -> None:
+async def test_assert_create_cannot_be_combined_with_another_requirement(lake: Lake) -> None:
     change = commit(set_property("p", "1"), require=({"type": "assert-create"}, same_uuid(UUID)))
 
     with pytest.raises(Invalid):
@@ -226,7 +226,7 @@ async def test_assert_create_bears_no_other_requirement(lake: Lake) -> None:
     assert not await table_exists(lake, T)
 
 
-async def test_a_stage_is_invisible_and_leaves_nothing_at_the_location_of_the_table(lake: Lake) -> None:
+async def test_a_stage_is_invisible_and_writes_nothing_at_the_table_location(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
 
     assert staged.metadata_location is None
@@ -236,7 +236,7 @@ async def test_a_stage_is_invisible_and_leaves_nothing_at_the_location_of_the_ta
     await create(lake, "t")
 
 
-async def test_a_staged_table_is_made_by_its_commit_and_forgotten_as_a_stage(lake: Lake) -> None:
+async def test_a_commit_creates_the_staged_table_and_deletes_the_stage(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
     change = created_by_commit(staged.table_uuid, set_location(content(staged)["location"]))
 
@@ -246,7 +246,7 @@ async def test_a_staged_table_is_made_by_its_commit_and_forgotten_as_a_stage(lak
     assert (made.table_uuid, content(made)["location"]) == (staged.table_uuid, content(staged)["location"])
 
 
-async def test_a_stage_is_refused_as_the_create_would_be(lake: Lake) -> None:
+async def test_a_stage_is_refused_for_the_same_reasons_as_a_creation(lake: Lake) -> None:
     await create(lake, "t")
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$"):
@@ -258,7 +258,7 @@ async def test_a_stage_is_refused_as_the_create_would_be(lake: Lake) -> None:
         await create_table(off, NAMESPACE, table("u", stage_create=True), request("off"))
 
 
-async def test_a_keyed_stage_is_answered_alike_and_made_once(lake: Lake) -> None:
+async def test_a_keyed_stage_is_created_once_and_gets_the_same_answer(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), keyed("stage"))
 
     assert await create_table(again(lake), NAMESPACE, table("t", stage_create=True), keyed("stage")) == staged

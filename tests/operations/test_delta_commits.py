@@ -30,7 +30,7 @@ async def versions(lake: Lake) -> list[int]:
     return [row.version for row in unpublished_commits(lake, await load_delta_table(lake, D))]
 
 
-async def test_commits_are_shown_newest_first_up_to_the_latest_version(lake: Lake) -> None:
+async def test_commits_are_listed_newest_first_up_to_the_latest_version(lake: Lake) -> None:
     table = await create_managed(lake)
 
     for version in (1, 2, 3):
@@ -40,7 +40,7 @@ async def test_commits_are_shown_newest_first_up_to_the_latest_version(lake: Lak
     assert await versions(lake) == [3, 2, 1]
 
 
-async def test_the_next_version_and_no_other_is_accepted(lake: Lake) -> None:
+async def test_only_the_next_version_is_accepted(lake: Lake) -> None:
     table = await create_managed(lake)
 
     with pytest.raises(Invalid, match="latest version is 0"):
@@ -51,7 +51,7 @@ async def test_the_next_version_and_no_other_is_accepted(lake: Lake) -> None:
     assert await versions(lake) == [1]
 
 
-async def test_the_same_file_again_is_a_success_and_changes_nothing(lake: Lake) -> None:
+async def test_a_repeated_commit_of_the_same_file_succeeds_and_changes_nothing(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
     await add(lake, table, 2)
@@ -62,7 +62,7 @@ async def test_the_same_file_again_is_a_success_and_changes_nothing(lake: Lake) 
     assert (after.last_version, after.comment) == (2, None)
 
 
-async def test_another_file_for_a_version_that_is_taken_is_a_conflict(lake: Lake) -> None:
+async def test_another_file_for_a_taken_version_is_a_conflict(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1, "a.json")
 
@@ -70,7 +70,7 @@ async def test_another_file_for_a_version_that_is_taken_is_a_conflict(lake: Lake
         await add(lake, table, 1, "b.json")
 
 
-async def test_what_is_reported_and_there_is_forgotten_but_for_the_newest(lake: Lake) -> None:
+async def test_reported_commits_that_exist_are_forgotten_except_the_newest(lake: Lake) -> None:
     table = await create_managed(lake)
     for version in (1, 2):
         await add(lake, table, version)
@@ -85,7 +85,7 @@ async def test_what_is_reported_and_there_is_forgotten_but_for_the_newest(lake: 
     assert record.published == 2
 
 
-async def test_what_is_reported_and_not_there_is_kept(lake: Lake) -> None:
+async def test_reported_commits_that_do_not_exist_are_kept(lake: Lake) -> None:
     table = await create_managed(lake)
     for version in (1, 2, 3):
         await add(lake, table, version)
@@ -98,7 +98,7 @@ async def test_what_is_reported_and_not_there_is_kept(lake: Lake) -> None:
     assert await versions(lake) == [5, 4, 3, 2]
 
 
-async def test_a_report_alone_marks_the_newest_version_and_keeps_it(lake: Lake) -> None:
+async def test_a_report_without_a_commit_marks_the_newest_version_and_keeps_it(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
     await publish(lake, table, 1)
@@ -107,11 +107,11 @@ async def test_a_report_alone_marks_the_newest_version_and_keeps_it(lake: Lake) 
 
     assert await versions(lake) == []
     assert [row.version for row in after.commits] == [1]
-    assert (await add(lake, table, 1)).last_version == 1  # A replay is still known.
+    assert (await add(lake, table, 1)).last_version == 1  # A replay is still recognized.
     assert (await add(lake, table, 2)).last_version == 2
 
 
-async def test_a_report_alone_that_is_not_true_changes_nothing(lake: Lake) -> None:
+async def test_a_false_report_changes_nothing(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
 
@@ -130,7 +130,7 @@ async def test_a_report_beyond_the_latest_version_or_before_the_first_commit_is_
         await add(lake, table, 2, published=2)
 
 
-async def test_only_so_many_commits_may_wait_to_be_published(lake: Lake) -> None:
+async def test_the_number_of_unpublished_commits_is_bounded(lake: Lake) -> None:
     table = await create_managed(lake)
     for version in range(1, 11):
         await add(lake, table, version)
@@ -138,13 +138,13 @@ async def test_only_so_many_commits_may_wait_to_be_published(lake: Lake) -> None
     with pytest.raises(Exhausted):
         await add(lake, table, 11)
     with pytest.raises(Exhausted):
-        await add(lake, table, 11, published=1)  # Reported, and not there.
+        await add(lake, table, 11, published=1)  # Reported, but the file does not exist.
     await publish(lake, table, 1)
     assert (await add(lake, table, 11, published=1)).last_version == 11
     assert await versions(lake) == list(range(11, 1, -1))
 
 
-async def test_how_many_may_wait_is_a_setting() -> None:
+async def test_the_bound_on_unpublished_commits_is_a_setting() -> None:
     lake = make_lake(delta_unpublished_max=2)
     await furnish(lake)
     table = await create_managed(lake)
@@ -155,7 +155,7 @@ async def test_how_many_may_wait_is_a_setting() -> None:
         await add(lake, table, 3)
 
 
-async def test_a_forgotten_commit_is_known_again_by_its_bytes(lake: Lake) -> None:
+async def test_a_forgotten_commit_is_recognized_by_its_bytes(lake: Lake) -> None:
     table = await create_managed(lake)
     for version in (1, 2, 3):
         await add(lake, table, version)
@@ -171,7 +171,7 @@ async def test_a_forgotten_commit_is_known_again_by_its_bytes(lake: Lake) -> Non
         await add(lake, table, 1, "missing.json")
 
 
-async def test_the_asserted_uuid_is_the_tables(lake: Lake) -> None:
+async def test_the_asserted_uuid_must_be_the_uuid_of_the_table(lake: Lake) -> None:
     table = await create_managed(lake)
     other = await create_managed(lake, called("e"))
 
@@ -181,7 +181,7 @@ async def test_the_asserted_uuid_is_the_tables(lake: Lake) -> None:
         await update_table(lake, D, adds(replace(table, uuid="no such"), 1), request("c"))
 
 
-async def test_a_data_commit_leaves_the_etag_alone_and_a_change_of_metadata_moves_it(lake: Lake) -> None:
+async def test_a_data_commit_keeps_the_etag_and_a_metadata_change_replaces_it(lake: Lake) -> None:
     table = await create_managed(lake)
 
     data = await add(lake, table, 1)
@@ -213,7 +213,7 @@ async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(lake: La
     assert (await update_table(lake, D, replay, request("c"))).last_version == 1
 
 
-async def test_a_commit_and_its_metadata_are_one(lake: Lake) -> None:
+async def test_a_commit_and_its_metadata_change_are_applied_together(lake: Lake) -> None:
     table = await create_managed(lake)
     fields: list[dict[str, object]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("a", "b")
@@ -234,7 +234,7 @@ async def test_a_commit_and_its_metadata_are_one(lake: Lake) -> None:
     assert after.last_version == 1
 
 
-async def test_a_managed_table_cannot_lose_what_makes_it_one(lake: Lake) -> None:
+async def test_a_managed_table_keeps_its_required_properties(lake: Lake) -> None:
     table = await create_managed(lake)
     loses = DeltaChange(asserted_uuid=table.uuid, removed_properties=("io.unitycatalog.tableId",))
 
@@ -242,7 +242,7 @@ async def test_a_managed_table_cannot_lose_what_makes_it_one(lake: Lake) -> None
         await update_table(lake, D, loses, request("c"))
 
 
-async def test_a_commit_goes_to_the_table_and_not_to_its_name(lake: Lake) -> None:
+async def test_a_commit_by_id_reaches_a_renamed_table(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
     await rename_table(make_lake(lake.store), D, "e", request=request("rename"))
@@ -251,7 +251,7 @@ async def test_a_commit_goes_to_the_table_and_not_to_its_name(lake: Lake) -> Non
     assert (await add(lake, table, 3, identifier=called("e"))).last_version == 3
 
 
-async def test_no_commit_comes_to_a_table_that_was_dropped(lake: Lake) -> None:
+async def test_a_commit_to_a_dropped_table_is_not_found(lake: Lake) -> None:
     table = await create_managed(lake)
     await add(lake, table, 1)
     await drop_table(make_lake(lake.store), D, request=request("drop"))
@@ -280,7 +280,7 @@ async def test_receipts_of_commits_form_a_chain(lake: Lake) -> None:
 
 
 class TestRounds:
-    """The budget: a commit to a table known before is one round, to any other two."""
+    """The budget: a commit to a cached table costs one round, to any other table two."""
 
     async def test_a_commit_is_one_round_warm_and_two_cold(self) -> None:
         clock = FixedClock()

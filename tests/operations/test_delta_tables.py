@@ -35,7 +35,7 @@ async def lake() -> Lake:
     return made
 
 
-async def test_a_staged_place_is_no_table(lake: Lake) -> None:
+async def test_a_stage_is_not_visible_as_a_table(lake: Lake) -> None:
     stage = await stage_table(lake, D, principal="ann")
 
     assert await resolve_name(lake, D) is None
@@ -44,7 +44,7 @@ async def test_a_staged_place_is_no_table(lake: Lake) -> None:
     assert (await load_stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
 
 
-async def test_a_place_becomes_the_table_of_its_id(lake: Lake) -> None:
+async def test_a_stage_becomes_the_table_with_its_id(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
     table = await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
@@ -56,7 +56,7 @@ async def test_a_place_becomes_the_table_of_its_id(lake: Lake) -> None:
     assert (await load_by_id(lake, stage.uuid)).uuid == stage.uuid
 
 
-async def test_the_same_finalization_again_is_answered_alike(lake: Lake) -> None:
+async def test_a_repeated_finalization_gets_the_same_answer(lake: Lake) -> None:
     stage = await stage_table(lake, D)
     new_table = wanted(stage.location, stage.uuid)
     first = await create_from_staging(lake, new_table, request=request("r"))
@@ -67,7 +67,7 @@ async def test_the_same_finalization_again_is_answered_alike(lake: Lake) -> None
     assert again.etag == first.etag
 
 
-async def test_a_place_that_became_a_table_becomes_no_other(lake: Lake) -> None:
+async def test_a_stage_becomes_at_most_one_table(lake: Lake) -> None:
     stage = await stage_table(lake, D)
     await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
     await lake.background.drain()
@@ -77,7 +77,7 @@ async def test_a_place_that_became_a_table_becomes_no_other(lake: Lake) -> None:
     assert await resolve_name(lake, called("e")) is None
 
 
-async def test_another_request_waits_while_a_place_is_being_made_a_table(lake: Lake) -> None:
+async def test_a_second_finalization_is_busy_while_the_first_is_in_progress(lake: Lake) -> None:
     stage = await stage_table(lake, D)
     await lake.delta_table(stage.uuid).create(
         DeltaTable(uuid=stage.uuid, table_uuid=stage.uuid, state="unbound", made_for=D, made_by="somebody")
@@ -87,7 +87,7 @@ async def test_another_request_waits_while_a_place_is_being_made_a_table(lake: L
         await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
 
 
-async def test_nothing_is_created_where_nothing_was_staged(lake: Lake) -> None:
+async def test_a_finalization_without_a_stage_is_not_found(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
     with pytest.raises(NotFound, match="Staging table"):
@@ -96,7 +96,7 @@ async def test_nothing_is_created_where_nothing_was_staged(lake: Lake) -> None:
         await create_from_staging(lake, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
 
 
-async def test_a_place_is_its_makers_until_it_is_a_table(lake: Lake) -> None:
+async def test_only_the_creator_of_a_stage_can_finalize_it(lake: Lake) -> None:
     stage = await stage_table(lake, D, principal="ann")
     by_ann = Request(hash="a", source=Source(kind="rest", principal="ann"))
 
@@ -105,7 +105,7 @@ async def test_a_place_is_its_makers_until_it_is_a_table(lake: Lake) -> None:
     assert (await create_from_staging(lake, wanted(stage.location, stage.uuid), request=by_ann)).owner == "ann"
 
 
-async def test_the_properties_name_the_table_they_belong_to(lake: Lake) -> None:
+async def test_a_table_id_of_another_table_in_the_properties_is_refused(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
     with pytest.raises(Invalid, match=r"io\.unitycatalog\.tableId"):
@@ -125,7 +125,7 @@ async def test_names_are_unique_across_formats(lake: Lake) -> None:
         await create(lake, "d")
 
 
-async def test_an_iceberg_client_sees_no_delta_table(lake: Lake) -> None:
+async def test_a_delta_table_is_invisible_to_iceberg_clients(lake: Lake) -> None:
     await create_managed(lake)
 
     with pytest.raises(NotFound):
@@ -137,14 +137,14 @@ async def test_an_iceberg_client_sees_no_delta_table(lake: Lake) -> None:
     assert (await load_delta_table(lake, D)).state in {"live", "unbound"}
 
 
-async def test_an_iceberg_table_is_of_the_wrong_format(lake: Lake) -> None:
+async def test_a_delta_load_of_an_iceberg_table_raises_wrong_format(lake: Lake) -> None:
     await create(lake, "t")
 
     with pytest.raises(WrongFormat):
         await load_delta_table(lake, called("t"))
 
 
-async def test_an_external_table_lies_where_it_may(lake: Lake) -> None:
+async def test_an_external_table_must_be_in_an_allowed_location(lake: Lake) -> None:
     table = await create_external(
         lake,
         NewTable(identifier=D, table_type="EXTERNAL", location=f"{ELSEWHERE}/"),
@@ -165,7 +165,7 @@ async def test_an_external_table_lies_where_it_may(lake: Lake) -> None:
         )
 
 
-async def test_an_external_root_widens_where_tables_may_lie(lake: Lake) -> None:
+async def test_an_external_root_allows_more_locations(lake: Lake) -> None:
     new_table = NewTable(identifier=D, table_type="EXTERNAL", location="file:/lake/t")
 
     table = await create_external(lake, new_table, request=request("r"), external_roots=("file:///lake",))
@@ -187,7 +187,7 @@ async def test_a_dropped_table_is_gone_and_its_name_is_free(lake: Lake) -> None:
     assert (await create_managed(lake)).uuid != table.uuid
 
 
-async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_external_one_does_not(
+async def test_a_drop_orders_the_purge_of_a_managed_table_and_not_of_an_external_one(
     lake: Lake,
 ) -> None:
     table = await create_managed(lake)
@@ -201,7 +201,7 @@ async def test_a_drop_of_a_managed_table_orders_its_files_away_and_of_an_externa
     assert [lake.layout.parse_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
 
 
-async def test_a_renamed_table_is_found_under_its_new_name_alone(lake: Lake) -> None:
+async def test_a_renamed_table_is_found_only_under_its_new_name(lake: Lake) -> None:
     table = await create_managed(lake)
 
     await rename_table(lake, D, "e", request=request("rename"))

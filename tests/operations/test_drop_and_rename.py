@@ -53,7 +53,7 @@ async def test_a_dropped_table_is_gone_and_its_files_stay(lake: Lake) -> None:
     assert refused.value.subject == "table"
 
 
-async def test_a_view_is_not_dropped_as_a_table(lake: Lake) -> None:
+async def test_a_table_drop_does_not_drop_a_view(lake: Lake) -> None:
     await create_view(lake, NAMESPACE, view("v"), request("create"))
 
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.v$"):
@@ -65,7 +65,7 @@ async def test_a_view_is_not_dropped_as_a_table(lake: Lake) -> None:
         await load_view(again(lake), called("v"))
 
 
-async def test_a_keyed_drop_drops_once_and_never_the_table_that_came_after(lake: Lake) -> None:
+async def test_a_repeated_keyed_drop_does_not_drop_a_later_table(lake: Lake) -> None:
     await create(lake, "t")
     await drop_name(lake, T, kind="table", request=keyed("drop"))
     await lake.background.drain()
@@ -78,7 +78,7 @@ async def test_a_keyed_drop_drops_once_and_never_the_table_that_came_after(lake:
         await drop_name(lake, U, kind="table", request=request("another", key=keyed("drop").key))
 
 
-async def test_a_keyed_drop_of_nothing_stays_missing(lake: Lake) -> None:
+async def test_a_keyed_drop_of_a_missing_table_is_not_found_on_every_retry(lake: Lake) -> None:
     with pytest.raises(NotFound):
         await drop_name(lake, T, kind="table", request=keyed("drop"))
     await create(lake, "t")
@@ -89,7 +89,7 @@ async def test_a_keyed_drop_of_nothing_stays_missing(lake: Lake) -> None:
     assert await table_exists(lake, T)
 
 
-async def test_a_table_that_was_let_go_is_answered_with_its_last_state_and_can_be_registered(
+async def test_an_unregistered_table_is_returned_with_its_last_state_and_can_be_registered(
     lake: Lake,
 ) -> None:
     await create(lake, "t")
@@ -108,7 +108,7 @@ async def test_a_table_that_was_let_go_is_answered_with_its_last_state_and_can_b
         await unregister_table(lake, T, request("again"))
 
 
-async def test_a_renamed_table_keeps_everything_but_its_name(lake: Lake) -> None:
+async def test_a_rename_changes_only_the_name(lake: Lake) -> None:
     made = await create(lake, "t")
     target = called("other", ELSEWHERE)
 
@@ -122,7 +122,7 @@ async def test_a_renamed_table_keeps_everything_but_its_name(lake: Lake) -> None
     await judge(again(lake))
 
 
-async def test_a_rename_is_refused_for_what_is_missing_and_what_is_taken_in_this_order(lake: Lake) -> None:
+async def test_a_rename_checks_the_source_then_the_namespace_then_the_new_name(lake: Lake) -> None:
     nowhere = called("x", Namespace("main", ("non_existing",)))
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$") as refused:
         await rename(lake, T, nowhere, kind="table", request=request("1"))
@@ -151,7 +151,7 @@ async def test_a_rename_to_the_same_name_changes_nothing(lake: Lake) -> None:
         await rename(lake, U, U, kind="table", request=request("missing"))
 
 
-async def test_a_keyed_rename_is_answered_alike_wherever_the_table_went_since(lake: Lake) -> None:
+async def test_a_keyed_rename_gets_the_same_answer_after_later_renames(lake: Lake) -> None:
     await create(lake, "t")
     await rename(lake, T, U, kind="table", request=keyed("rename"))
     await lake.background.drain()
@@ -165,7 +165,7 @@ async def test_a_keyed_rename_is_answered_alike_wherever_the_table_went_since(la
     assert not await table_exists(lake, U)
 
 
-async def test_a_keyed_rename_that_was_refused_stays_refused(lake: Lake) -> None:
+async def test_a_refused_keyed_rename_is_refused_again(lake: Lake) -> None:
     await create(lake, "t")
     await create(lake, "u")
     with pytest.raises(AlreadyExists):
@@ -176,7 +176,7 @@ async def test_a_keyed_rename_that_was_refused_stays_refused(lake: Lake) -> None
         await rename(again(lake), T, U, kind="table", request=keyed("rename"))
 
 
-async def test_a_table_can_be_renamed_away_and_back(lake: Lake) -> None:
+async def test_a_table_can_be_renamed_back(lake: Lake) -> None:
     made = await create(lake, "t")
 
     await rename(lake, T, U, kind="table", request=request("away"))

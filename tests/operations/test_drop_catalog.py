@@ -1,4 +1,4 @@
-"""The drop of a catalog: children prevent it, and the creator of a child calls it off."""
+"""The drop of a catalog: children prevent it, and the creator of a child cancels it."""
 
 import asyncio
 
@@ -76,7 +76,7 @@ async def test_a_replayed_drop_keeps_a_later_catalog_of_that_name() -> None:
     assert (await load_catalog(server, "c")).name == "c"
 
 
-async def test_a_retried_creation_knows_that_its_catalog_was_changed_and_dropped() -> None:
+async def test_a_retried_creation_is_recognized_after_a_change_and_a_drop() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     asked = keyed("make")
@@ -94,7 +94,7 @@ async def test_a_retried_creation_knows_that_its_catalog_was_changed_and_dropped
 
 @pytest.mark.parametrize("force", [False, True], ids=["if empty", "by force"])
 @pytest.mark.parametrize("seed", range(60))
-async def test_a_namespace_created_during_a_drop_calls_it_off_or_is_refused(seed: int, *, force: bool) -> None:
+async def test_a_namespace_created_during_a_drop_cancels_the_drop_or_is_refused(seed: int, *, force: bool) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
     one, other = make_lake(store, clock), make_lake(store, clock)
@@ -118,7 +118,7 @@ async def test_a_namespace_created_during_a_drop_calls_it_off_or_is_refused(seed
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_of_several_creations_of_one_catalog_one_succeeds(seed: int) -> None:
+async def test_exactly_one_of_several_concurrent_creations_succeeds(seed: int) -> None:
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
     servers = [make_lake(store, clock) for _ in range(4)]

@@ -21,7 +21,7 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.collection import collect_what_can_be
+from tests.operations.collection import collect_each
 from tests.operations.invariants import judge, visible_names
 from tests.operations.janitor_runs import LONG_MS, Shore, Trouble
 from tests.operations.lakes import make_lake
@@ -94,7 +94,7 @@ async def _client(race: Race, number: int) -> None:
         try:
             await race.chance.choice(WORKS)(race, server, f"{number}.{step}")
         except SwapLost:
-            raise  # Never an answer to a client.
+            raise  # A client never gets this as an answer.
         except SandurError:
             continue
         except Died:
@@ -115,7 +115,7 @@ async def _collector(race: Race, number: int) -> None:
     while not race.is_over:
         store = StallingStore(race.shore.store, seed=race.chance.randint(0, 1 << 30))
         server = make_lake(store, ahead)
-        await collect_what_can_be(server)
+        await collect_each(server)
         if race.chance.random() < 0.3:
             await run_janitors(server, {}, on_error=Trouble())
         await server.background.drain()

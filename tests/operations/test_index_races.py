@@ -24,7 +24,7 @@ class Arena:
     """Separate processes over one store that interleaves them."""
 
     def __init__(self, seed: int) -> None:
-        self.clock = FixedClock(seed=1_000 + seed)  # Ids that no other clock gave.
+        self.clock = FixedClock(seed=1_000 + seed)  # A seed of its own, so that ids differ between clocks.
         self.inner = MemoryStore(clock=self.clock)
         self._store = YieldingStore(self.inner, seed=seed)
 
@@ -54,7 +54,7 @@ async def create_and_drop(lake: Lake, name: str) -> None:
 async def rebuild_if_it_can(lake: Lake) -> None:
     try:
         await rebuild(lake, SCOPE)
-    except Busy:  # Others were faster every time: they are right.
+    except Busy:  # Other writers won every swap, so the index is correct.
         return
 
 

@@ -224,7 +224,7 @@ async def test_the_next_update_finishes_an_interrupted_split(*, after: bool) -> 
                 await update.finish(dying, table("~new"), "operation")
             await dying.background.drain()
 
-            # As many more as make the same segment overflow for certain, whatever became of the first.
+            # Enough new entries to overflow the same segment, whether or not the first one was written.
             for name in ("~later", "~new"):
                 await update.update_entry(make_lake(world.store, world.clock), place_of(table(name)))
 
@@ -346,7 +346,7 @@ async def test_a_rebuild_keeps_names_created_during_its_listing() -> None:
         async def created(source: Lake = source) -> None:
             await create(make_lake(source.store, source.clock), "fresh")
 
-        store.before("get", source.layout.name(table("t000000")), created)  # The listing is over by then.
+        store.before("get", source.layout.name(table("t000000")), created)  # The listing has ended before this point.
         await rebuild(slow, SCOPE)
 
         assert store.hooks == []
@@ -361,7 +361,7 @@ async def test_an_update_of_a_rebuilt_index_is_repeated() -> None:
     await put_name(source, table("a"))
     segment = source.layout.index_segment(SCOPE, (await manifest_of(source)).segments[0].id)
 
-    async def lost_and_made_anew() -> None:
+    async def lost_and_rebuilt() -> None:
         await take_name_away(source, table("a"))
         other = make_lake(source.store, source.clock)
         found = await other.index(SCOPE).read()
@@ -370,7 +370,7 @@ async def test_an_update_of_a_rebuilt_index_is_repeated() -> None:
         await rebuild(other, SCOPE)
         await put_name(source, table("a"))
 
-    store.before("put", segment, lost_and_made_anew)
+    store.before("put", segment, lost_and_rebuilt)
     await update.finish(slow, table("a"), "operation")
 
     assert store.hooks == []

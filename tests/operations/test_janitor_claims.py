@@ -24,7 +24,7 @@ T, U = called("t"), called("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
-async def test_a_claim_that_is_done_is_kept_for_replays_and_then_deleted() -> None:
+async def test_a_finished_claim_is_kept_for_replays_and_then_deleted() -> None:
     shore = await Shore.furnished(idempotency_key_lifetime="PT2H")
     sent = keyed("create")
     server = shore.server()
@@ -57,7 +57,7 @@ async def open_claim(shore: Shore, uuid: str, *tried: AttemptedFile) -> str:
     return shore.server().layout.commit_claim(uuid, "abcd")
 
 
-async def test_an_open_claim_whose_file_was_committed_is_done() -> None:
+async def test_an_open_claim_whose_file_was_committed_is_marked_done() -> None:
     """C5, as head and as a receipt."""
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
@@ -106,7 +106,7 @@ async def test_an_open_claim_without_a_commit_is_deleted() -> None:
     assert key not in await shore.keys()
 
 
-async def test_the_head_of_an_unbound_pointer_proves_nothing() -> None:
+async def test_the_head_of_an_unbound_pointer_does_not_prove_a_commit() -> None:
     """N7: the creation has not happened."""
     shore = await Shore.furnished(orphan_retention="P30D")
     made = await create(shore.server(), "t")

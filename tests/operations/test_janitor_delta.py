@@ -80,7 +80,7 @@ async def test_the_files_of_a_dropped_managed_table_are_deleted_before_its_recor
     assert await files_below(shore, gone.location) == []
     assert len(await files_below(shore, kept.location)) == 2
     shore.clock.advance(100 * HOUR_MS)
-    for _ in range(3):  # What leans on something goes one run after it.
+    for _ in range(3):  # A record that depends on another is deleted one run later.
         await shore.sweep()
 
     assert await shore.server().delta_table(gone.uuid).read() is None
@@ -123,7 +123,7 @@ async def test_a_creation_that_died_before_its_name_is_swept() -> None:
 
 
 @pytest.mark.parametrize("location", ["memory://store/x", "memory://store/__unitystorage/x", "memory://store/tables/u"])
-async def test_other_folders_are_never_emptied(location: str) -> None:
+async def test_files_in_other_folders_are_never_deleted(location: str) -> None:
     shore = await Shore.furnished()
 
     with pytest.raises(Invalid):

@@ -1,4 +1,4 @@
-"""The janitor of marks lists what a dead operation did not list."""
+"""The janitor of marks adds the index entries that a dead operation did not add."""
 
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names

@@ -228,7 +228,7 @@ async def test_a_pointer_that_changes_meanwhile_keeps_all_files_until_the_next_r
     still_there = await server.locations.exists(orphan)
 
     assert still_there
-    # The head has come as far as the file: nothing has to be bumped any more.
+    # The head has reached the version of the file, so no bump is needed.
     again = await metadata.garbage_in_folder(shore.server(), *folder)
     assert (len(again.files), again.bumps) == (1, ())
 
@@ -248,7 +248,7 @@ async def test_two_names_of_one_table_keep_the_files_of_both() -> None:
     gone = await collect(shore.server())
 
     assert len(folder.uuids) == 2
-    # One of the two has come as far as version 2, the other has not.
+    # One of the two has reached version 2, the other has not.
     assert [bump.value.head.metadata_version for bump in garbage.bumps if bump.value.head] == [1]
     assert gone == [orphan.rpartition("/")[2]]
     for name in ("t", "u"):

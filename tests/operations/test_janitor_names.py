@@ -54,7 +54,7 @@ async def test_a_drop_is_finished_before_the_name_is_deleted() -> None:
     name = await cell.read()
     assert name
     dropped = NameRecord(state="dropped", uuid=made.table_uuid, kind="table", by="somebody")
-    await cell.swap(dropped, expected=name.version)  # And dies before D4.
+    await cell.swap(dropped, expected=name.version)  # The server dies before D4.
     shore.clock.advance(24 * HOUR_MS)
 
     await shore.sweep()
@@ -112,7 +112,7 @@ async def test_an_unconfirmed_name_is_free_after_a_day_and_deleted_after_two(sta
     assert (await load(shore.server(), T)).table_uuid == made.table_uuid
 
 
-async def test_a_table_whose_creator_died_after_the_name_is_confirmed() -> None:
+async def test_the_janitor_confirms_a_table_whose_creator_died_after_writing_the_name() -> None:
     shore = await Shore.furnished()
     made = await create(shore.server(), "t")
     cell = shore.server().name(T)

@@ -176,7 +176,7 @@ async def test_a_table_can_be_registered_under_its_old_uuid_after_the_sweep() ->
     assert found.uuid == made.table_uuid
 
 
-async def test_a_creator_between_the_look_and_the_kill_keeps_its_table() -> None:
+async def test_a_creator_that_writes_its_name_before_the_kill_keeps_its_table() -> None:
     """GC2, N5: the janitor has found no name; the creator writes it, reads its pointer, answers, and dies anywhere."""
     shore = await Shore.furnished()
     sent = keyed("create")
@@ -200,7 +200,7 @@ async def test_a_creator_between_the_look_and_the_kill_keeps_its_table() -> None
             await server.background.drain()
 
         hooked = HookedStore(shore.store)
-        hooked.before("get", shore.server().layout.name(T), lambda: asyncio.sleep(0))  # The look.
+        hooked.before("get", shore.server().layout.name(T), lambda: asyncio.sleep(0))  # The janitor reads the name.
         hooked.before("put", pointer_key, retry)
         await sweep(shore.server(hooked), POINTERS, position="", on_error=shore.trouble)
 

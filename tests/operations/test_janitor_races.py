@@ -52,7 +52,7 @@ STEPS = 5
 
 @dataclass
 class Day:
-    """The answers that clients got in one run."""
+    """The answers that clients received in one run."""
 
     shore: Shore
     seed: int
@@ -75,7 +75,7 @@ class Day:
         self.committed.setdefault(after.table_uuid, set()).add(label)
 
     async def drop(self, server: Lake, label: str) -> None:
-        self.drops += 1  # Whatever the answer, it may have happened.
+        self.drops += 1  # It may have happened, even if the answer is an error.
         purge = self.chance.random() < 0.5
         await drop_name(server, self.name(), kind="table", purge=purge, request=self._sent(label))
 
@@ -113,7 +113,7 @@ async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
         try:
             await day.chance.choice(works)(day, server, f"{number}.{step}")
         except SwapLost:
-            raise  # Never an answer to a client.
+            raise  # A client never gets this as an answer.
         except SandurError:
             continue
         except Died:

@@ -266,7 +266,7 @@ async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
         assert flat(await by_pages(lake, size)) == names
 
 
-async def test_an_operation_that_never_ends_is_forgotten() -> None:
+async def test_an_operation_that_never_ends_is_removed_from_the_lists() -> None:
     clock = FixedClock()
     store = SpyStore(MemoryStore(clock=clock))
     lake = await opened(make_lake(store, clock))

@@ -68,7 +68,7 @@ async def lake() -> Lake:
 
 
 @pytest.mark.parametrize("location", FORBIDDEN)
-async def test_no_table_or_view_is_created_outside(lake: Lake, location: str) -> None:
+async def test_a_table_or_view_outside_the_catalog_root_is_refused(lake: Lake, location: str) -> None:
     with pytest.raises(Invalid):
         await create_table(lake, NAMESPACE, table("t", location=location), request("create"))
     with pytest.raises(Invalid):
@@ -85,7 +85,7 @@ async def test_no_table_or_view_is_created_outside(lake: Lake, location: str) ->
 
 
 @pytest.mark.parametrize("location", FORBIDDEN)
-async def test_no_table_or_view_is_moved_outside(lake: Lake, location: str) -> None:
+async def test_a_table_or_view_cannot_move_outside_the_catalog_root(lake: Lake, location: str) -> None:
     made = await create(lake, "t")
     await create_view(lake, NAMESPACE, view("v"), request("view"))
     paths = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -101,7 +101,7 @@ async def test_no_table_or_view_is_moved_outside(lake: Lake, location: str) -> N
     assert await load(lake, T) == made
 
 
-async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_spelling(lake: Lake) -> None:
+async def test_a_location_within_the_catalog_root_is_kept_unchanged(lake: Lake) -> None:
     made = await create(lake, "t", location=f"{ROOT}/here/")
     after = await commit_table(lake, T, commit(set_location(f"{ROOT}/there")), request("move"))
     written = await commit_table(
@@ -114,7 +114,7 @@ async def test_a_table_may_lie_and_move_within_the_catalogs_root_and_keeps_the_s
     assert (written.metadata_location or "").startswith(f"{ROOT}/aside/")
 
 
-async def test_setting_the_location_a_table_has_is_always_allowed() -> None:
+async def test_setting_the_current_location_again_is_always_allowed() -> None:
     """Clients send the location with every replacement, also for a table from a time when the policy allowed more."""
     generous = make_lake(allowed_locations=["memory://elsewhere"])
     await furnish(generous)
@@ -126,7 +126,7 @@ async def test_setting_the_location_a_table_has_is_always_allowed() -> None:
     assert content(same)["location"] == "memory://elsewhere/t"
 
 
-async def test_every_table_has_a_place_of_its_own_by_default(lake: Lake) -> None:
+async def test_every_table_has_its_own_location_by_default(lake: Lake) -> None:
     """Also if the name is reused, or contains characters that are unsafe in paths."""
     one = content(await create(lake, "t"))["location"]
     await drop_name(lake, T, kind="table", request=request("drop"))
@@ -139,7 +139,7 @@ async def test_every_table_has_a_place_of_its_own_by_default(lake: Lake) -> None
 
 
 @pytest.mark.parametrize("root", ["memory://store", "memory://store/tenant=default"])
-async def test_the_catalogs_own_folder_is_out_of_reach_even_when_the_root_lies_above_it(root: str) -> None:
+async def test_the_catalogs_own_folder_is_refused_even_if_the_root_contains_it(root: str) -> None:
     lake = make_lake()
     await furnish(lake)
     held = await lake.catalog("main").read()

@@ -219,8 +219,8 @@ async def test_a_namespace_with_a_table_or_view_is_not_dropped() -> None:
     await drop(lake, A)
 
 
-async def test_similar_names_are_no_children() -> None:
-    """Neighbours with the same prefix, and the same levels in another catalog, are no children."""
+async def test_namespaces_with_similar_names_are_not_children() -> None:
+    """Neighbours with the same prefix, and the same levels in another catalog, are not children."""
     lake = make_lake()
     await create(lake, A)
     for other in (("ab",), ("a b",), ("a.b",), ("a", "b")):
@@ -365,7 +365,7 @@ async def orphaned(lake: Lake, key: str) -> None:
     await lake.namespace(B).create(NamespaceRecord(state="new", id="orphan", parent_id="another parent", change=change))
 
 
-async def test_an_orphan_is_no_child() -> None:
+async def test_an_orphan_does_not_count_as_a_child() -> None:
     lake = make_lake()
     await create(lake, A)
     await orphaned(lake, "k")
@@ -440,7 +440,9 @@ async def test_an_unknown_outcome_is_reported_and_the_retry_resolves_it() -> Non
     clock = FixedClock()
     inner = MemoryStore(clock=clock)
     await create(make_lake(inner, clock), A)
-    lossy = LossyStore(inner, loses_at=3, fate="late")  # Of claim, mark and record: the record.
+    lossy = LossyStore(
+        inner, loses_at=3, fate="late"
+    )  # The calls write the claim, the mark and the record; the outcome of the last one is unknown.
     lake = make_lake(RetryingStore(lossy, clock, RetrySettings(tries_max=1)), clock)
     with pytest.raises(OutcomeUnknown):
         await create(lake, B, {"x": "1"}, key="k")

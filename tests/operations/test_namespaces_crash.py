@@ -140,7 +140,7 @@ async def test_a_child_of_a_dropped_parent_is_not_created(*, after: bool) -> Non
             world.pass_the_timeout()
             with pytest.raises(NotFound, match="Namespace does not exist: a"):
                 await world.whole(create_it(B))
-            # Even when the parent is there again: what was refused stays refused.
+            # Even if the parent exists again: the refusal is replayed.
             await world.whole(lambda lake: create(lake, A))
             with pytest.raises(NotFound, match="Namespace does not exist: a"):
                 await world.whole(create_it(B))

@@ -100,7 +100,7 @@ async def test_grandchildren_children_and_drops_of_both_agree(seed: int) -> None
 
 @pytest.mark.parametrize("namespace", [A, B])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_of_several_creations_one_wins(seed: int, namespace: Namespace) -> None:
+async def test_exactly_one_of_several_creations_wins(seed: int, namespace: Namespace) -> None:
     arena = Arena(seed)
     if namespace.parent:
         await create(arena.quiet(), A)
@@ -151,7 +151,7 @@ async def test_a_stalled_attempt_never_restores_a_dropped_namespace(seed: int) -
     await create(arena.quiet(), A)
     impatient = {"claim_timeout_ms": 1}
 
-    async def drop_when_there() -> None:
+    async def drop_if_present() -> None:
         lake = arena.racer()
         for _ in range(20):
             arena.clock.advance(2)
@@ -162,7 +162,7 @@ async def test_a_stalled_attempt_never_restores_a_dropped_namespace(seed: int) -
             return
 
     racers = [make_lake(arena._store, arena.clock, **impatient) for _ in range(2)]
-    *created, dropped = await arena.race(*(create(racer, B, key="k") for racer in racers), drop_when_there())
+    *created, dropped = await arena.race(*(create(racer, B, key="k") for racer in racers), drop_if_present())
     for racer in racers:
         await racer.background.drain()
     was_there = await exists(arena, B)

@@ -96,17 +96,17 @@ async def test_a_stalled_creation_cannot_restore_a_dropped_namespace() -> None:
 
 
 async def test_a_drop_that_saw_a_child_looks_again_when_the_namespace_changed() -> None:
-    """N6 back: the child is dropped and the namespace changed meanwhile, so the drop is not refused."""
+    """N6: the child is dropped and the namespace changed meanwhile, so the drop is not refused."""
     stage = Stage()
     await create(stage.other(), A)
     await put_name(stage.other(), TABLE)
 
-    async def child_goes_and_somebody_touches_the_namespace() -> None:
+    async def drop_child_and_change_namespace() -> None:
         await take_name_away(stage.other(), TABLE)
         await update(stage.other(), A, updates={"x": "1"})
 
-    stage.store.before("put", stage.key, _nothing)  # The mark.
-    stage.store.before("put", stage.key, child_goes_and_somebody_touches_the_namespace)
+    stage.store.before("put", stage.key, _nothing)  # The drop writes its mark here.
+    stage.store.before("put", stage.key, drop_child_and_change_namespace)
     await drop(stage.slow, A)
 
     assert not await namespace_exists(stage.other(), A)
@@ -117,8 +117,8 @@ async def _nothing() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_a_creation_that_others_saw_and_dropped_does_not_report_a_failure(key: str | None) -> None:
-    """N4 seen: before the creator reads its parent again, another client drops the child and the parent."""
+async def test_a_creation_succeeds_if_another_client_has_dropped_its_namespace_since(key: str | None) -> None:
+    """N4: before the creator reads its parent again, another client drops the child and the parent."""
     stage = Stage()
     await create(stage.other(), A)
 
@@ -159,7 +159,7 @@ async def test_a_retried_drop_keeps_a_namespace_created_since() -> None:
     assert (await load_namespace(stage.other(), A)).properties["made"] == "since"
 
 
-async def test_a_name_written_behind_the_cursor_calls_the_drop_off() -> None:
+async def test_a_name_written_behind_the_cursor_cancels_the_drop() -> None:
     """G5: the drop has listed no child; a creator that writes now reads the namespace afterwards, and wins."""
     stage = Stage()
     await create(stage.other(), A)
@@ -168,7 +168,7 @@ async def test_a_name_written_behind_the_cursor_calls_the_drop_off() -> None:
     async def child_is_created() -> None:
         await create(stage.other(), A._replace(levels=("a", "late")))
 
-    stage.store.before("put", child, _nothing)  # The mark.
+    stage.store.before("put", child, _nothing)  # The drop writes its mark here.
     stage.store.before("put", child, child_is_created)
     with pytest.raises(NotEmpty, match=r"not empty.*a\.late"):
         await drop(stage.slow, A)

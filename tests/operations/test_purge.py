@@ -272,7 +272,7 @@ async def test_files_at_an_earlier_location_of_the_table_stay() -> None:
     assert await orders(shore) == []
 
 
-# Without an end, as deep as it has bytes: readers that take its word for it go down.
+# Nested as deep as it has bytes; a recursive reader would crash.
 ENDLESS = avro_file(
     {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}, [(1, b"\x02" * 1_000_000)]
 )

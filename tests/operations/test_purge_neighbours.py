@@ -23,7 +23,7 @@ from tests.operations.requests import (
 from tests.operations.test_purge import DELAY_MS, drop, purged
 
 
-async def test_files_of_a_table_that_is_registered_under_another_name_too_stay_for_good() -> None:
+async def test_files_of_a_table_with_a_second_registered_name_are_never_deleted() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server)
@@ -36,7 +36,7 @@ async def test_files_of_a_table_that_is_registered_under_another_name_too_stay_f
     assert swept["purge_blocked"] == 1
     assert await files_below(server, table) == before
     copy = Filled(called("copy"), table.uuid, table.location)
-    await drop(shore.server(), copy, purge=False)  # It may live on in another catalog.
+    await drop(shore.server(), copy, purge=False)  # The table may still exist in another catalog.
     shore.clock.advance(LONG_MS)
     await shore.sweep()
     assert await files_below(server, table) == before
@@ -78,7 +78,7 @@ async def test_files_that_a_delta_table_may_need_stay(folder: str) -> None:
     assert await files_below(server, table) == before
 
 
-async def test_a_dropped_or_neighbouring_delta_table_keeps_no_files() -> None:
+async def test_a_dropped_or_neighbouring_delta_table_protects_no_files() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, location=f"{server.area}/main/lake/shared")
@@ -91,7 +91,7 @@ async def test_a_dropped_or_neighbouring_delta_table_keeps_no_files() -> None:
     assert await files_below(server, table) == []
 
 
-async def test_a_neighbour_with_the_same_prefix_keeps_no_files() -> None:
+async def test_a_neighbour_with_the_same_prefix_protects_no_files() -> None:
     shore = await Shore.furnished()
     server = shore.server()
     table = await filled(server, "t", location=f"{server.area}/main/t")

@@ -41,7 +41,7 @@ def catalog(server: ServerProcess) -> RestCatalog:
 
 
 def _files(location: str) -> list[Path]:
-    # `Path.rglob` fails on a folder that a janitor takes away while it looks; `os.walk` goes on.
+    # `Path.rglob` fails if a janitor deletes a folder meanwhile; `os.walk` continues.
     walked = os.walk(location.removeprefix("file://"))
     return sorted(Path(folder, name) for folder, _, names in walked for name in names)
 
@@ -86,7 +86,7 @@ def test_a_dropped_table_keeps_its_files_and_can_be_registered_again(catalog: Re
     catalog.drop_table(("a", "dropped"))
     catalog.purge_table(("a", "witness"))
 
-    assert _are_gone(witness)  # The janitors have been there.
+    assert _are_gone(witness)  # The janitors have run.
     assert _files(table.location()) == before
     assert catalog.register_table(("a", "again"), location).scan().to_arrow().num_rows == 3
 
@@ -101,7 +101,7 @@ def test_the_metrics_count_the_work_of_the_janitors(catalog: RestCatalog, server
         numbers = httpx.get(f"{server.url}/metrics").text
         if 'sandur_janitor_objects_total{outcome="purge_files_removed"}' in numbers:
             break
-        pause.wait(TRY_SECONDS)  # A worker lays its numbers out every few seconds.
+        pause.wait(TRY_SECONDS)  # A worker exports its metrics every few seconds.
 
     assert 'sandur_janitor_objects_total{outcome="purge_files_removed"}' in numbers
     assert 'sandur_janitor_runs_total{result="done"}' in numbers

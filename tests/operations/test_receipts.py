@@ -44,7 +44,7 @@ def test_a_file_registered_twice_has_two_receipts() -> None:
 
 
 @pytest.mark.parametrize("time_ms", [-1, 0, 253_402_300_799_999, 2**62])
-def test_a_file_from_elsewhere_may_carry_any_time(time_ms: int) -> None:
+def test_a_receipt_key_exists_for_any_timestamp(time_ms: int) -> None:
     assert "/events/" in receipt_key(Layout(), AttemptedFile("x", time_ms))
 
 
@@ -52,7 +52,7 @@ def test_every_writer_of_a_receipt_writes_the_same_bytes() -> None:
     assert receipt_of("uuid", HEAD) == receipt_of("uuid", HEAD)
 
 
-async def test_a_receipt_that_exists_is_left_alone(lake: Lake) -> None:
+async def test_an_existing_receipt_is_not_written_again(lake: Lake) -> None:
     receipts = make_lake(lake.store).feature(Receipts)
     await receipts.ensure("uuid", HEAD)
     (listed,) = await lake.store.list(lake.layout.events_folder())
@@ -79,10 +79,10 @@ async def test_every_commit_has_a_receipt_with_its_source(lake: Lake) -> None:
     assert second.metadata_location == (await load(lake, T)).metadata_location
 
 
-async def test_a_successor_writes_the_receipts_that_a_dead_server_did_not(lake: Lake) -> None:
+async def test_the_next_server_writes_the_receipts_that_a_dead_server_did_not_write(lake: Lake) -> None:
     await create_table(lake, NAMESPACE, table("t"), request("create"))
     await lake.background.drain()
-    for number in range(3):  # Each dies right after its swap: nothing behind the answer is done.
+    for number in range(3):  # Each server dies right after its swap, without its background work.
         before = len((await judge(make_lake(lake.store, lake.clock)))[await uuid(lake)].locations)
         for dies_at in range(1, 12):
             server = make_lake(DyingStore(lake.store, dies_at=dies_at, after=True), lake.clock)

@@ -52,11 +52,11 @@ async def dropped_table(lake: Lake, name: str = "t") -> LoadedTable:
     return last
 
 
-async def test_a_dropped_table_is_registered_again_as_it_was_and_goes_on(lake: Lake) -> None:
+async def test_a_dropped_table_can_be_registered_again_and_committed_to(lake: Lake) -> None:
     last = await dropped_table(lake)
     location = last.metadata_location or ""
 
-    for number in range(2):  # Twice: its uuid is in use by then, and it stays its own.
+    for number in range(2):  # Twice: the second time its uuid is in use, and the table keeps it.
         registered = await register_table(lake, NAMESPACE, "t", location, request=request(f"register {number}"))
         assert registered == last
         after = await commit_table(lake, T, append(2, 1, uuid=last.table_uuid), request(f"again {number}"))
@@ -68,7 +68,7 @@ async def test_a_dropped_table_is_registered_again_as_it_was_and_goes_on(lake: L
     await judge(again(lake))
 
 
-async def test_each_registration_has_a_receipt_of_its_own(lake: Lake) -> None:
+async def test_each_registration_has_its_own_receipt(lake: Lake) -> None:
     last = await dropped_table(lake)
     before = await all_receipts(lake)
 
@@ -81,7 +81,7 @@ async def test_each_registration_has_a_receipt_of_its_own(lake: Lake) -> None:
     ]
 
 
-async def test_a_name_that_is_taken_refuses_a_register(lake: Lake) -> None:
+async def test_a_registration_under_a_taken_name_is_refused(lake: Lake) -> None:
     last = await dropped_table(lake, "r")
     location = last.metadata_location or ""
     await create(lake, "t")
@@ -94,7 +94,7 @@ async def test_a_name_that_is_taken_refuses_a_register(lake: Lake) -> None:
             await register_table(lake, NAMESPACE, "v", location, overwrite=overwrite, request=request("2"))
 
 
-async def test_a_file_that_is_missing_or_no_metadata_is_refused(lake: Lake) -> None:
+async def test_a_missing_or_invalid_metadata_file_is_refused(lake: Lake) -> None:
     root = f"{lake.area}/main"
     with pytest.raises(NotFound, match=r"^Failed to open input stream for file: .*/none\.json$") as refused:
         await register_table(lake, NAMESPACE, "t", f"{root}/none.json", request=request("1"))
@@ -108,7 +108,7 @@ async def test_a_file_that_is_missing_or_no_metadata_is_refused(lake: Lake) -> N
     assert not await table_exists(lake, T)
 
 
-async def test_a_compressed_file_is_registered_and_answered_plain(lake: Lake) -> None:
+async def test_a_compressed_file_can_be_registered_and_is_returned_plain(lake: Lake) -> None:
     last = await dropped_table(lake)
     location = f"{content(last)['location']}/metadata/00009-packed.gz.metadata.json"
     await lake.locations.create(location, gzip.compress(last.metadata))
@@ -121,7 +121,7 @@ async def test_a_compressed_file_is_registered_and_answered_plain(lake: Lake) ->
     assert "/metadata/00010-" in (after.metadata_location or "")
 
 
-async def test_register_over_a_table_replaces_its_state_and_keeps_the_chain(lake: Lake) -> None:
+async def test_a_registration_with_overwrite_replaces_the_state_and_keeps_the_chain(lake: Lake) -> None:
     other = await dropped_table(lake, "r")
     made = await create(lake, "t")
 
@@ -144,7 +144,7 @@ async def test_register_over_a_table_replaces_its_state_and_keeps_the_chain(lake
     assert chain.locations[0] == chain.locations[-1] == made.metadata_location
 
 
-async def test_register_over_nothing_creates(lake: Lake) -> None:
+async def test_a_registration_with_overwrite_of_a_missing_table_creates_it(lake: Lake) -> None:
     last = await dropped_table(lake)
     location = last.metadata_location or ""
 
@@ -153,7 +153,7 @@ async def test_register_over_nothing_creates(lake: Lake) -> None:
         await server.background.drain()
 
 
-async def test_a_keyed_register_over_is_done_once_whatever_came_on_top(lake: Lake) -> None:
+async def test_a_keyed_registration_with_overwrite_is_applied_once_despite_later_commits(lake: Lake) -> None:
     other = await dropped_table(lake, "r")
     location = other.metadata_location or ""
     await create(lake, "t")
@@ -168,7 +168,7 @@ async def test_a_keyed_register_over_is_done_once_whatever_came_on_top(lake: Lak
     assert content(await load(lake, T))["properties"]["foreign"] == "1"
 
 
-async def test_a_view_is_registered_again_as_it_was(lake: Lake) -> None:
+async def test_a_dropped_view_can_be_registered_again(lake: Lake) -> None:
     made = await create_view(lake, NAMESPACE, view("v"), request("create"))
     await lake.background.drain()
     with pytest.raises(AlreadyExists, match=r"^View already exists: a\.v$"):
@@ -197,12 +197,12 @@ async def test_a_view_is_registered_again_as_it_was(lake: Lake) -> None:
         "",
     ],
 )
-async def test_no_file_outside_of_the_catalogs_storage_is_registered(lake: Lake, location: str) -> None:
+async def test_a_file_outside_the_catalogs_storage_cannot_be_registered(lake: Lake, location: str) -> None:
     with pytest.raises(Invalid):
         await register_table(lake, NAMESPACE, "t", location, request=request("register"))
 
 
-async def test_a_file_that_points_outside_of_the_catalogs_storage_is_not_registered(lake: Lake) -> None:
+async def test_a_file_with_a_location_outside_the_catalogs_storage_cannot_be_registered(lake: Lake) -> None:
     last = await dropped_table(lake)
     data = last.metadata.replace(content(last)["location"].encode(), b"memory://elsewhere/t")
     location = f"{lake.area}/main/stray.metadata.json"

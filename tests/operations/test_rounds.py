@@ -44,7 +44,7 @@ class Served:
         return make_lake(self.spy, self.clock)
 
     def cold(self) -> Lake:
-        """A server that has just started. It knows the catalog, which every server reads once."""
+        """A server that has just started and has read the catalog."""
         server = self.server()
         seen = self.warm.catalog("main").last_seen
         assert seen
@@ -68,7 +68,7 @@ def lists(spy: SpyStore) -> list[str]:
     return spy.keys("list")
 
 
-async def test_a_load_of_a_table_known_before_is_one_round(served: Served) -> None:
+async def test_a_warm_load_is_one_round(served: Served) -> None:
     loaded = await load(served.warm, T)
     assert served.spy.rounds == 1
 
@@ -79,7 +79,7 @@ async def test_a_load_of_a_table_known_before_is_one_round(served: Served) -> No
     assert not lists(served.spy)
 
 
-async def test_a_cold_load_is_two_rounds_while_the_hint_is_right_and_three_afterwards(served: Served) -> None:
+async def test_a_cold_load_is_two_rounds_with_a_correct_hint_and_three_otherwise(served: Served) -> None:
     await load(served.cold(), T)
     assert served.spy.rounds == 2
 
@@ -101,7 +101,7 @@ async def test_a_warm_commit_is_two_rounds(served: Served, sent: Request) -> Non
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
-async def test_a_cold_commit_is_four_rounds_while_the_hint_is_right_and_five_afterwards(
+async def test_a_cold_commit_is_four_rounds_with_a_correct_hint_and_five_otherwise(
     served: Served, key: str | None
 ) -> None:
     await commit_table(served.cold(), T, append(1), request("first", key=key))
@@ -114,7 +114,9 @@ async def test_a_cold_commit_is_four_rounds_while_the_hint_is_right_and_five_aft
     assert served.spy.rounds == 5
 
 
-async def test_a_keyed_retry_of_a_finished_commit_is_three_rounds_and_writes_no_pointer(served: Served) -> None:
+async def test_a_keyed_retry_of_a_finished_commit_is_three_rounds_and_does_not_write_the_pointer(
+    served: Served,
+) -> None:
     await commit_table(served.warm, T, append(1), keyed("commit"))
     await served.warm.background.drain()
     served.spy.reset()
@@ -165,7 +167,7 @@ async def test_a_rename_is_four_rounds_and_one_more_with_a_key(served: Served, k
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
-async def test_a_transaction_is_three_rounds_however_many_tables_it_has(served: Served, key: str | None) -> None:
+async def test_a_transaction_is_three_rounds_for_any_number_of_tables(served: Served, key: str | None) -> None:
     await commit_transaction(served.warm, "main", [(T, append(1)), (U, append(1))], request("transaction", key=key))
 
     assert served.spy.rounds == 3
@@ -193,7 +195,7 @@ async def test_a_commit_costs_no_more_calls_on_a_table_with_many_neighbours(serv
     assert len(served.spy.calls) <= few
 
 
-async def test_a_view_commits_in_two_rounds_and_loads_in_one(served: Served) -> None:
+async def test_a_view_commit_is_two_rounds_and_a_view_load_is_one(served: Served) -> None:
     await create_view(served.warm, NAMESPACE, view("v"), request("create v"))
     await served.warm.background.drain()
     await load_view(served.warm, called("v"))

@@ -43,7 +43,7 @@ async def transaction_by(other: Lake) -> None:
 
 
 @pytest.mark.parametrize("change", [commit_by, transaction_by])
-async def test_what_another_server_committed_is_loaded(
+async def test_a_commit_of_another_server_is_loaded(
     two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
     one, other = two
@@ -73,7 +73,7 @@ async def file_removed_by(other: Lake) -> None:
 
 
 @pytest.mark.parametrize("change", [dropped_by, renamed_by, file_removed_by])
-async def test_what_another_server_took_away_is_not_loaded(
+async def test_a_table_that_another_server_removed_is_not_found(
     two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
     one, other = two
@@ -97,7 +97,7 @@ async def test_a_table_that_replaced_another_is_loaded(two: tuple[Lake, Lake]) -
 
 
 class ReadCounter(LocalStore):
-    """A folder that notes which objects are read with their bytes, or examined by a call that may wait."""
+    """A folder that records which objects are read, or examined by a blocking call."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, fsync="never")
@@ -116,7 +116,7 @@ class ReadCounter(LocalStore):
         return await super().head(key)
 
 
-async def test_a_table_that_has_not_changed_is_loaded_by_looks_at_versions_alone(tmp_path: Path) -> None:
+async def test_an_unchanged_table_is_loaded_without_reading_objects(tmp_path: Path) -> None:
     store = ReadCounter(tmp_path)
     server = make_lake(store)
     await furnish(server)
@@ -129,7 +129,7 @@ async def test_a_table_that_has_not_changed_is_loaded_by_looks_at_versions_alone
     assert store.reads == []
 
 
-async def test_a_new_name_is_loaded_only_while_its_namespace_is_the_one_it_was_made_for(
+async def test_a_new_name_is_not_found_after_its_namespace_was_recreated(
     two: tuple[Lake, Lake],
 ) -> None:
     one, other = two
@@ -147,7 +147,7 @@ async def test_a_new_name_is_loaded_only_while_its_namespace_is_the_one_it_was_m
         await load(one, T)
 
 
-async def test_a_list_is_the_very_same_object_until_another_server_changes_it(two: tuple[Lake, Lake]) -> None:
+async def test_a_list_is_served_from_the_cache_until_another_server_changes_it(two: tuple[Lake, Lake]) -> None:
     one, other = two
 
     before = await names_in(one)

@@ -21,7 +21,7 @@ from tests.operations.lakes import OWN_ADDRESS, make_lake
 from tests.operations.requests import NAMESPACE, called, content, create, furnish, request, table, view
 
 T = called("t")
-# Later than the time of every file, which no fake clock gives.
+# Later than the modification time of every file, which comes from the real clock.
 FAR_MS = 4_000_000_000_000
 
 
@@ -69,7 +69,7 @@ async def test_a_new_table_has_folders_for_its_data_and_its_metadata(folder: Fol
     assert folders_in(folder.at(content(made)["location"])) == ["data", "metadata"]
 
 
-async def test_so_has_one_that_is_only_staged(folder: Folder) -> None:
+async def test_a_staged_table_has_folders_for_its_data_and_its_metadata(folder: Folder) -> None:
     location = await folder.stage()
 
     assert folders_in(location) == ["data", "metadata"]
@@ -82,7 +82,7 @@ async def test_a_view_has_no_folder_for_data(folder: Folder) -> None:
     assert folders_in(folder.at(json.loads(made.metadata)["location"])) == ["metadata"]
 
 
-async def test_a_file_in_the_way_refuses_the_table(folder: Folder) -> None:
+async def test_a_file_at_the_path_of_a_folder_refuses_the_table(folder: Folder) -> None:
     wanted = content(await create(folder.lake, "u"))["location"].rpartition("/")[0] + "/wanted"
     folder.at(wanted).mkdir()
     (folder.at(wanted) / "data").write_bytes(b"")
@@ -95,7 +95,7 @@ async def test_a_file_in_the_way_refuses_the_table(folder: Folder) -> None:
     assert not await table_exists(folder.lake, T)
 
 
-async def test_nothing_is_left_of_a_purged_table_that_was_never_written_to(folder: Folder) -> None:
+async def test_a_purge_removes_the_empty_folders_of_a_table(folder: Folder) -> None:
     location = folder.at(content(await create(folder.lake, "t"))["location"])
 
     await drop_name(folder.lake, T, kind="table", purge=True, request=request("drop t"))
@@ -105,7 +105,7 @@ async def test_nothing_is_left_of_a_purged_table_that_was_never_written_to(folde
     assert not location.exists()
 
 
-async def test_nothing_is_left_of_a_stage_that_expired(folder: Folder) -> None:
+async def test_the_empty_folders_of_an_expired_stage_are_removed(folder: Folder) -> None:
     location = await folder.stage()
 
     await folder.sweep()
@@ -113,7 +113,7 @@ async def test_nothing_is_left_of_a_stage_that_expired(folder: Folder) -> None:
     assert not location.exists()
 
 
-async def test_files_of_a_stage_that_expired_stay(folder: Folder) -> None:
+async def test_the_files_of_an_expired_stage_stay(folder: Folder) -> None:
     location = await folder.stage()
     (location / "data" / "part.parquet").write_bytes(b"by an engine")
 
@@ -122,7 +122,7 @@ async def test_files_of_a_stage_that_expired_stay(folder: Folder) -> None:
     assert folders_in(location) == ["data"]
 
 
-async def test_a_table_keeps_its_folders_though_its_stage_was_forgotten_about(folder: Folder) -> None:
+async def test_a_live_table_keeps_its_folders_when_its_old_stage_expires(folder: Folder) -> None:
     """The commit died before it deleted the stage; the janitor finds the stage of a live table."""
     made = content(await create(folder.lake, "t"))
     stage = Stage(table_uuid="u", identifier=T, location=made["location"], created_ms=0, expires_ms=1)

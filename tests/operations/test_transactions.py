@@ -59,7 +59,7 @@ async def snapshots(lake: Lake) -> list[int]:
     return [content(await load(again(lake), one))["current-snapshot-id"] for one in (T, U)]
 
 
-async def test_all_of_a_transaction_is_there_for_every_server(lake: Lake) -> None:
+async def test_every_server_sees_all_changes_of_a_transaction(lake: Lake) -> None:
     await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("both"))
 
     assert await snapshots(lake) == [1, 1]
@@ -68,7 +68,7 @@ async def test_all_of_a_transaction_is_there_for_every_server(lake: Lake) -> Non
     assert times_applied(await judge(again(lake)), request("both").hash) == 2
 
 
-async def test_one_that_is_refused_refuses_all(lake: Lake) -> None:
+async def test_one_refused_change_refuses_the_transaction(lake: Lake) -> None:
     await commit_table(lake, U, append(7), request("foreign"))
     await lake.background.drain()
 
@@ -78,13 +78,13 @@ async def test_one_that_is_refused_refuses_all(lake: Lake) -> None:
         await commit_transaction(lake, "main", [(T, append(1)), (called("none"), append(1))], request("none"))
 
     assert await snapshots(lake) == [-1, 7]
-    with pytest.raises(Conflict, match="branch main"):  # As it was refused, so it stays.
+    with pytest.raises(Conflict, match="branch main"):  # The refusal is replayed.
         await commit_transaction(again(lake), "main", [(T, append(1)), (U, append(1))], keyed("both"))
     after = await commit_table(again(lake), T, append(1), request("free"))
     assert content(after)["current-snapshot-id"] == 1
 
 
-async def test_an_empty_transaction_and_one_that_names_a_table_twice_are_wrong(lake: Lake) -> None:
+async def test_an_empty_transaction_and_one_with_a_duplicate_table_are_invalid(lake: Lake) -> None:
     with pytest.raises(BadRequest, match="empty"):
         await commit_transaction(lake, "main", [], request("empty"))
     with pytest.raises(BadRequest, match=r"a\.t is named more than once"):
@@ -116,7 +116,7 @@ async def test_tables_and_views_are_created_and_changed_together(lake: Lake) -> 
     await judge(again(lake))
 
 
-async def test_a_name_that_is_taken_refuses_the_transaction_that_would_create_it(lake: Lake) -> None:
+async def test_a_transaction_that_creates_a_taken_name_is_refused(lake: Lake) -> None:
     await create_view(lake, NAMESPACE, view("v"), request("view"))
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists"):
@@ -128,7 +128,7 @@ async def test_a_name_that_is_taken_refuses_the_transaction_that_would_create_it
 
 
 @pytest.mark.parametrize("sent", [request("x"), keyed("x")], ids=["without a key", "keyed"])
-async def test_a_transaction_sent_again_is_recognised_wherever_its_tables_are(lake: Lake, sent: Request) -> None:
+async def test_a_repeated_transaction_is_recognized_after_its_tables_were_renamed(lake: Lake, sent: Request) -> None:
     uuids = [(await load(lake, one)).table_uuid for one in (T, U)]
     changes = [
         (T, append(1, uuid=uuids[0])),
@@ -173,7 +173,7 @@ async def _abandoned() -> tuple[MemoryStore, FixedClock]:
     raise AssertionError("the transaction never got to its pendings")
 
 
-async def test_what_a_transaction_left_is_invisible_busy_while_it_is_young_and_pushed_aside_when_stale() -> None:
+async def test_pending_changes_of_a_dead_transaction_are_invisible_block_commits_and_expire() -> None:
     store, clock = await _abandoned()
     server = make_lake(store, clock)
 
@@ -233,7 +233,7 @@ async def test_an_acknowledged_transaction_survives_a_concurrent_bind_of_its_poi
         assert seen == [1, 1] or not is_acknowledged
 
 
-async def test_the_record_of_a_transaction_without_a_key_is_taken_away_and_that_with_a_key_kept(
+async def test_the_record_of_a_transaction_is_deleted_without_a_key_and_kept_with_one(
     lake: Lake,
 ) -> None:
     await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("one"))
@@ -248,7 +248,7 @@ async def test_the_record_of_a_transaction_without_a_key_is_taken_away_and_that_
     assert record.value.state == "committed"
 
 
-async def test_a_property_may_be_set_on_many_tables_at_once(lake: Lake) -> None:
+async def test_a_transaction_can_set_a_property_on_many_tables(lake: Lake) -> None:
     for number in range(12):
         await create(lake, f"many{number}")
     change = commit(set_property("p", "1"))
@@ -260,7 +260,7 @@ async def test_a_property_may_be_set_on_many_tables_at_once(lake: Lake) -> None:
         assert content(await load(fresh, called(f"many{number}")))["properties"]["p"] == "1"
 
 
-async def test_transactions_of_two_servers_that_began_at_the_same_moment_all_succeed(lake: Lake) -> None:
+async def test_concurrent_transactions_of_two_servers_all_succeed(lake: Lake) -> None:
     servers = [again(lake) for _ in range(3)]
 
     await asyncio.gather(

@@ -39,7 +39,7 @@ def again(lake: Lake) -> Lake:
     return make_lake(lake.store, lake.clock)
 
 
-async def test_a_created_view_is_answered_as_it_is_loaded_and_is_no_table(lake: Lake) -> None:
+async def test_a_created_view_can_be_loaded_and_is_not_a_table(lake: Lake) -> None:
     made = await create_view(lake, NAMESPACE, view("v"), request("create"))
     await lake.background.drain()
 
@@ -51,7 +51,7 @@ async def test_a_created_view_is_answered_as_it_is_loaded_and_is_no_table(lake: 
         await commit_table(lake, V, append(1), request("commit"))
 
 
-async def test_a_table_is_no_view(lake: Lake) -> None:
+async def test_a_table_cannot_be_loaded_as_a_view(lake: Lake) -> None:
     await create(lake, "v")
 
     assert not await view_exists(lake, V)
@@ -62,7 +62,7 @@ async def test_a_table_is_no_view(lake: Lake) -> None:
         await commit_view(lake, V, view_replaced("select 2"), request("commit"))
 
 
-async def test_a_replaced_view_is_the_next_state_for_every_server(lake: Lake) -> None:
+async def test_every_server_loads_the_replaced_view(lake: Lake) -> None:
     made = await create_view(lake, NAMESPACE, view("v"), request("create"))
 
     after = await commit_view(lake, V, view_replaced("select 2", uuid=made.view_uuid), request("replace"))
@@ -75,7 +75,7 @@ async def test_a_replaced_view_is_the_next_state_for_every_server(lake: Lake) ->
     await judge(again(lake))
 
 
-async def test_keyed_changes_of_views_are_answered_alike(lake: Lake) -> None:
+async def test_a_repeated_keyed_change_of_a_view_gets_the_same_answer(lake: Lake) -> None:
     made = await create_view(lake, NAMESPACE, view("v"), keyed("create"))
     await lake.background.drain()
     replaced = await commit_view(lake, V, view_replaced("select 2"), keyed("replace"))
