@@ -1,5 +1,8 @@
 """Catalogs, schemas, tables and other entities in the form of Unity Catalog's API."""
 
+from collections.abc import Collection
+from typing import Annotated, Any, Final
+
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
@@ -10,15 +13,16 @@ from sandur.catalog.records import (
     ModelStatus,
     ModelVersion,
     NamespaceRecord,
+    RegistryEntry,
     Securable,
     VolumeType,
 )
 
-_COMMENT = "comment"
-_LOCATION = "location"
-_OWNER = "owner"
+_LOCATION: Final = "location"
 
-NO_COLUMNS = msgspec.Raw(b"[]")
+COMMENT_CHARS_MAX: Final = 65_536
+Comment = Annotated[str, msgspec.Meta(max_length=COMMENT_CHARS_MAX)]
+"""A comment in a request."""
 
 
 class EntityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,6 +35,19 @@ class EntityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str | None = None
     updated_at: int
     updated_by: str | None = None
+
+
+def entity_fields(name: str, record: DeltaTable | Securable | RegistryEntry) -> dict[str, Any]:
+    """The fields of `EntityInfo`; an empty text in the record means that it is not set."""
+    return {
+        "name": name,
+        "comment": record.comment,
+        "owner": record.owner or None,
+        "created_at": record.created_ms,
+        "created_by": record.created_by or None,
+        "updated_at": record.changed_ms,
+        "updated_by": record.changed_by or None,
+    }
 
 
 class CatalogInfo(EntityInfo, frozen=True, kw_only=True):
@@ -141,8 +158,8 @@ def schema_info(namespace: Namespace, record: NamespaceRecord) -> SchemaInfo:
         updated_at=record.updated_ms,
         storage_root=location,
         storage_location=location,
-        comment=record.properties.get(_COMMENT, record.comment),
-        owner=record.owner or record.properties.get(_OWNER),
+        comment=record.properties.get("comment", record.comment),
+        owner=record.owner or record.properties.get("owner"),
         created_by=record.created_by or None,
         updated_by=record.updated_by or None,
     )
@@ -160,14 +177,13 @@ def update_schema_record(
         kept = {**properties, **({_LOCATION: kept[_LOCATION]} if _LOCATION in kept else {})}
     if comment is None:
         return msgspec.structs.replace(record, properties=kept)
-    without = {key: value for key, value in kept.items() if key != _COMMENT}
+    without = {key: value for key, value in kept.items() if key != "comment"}
     return msgspec.structs.replace(record, comment=comment, properties=without)
 
 
 def delta_table_info(identifier: Identifier, table: DeltaTable) -> TableInfo:
     """The info of a Delta table, or of another table of the Unity Catalog API."""
     return TableInfo(
-        name=identifier.name,
         catalog_name=identifier.catalog,
         schema_name=str(identifier.namespace),
         table_type=table.table_type,
@@ -176,40 +192,25 @@ def delta_table_info(identifier: Identifier, table: DeltaTable) -> TableInfo:
         storage_location=table.location or None,
         properties=table.properties,
         table_id=table.uuid,
-        created_at=table.created_ms,
-        updated_at=table.changed_ms,
-        comment=table.comment,
-        owner=table.owner or None,
-        created_by=table.created_by or None,
-        updated_by=table.changed_by or None,
         view_definition=table.view_definition,
         view_dependencies=table.view_dependencies,
+        **entity_fields(identifier.name, table),
     )
 
 
-def without_fields(info: bytes | memoryview, *, omit_columns: bool, omit_properties: bool) -> bytes:
+def without_fields(info: bytes | memoryview, omitted: Collection[str]) -> bytes:
     """The info of a table without the fields that the client omits."""
     fields = msgspec.json.decode(info, type=dict[str, msgspec.Raw])
-    if omit_columns:
-        fields.pop("columns", None)
-    if omit_properties:
-        fields.pop("properties", None)
-    return msgspec.json.encode(fields)
+    return msgspec.json.encode({name: value for name, value in fields.items() if name not in omitted})
 
 
 def securable_info(identifier: Identifier, record: Securable) -> VolumeInfo | FunctionInfo | RegisteredModelInfo:
     """The info of a volume, a function or a registered model."""
     shared = {
-        "name": identifier.name,
+        **entity_fields(identifier.name, record),
         "catalog_name": identifier.catalog,
         "schema_name": str(identifier.namespace),
         "full_name": full_name_of(identifier),
-        "comment": record.comment,
-        "owner": record.owner or None,
-        "created_at": record.created_ms,
-        "created_by": record.created_by or None,
-        "updated_at": record.changed_ms,
-        "updated_by": record.changed_by or None,
     }
     if record.function is not None:
         definition = msgspec.structs.asdict(record.function)

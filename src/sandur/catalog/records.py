@@ -308,6 +308,19 @@ class Securable(_Bound, frozen=True, kw_only=True):
     changed_by: str = ""
 
 
+class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields that storage credentials and external locations share."""
+
+    name: str
+    id: str
+    comment: str | None = None
+    owner: str = ""
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+    changed_by: str = ""
+
+
 ModelStatus = Literal["PENDING_REGISTRATION", "FAILED_REGISTRATION", "READY"]
 
 

@@ -1,16 +1,16 @@
 """Storage credentials and external locations, in one record, because each is checked against the others."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import checked_new_name
-from sandur.catalog.infos import EntityInfo
+from sandur.catalog.infos import Comment, EntityInfo, entity_fields
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.records import LastChange, Record
+from sandur.catalog.records import LastChange, Record, RegistryEntry
 from sandur.errors import AlreadyExists, Invalid, NotEmpty, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000
@@ -26,22 +26,11 @@ class AwsIamRole(msgspec.Struct, frozen=True):
     role_arn: str
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
-    id: str
-    comment: str | None = None
-    owner: str = ""
-    created_ms: int = 0
-    created_by: str = ""
-    changed_ms: int = 0
-    changed_by: str = ""
-
-
-class Credential(_Entry, frozen=True, kw_only=True):
+class Credential(RegistryEntry, frozen=True, kw_only=True):
     aws_iam_role: AwsIamRole | None = None
 
 
-class ExternalLocation(_Entry, frozen=True, kw_only=True):
+class ExternalLocation(RegistryEntry, frozen=True, kw_only=True):
     url: str
     credential_id: str
 
@@ -52,6 +41,25 @@ class StorageRegistry(Record, frozen=True, kw_only=True):
     credentials: dict[str, Credential] = msgspec.field(default_factory=dict)
     locations: dict[str, ExternalLocation] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
+
+
+class CredentialUpdate(msgspec.Struct, frozen=True):
+    """A request to change a credential. Absent fields, and an empty name, keep the current value."""
+
+    comment: Comment | None = None
+    owner: str | None = None
+    aws_iam_role: AwsIamRole | None = None
+    new_name: str | None = None
+
+
+class LocationUpdate(msgspec.Struct, frozen=True):
+    """A request to change an external location. Absent fields, and empty names and urls, keep the current value."""
+
+    url: str | None = None
+    credential_name: str | None = None
+    comment: Comment | None = None
+    owner: str | None = None
+    new_name: str | None = None
 
 
 class CredentialInfo(EntityInfo, frozen=True, kw_only=True):
@@ -70,34 +78,22 @@ class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
 
 def credential_info(credential: Credential) -> CredentialInfo:
     return CredentialInfo(
-        name=credential.name,
         full_name=credential.name,
         id=credential.id,
         purpose="STORAGE",
-        created_at=credential.created_ms,
-        updated_at=credential.changed_ms,
         aws_iam_role=credential.aws_iam_role,
-        comment=credential.comment,
-        owner=credential.owner or None,
-        created_by=credential.created_by or None,
-        updated_by=credential.changed_by or None,
+        **entity_fields(credential.name, credential),
     )
 
 
 def location_info(registry: StorageRegistry, location: ExternalLocation) -> ExternalLocationInfo:
     names = {credential.id: credential.name for credential in registry.credentials.values()}
     return ExternalLocationInfo(
-        name=location.name,
         id=location.id,
         url=location.url,
         credential_name=names.get(location.credential_id, ""),
         credential_id=location.credential_id,
-        created_at=location.created_ms,
-        updated_at=location.changed_ms,
-        comment=location.comment,
-        owner=location.owner or None,
-        created_by=location.created_by or None,
-        updated_by=location.changed_by or None,
+        **entity_fields(location.name, location),
     )
 
 
@@ -118,19 +114,23 @@ def checked_url(url: str) -> str:
     return plain
 
 
-def with_credential(registry: StorageRegistry, credential: Credential) -> StorageRegistry:
-    """The registry with a new credential; raises AlreadyExists if the name is taken."""
-    checked_new_name("credential", credential.name)
-    _check_free(registry.credentials, credential.name, "credential")
-    return replace(registry, credentials={**registry.credentials, credential.name: credential})
+def with_credential(
+    registry: StorageRegistry, credential: Credential, *, replaces: str | None = None
+) -> StorageRegistry:
+    """The registry with a new or changed credential; raises AlreadyExists if its name is taken by another one."""
+    credentials = _with_entry(registry.credentials, credential, "credential", replaces)
+    return replace(registry, credentials=credentials)
 
 
-def with_location(registry: StorageRegistry, location: ExternalLocation) -> StorageRegistry:
-    """The registry with a new location; raises Invalid if it overlaps another one."""
-    checked_new_name("external location", location.name)
-    _check_free(registry.locations, location.name, "external location")
-    _check_apart(registry, location)
-    return replace(registry, locations={**registry.locations, location.name: location})
+def with_location(
+    registry: StorageRegistry, location: ExternalLocation, *, replaces: str | None = None
+) -> StorageRegistry:
+    """The registry with a new or changed location; raises Invalid if it overlaps another one."""
+    locations = _with_entry(registry.locations, location, "external location", replaces)
+    for other in registry.locations.values():
+        if other.id != location.id and (is_within(other.url, location.url) or is_within(location.url, other.url)):
+            raise Invalid(f"External location {location.name}: {location.url} overlaps {other.url} of {other.name}")
+    return replace(registry, locations=locations)
 
 
 def credential_named(registry: StorageRegistry | None, name: str) -> Credential:
@@ -145,19 +145,6 @@ def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocat
     if found is None:
         raise NotFound(f"External location does not exist: {name}", subject="external location")
     return found
-
-
-def with_changed_credential(registry: StorageRegistry, name: str, changed: Credential) -> StorageRegistry:
-    """The registry with a changed credential, which may have a new name."""
-    credentials = _renamed(registry.credentials, name, changed, "credential", lambda entry: entry.name)
-    return replace(registry, credentials=credentials)
-
-
-def with_changed_location(registry: StorageRegistry, name: str, changed: ExternalLocation) -> StorageRegistry:
-    """The registry with a changed location, which may have a new name; raises Invalid if it overlaps another one."""
-    _check_apart(registry, changed)
-    locations = _renamed(registry.locations, name, changed, "external location", lambda entry: entry.name)
-    return replace(registry, locations=locations)
 
 
 def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> StorageRegistry:
@@ -178,24 +165,11 @@ def without_location(registry: StorageRegistry, name: str) -> StorageRegistry:
     return replace(registry, locations={other: entry for other, entry in registry.locations.items() if other != name})
 
 
-def _check_free(entries: Mapping[str, object], name: str, what: Subject) -> None:
-    if name in entries:
-        raise AlreadyExists(f"{what.capitalize()} already exists: {name}", subject=what)
-    if len(entries) >= ENTRIES_MAX:
-        raise Invalid(f"{what.capitalize()} {name}: there are already {ENTRIES_MAX}, which is the limit")
-
-
-def _check_apart(registry: StorageRegistry, location: ExternalLocation) -> None:
-    for other in registry.locations.values():
-        if other.id != location.id and (is_within(other.url, location.url) or is_within(location.url, other.url)):
-            raise Invalid(f"External location {location.name}: {location.url} overlaps {other.url} of {other.name}")
-
-
-def _renamed(
-    entries: Mapping[str, E], name: str, changed: E, what: Subject, name_of: Callable[[E], str]
-) -> dict[str, E]:
-    new_name = name_of(changed)
-    if new_name != name:
-        checked_new_name(what, new_name)
-        _check_free(entries, new_name, what)
-    return {**{other: entry for other, entry in entries.items() if other != name}, new_name: changed}
+def _with_entry(entries: Mapping[str, E], entry: E, what: Subject, replaces: str | None) -> dict[str, E]:
+    if entry.name != replaces:
+        checked_new_name(what, entry.name)
+        if entry.name in entries:
+            raise AlreadyExists(f"{what.capitalize()} already exists: {entry.name}", subject=what)
+        if len(entries) >= ENTRIES_MAX:
+            raise Invalid(f"{what.capitalize()} {entry.name}: there are already {ENTRIES_MAX}, which is the limit")
+    return {**{name: other for name, other in entries.items() if name != replaces}, entry.name: entry}

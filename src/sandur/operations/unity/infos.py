@@ -7,7 +7,6 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import (
-    NO_COLUMNS,
     FunctionInfo,
     RegisteredModelInfo,
     TableInfo,
@@ -100,7 +99,7 @@ def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> Tab
         schema_name=str(identifier.namespace),
         table_type=table_type,
         data_source_format="ICEBERG",
-        columns=NO_COLUMNS,
+        columns=msgspec.Raw(b"[]"),
         storage_location="",
         properties={},
         table_id=name.uuid,

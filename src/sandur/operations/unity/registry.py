@@ -1,7 +1,7 @@
 """Storage credentials and external locations: all of them in one record, changed by one swap."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -10,14 +10,14 @@ from sandur.catalog.records import Request
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     Credential,
+    CredentialUpdate,
     ExternalLocation,
+    LocationUpdate,
     StorageRegistry,
     checked_role,
     checked_url,
     credential_named,
     location_named,
-    with_changed_credential,
-    with_changed_location,
     with_credential,
     with_location,
     without_credential,
@@ -29,25 +29,6 @@ from sandur.operations.unity.lists import ListRequest
 from sandur.storage.cell import Cell
 
 E = TypeVar("E", Credential, ExternalLocation)
-
-
-class CredentialChange(NamedTuple):
-    """The fields to change; None keeps the current value."""
-
-    comment: str | None = None
-    owner: str | None = None
-    role: AwsIamRole | None = None
-    new_name: str | None = None
-
-
-class LocationChange(NamedTuple):
-    """The fields to change; None keeps the current value."""
-
-    url: str | None = None
-    credential_name: str | None = None
-    comment: str | None = None
-    owner: str | None = None
-    new_name: str | None = None
 
 
 async def load_registry(lake: Lake) -> StorageRegistry:
@@ -66,23 +47,15 @@ async def create_credential(
     return credential_named(made, name)
 
 
-async def update_credential(lake: Lake, name: str, change: CredentialChange, request: Request) -> Credential:
-    role = checked_role(change.role) if change.role else None
+async def update_credential(lake: Lake, name: str, update: CredentialUpdate, request: Request) -> Credential:
+    role = checked_role(update.aws_iam_role) if update.aws_iam_role else None
+    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner, "aws_iam_role": role}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
-        before = credential_named(found, name)
-        after = replace(
-            before,
-            name=change.new_name or before.name,
-            comment=_or_current(change.comment, before.comment),
-            owner=_or_current(change.owner, before.owner),
-            aws_iam_role=_or_current(role, before.aws_iam_role),
-        )
-        return (
-            found if after == before else with_changed_credential(found, name, _with_change_time(lake, after, request))
-        )
+        changed = _updated(lake, credential_named(found, name), fields, request)
+        return with_credential(found, changed, replaces=name)
 
-    return credential_named(await _change(lake, "update-credential", decide, request), change.new_name or name)
+    return credential_named(await _change(lake, "update-credential", decide, request), update.new_name or name)
 
 
 async def drop_credential(lake: Lake, name: str, *, force: bool, request: Request) -> None:
@@ -101,32 +74,26 @@ async def create_location(
     location = with_creation(lake, plain, request)
 
     def decide(found: StorageRegistry) -> StorageRegistry:
-        return with_location(found, replace(location, credential_id=credential_named(found, credential_name).id))
+        located = replace(location, credential_id=credential_named(found, credential_name).id)
+        return with_location(found, located)
 
     made = await _change(lake, "create-external-location", decide, request)
     return made, location_named(made, name)
 
 
 async def update_location(
-    lake: Lake, name: str, change: LocationChange, request: Request
+    lake: Lake, name: str, update: LocationUpdate, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
-    place = checked_url(change.url) if change.url else None
+    url = checked_url(update.url) if update.url else None
+    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner, "url": url}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
         before = location_named(found, name)
-        credential_id = credential_named(found, change.credential_name).id if change.credential_name else None
-        after = replace(
-            before,
-            name=change.new_name or before.name,
-            url=_or_current(place, before.url),
-            credential_id=_or_current(credential_id, before.credential_id),
-            comment=_or_current(change.comment, before.comment),
-            owner=_or_current(change.owner, before.owner),
-        )
-        return found if after == before else with_changed_location(found, name, _with_change_time(lake, after, request))
+        used = credential_named(found, update.credential_name).id if update.credential_name else None
+        return with_location(found, _updated(lake, before, fields | {"credential_id": used}, request), replaces=name)
 
     changed = await _change(lake, "update-external-location", decide, request)
-    return changed, location_named(changed, change.new_name or name)
+    return changed, location_named(changed, update.new_name or name)
 
 
 async def drop_location(lake: Lake, name: str, request: Request) -> None:
@@ -143,15 +110,13 @@ def page_of(lake: Lake, collection: str, entries: Mapping[str, E], page: ListReq
     return [entries[name] for name in chosen], token
 
 
-def _with_change_time(lake: Lake, entry: E, request: Request) -> E:
-    return replace(entry, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
-
-
-T = TypeVar("T")
-
-
-def _or_current(wanted: T | None, current: T) -> T:
-    return current if wanted is None else wanted
+def _updated(lake: Lake, entry: E, fields: Mapping[str, object], request: Request) -> E:
+    """The entry with the fields that are not None, and an empty name as None; the entry itself if nothing changes."""
+    given: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
+    after = replace(entry, **given | {"name": fields["name"] or entry.name})
+    if after == entry:
+        return entry
+    return replace(after, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
 
 async def _change(

@@ -1,7 +1,7 @@
 """Bodies and pages of the Unity Catalog API."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -9,8 +9,6 @@ import structlog
 from sandur.operations.unity.lists import ListPage, ListRequest
 from sandur.server.context import Call, whole_number
 from sandur.server.http import JSON, Answer, json_answer
-
-Comment = Annotated[str, msgspec.Meta(max_length=65_536)]
 
 PAGE_SIZE_DEFAULT: Final = 1_000
 """The size of a page when the client leaves it to the server (`max_results=0`)."""

@@ -3,13 +3,13 @@
 import msgspec
 
 from sandur.catalog.identifiers import checked_new_name, namespace_from_parts, parse_schema_name
-from sandur.catalog.infos import catalog_info
+from sandur.catalog.infos import Comment, catalog_info
 from sandur.errors import Unsupported
 from sandur.operations.containers import catalogs, drop
 from sandur.operations.unity import lists, schemas
 from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_request
+from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_request
 
 
 class CreateCatalog(msgspec.Struct, frozen=True):

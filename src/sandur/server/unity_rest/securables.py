@@ -6,12 +6,13 @@ import msgspec
 
 from sandur.catalog.identifiers import (
     Identifier,
+    Kind,
     checked_new_name,
     identifier_from_parts,
     namespace_from_parts,
     parse_full_name,
 )
-from sandur.catalog.infos import securable_info, version_info
+from sandur.catalog.infos import Comment, securable_info, version_info
 from sandur.catalog.records import FunctionDefinition, VolumeType
 from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
@@ -19,7 +20,8 @@ from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import list_everywhere, list_in_schema
 from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
-from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_body, list_request
+from sandur.server.routing import Handler
+from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_body, list_request
 
 
 class CreateVolume(msgspec.Struct, frozen=True):
@@ -31,9 +33,57 @@ class CreateVolume(msgspec.Struct, frozen=True):
     storage_location: str | None = None
 
 
-class UpdateVolume(msgspec.Struct, frozen=True):
+class UpdateSecurable(msgspec.Struct, frozen=True):
     comment: Comment | None = None
     new_name: str | None = None
+
+
+def load_handler(kind: Kind, parameter: str = "name") -> Handler:
+    """The handler that loads a volume, function or model."""
+
+    async def load(call: Call) -> Answer:
+        identifier = parse_full_name(call.value(parameter))
+        return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, kind)))
+
+    return load
+
+
+def list_handler(kind: Kind, key: str) -> Handler:
+    """The handler that lists the volumes or functions of a schema, or its models."""
+
+    async def list_(call: Call) -> Answer:
+        namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
+        return answer_list(call, key, await list_in_schema(call.lake, namespace, (kind,), key, list_request(call)))
+
+    return list_
+
+
+def update_handler(kind: Kind, parameter: str = "name") -> Handler:
+    """The handler that changes the comment or the name of a volume or model. No client can empty a volume's comment."""
+
+    async def update(call: Call) -> Answer:
+        body = call.body(UpdateSecurable, f"update {kind} request")
+        changed = await operations.update_securable(
+            call.lake,
+            parse_full_name(call.value(parameter)),
+            kind,
+            comment=body.comment or (None if kind == "volume" else body.comment),
+            new_name=checked_new_name(kind, body.new_name) if body.new_name else None,
+            request=call.request(),
+        )
+        return answer_with(securable_info(*changed))
+
+    return update
+
+
+def delete_handler(kind: Kind, parameter: str = "name") -> Handler:
+    """The handler that drops a volume or function."""
+
+    async def delete(call: Call) -> Answer:
+        await operations.drop_securable(call.lake, parse_full_name(call.value(parameter)), kind, call.request())
+        return DONE
+
+    return delete
 
 
 async def create_volume(call: Call) -> Answer:
@@ -48,35 +98,6 @@ async def create_volume(call: Call) -> Answer:
         request=call.request(),
     )
     return answer_with(securable_info(identifier, created))
-
-
-async def list_volumes(call: Call) -> Answer:
-    namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
-    page = await list_in_schema(call.lake, namespace, ("volume",), "volumes", list_request(call))
-    return answer_list(call, "volumes", page)
-
-
-async def load_volume(call: Call) -> Answer:
-    identifier = parse_full_name(call.value("name"))
-    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "volume")))
-
-
-async def update_volume(call: Call) -> Answer:
-    body = call.body(UpdateVolume, "update volume request")
-    changed = await operations.update_securable(
-        call.lake,
-        parse_full_name(call.value("name")),
-        "volume",
-        comment=body.comment or None,
-        new_name=checked_new_name("volume", body.new_name) if body.new_name else None,
-        request=call.request(),
-    )
-    return answer_with(securable_info(*changed))
-
-
-async def delete_volume(call: Call) -> Answer:
-    await operations.drop_securable(call.lake, parse_full_name(call.value("name")), "volume", call.request())
-    return DONE
 
 
 class CreateFunction(FunctionDefinition, frozen=True, kw_only=True):
@@ -104,23 +125,8 @@ async def create_function(call: Call) -> Answer:
     return answer_with(securable_info(identifier, created))
 
 
-async def list_functions(call: Call) -> Answer:
-    namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
-    page = await list_in_schema(call.lake, namespace, ("function",), "functions", list_request(call))
-    return answer_list(call, "functions", page)
-
-
-async def load_function(call: Call) -> Answer:
-    identifier = parse_full_name(call.value("name"))
-    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "function")))
-
-
-async def delete_function(call: Call) -> Answer:
-    await operations.drop_securable(call.lake, parse_full_name(call.value("name")), "function", call.request())
-    return DONE
-
-
 _KEY: Final = "registered_models"
+_list_in_schema: Final = list_handler("model", _KEY)
 _VERSION_MAX: Final = 2**63 - 1
 
 
@@ -129,11 +135,6 @@ class CreateModel(msgspec.Struct, frozen=True):
     catalog_name: str
     schema_name: str
     comment: Comment | None = None
-
-
-class UpdateModel(msgspec.Struct, frozen=True):
-    comment: Comment | None = None
-    new_name: str | None = None
 
 
 class CreateVersion(msgspec.Struct, frozen=True):
@@ -164,31 +165,11 @@ async def create_model(call: Call) -> Answer:
 async def list_models(call: Call) -> Answer:
     """The models of a schema, of a catalog, or of all catalogs."""
     catalog, schema = call.query.get("catalog_name") or None, call.query.get("schema_name") or None
-    requested = list_request(call)
     if catalog and schema:
-        namespace = namespace_from_parts(catalog, schema)
-        return answer_list(call, _KEY, await list_in_schema(call.lake, namespace, ("model",), _KEY, requested))
+        return await _list_in_schema(call)
     if schema:
         raise BadRequest("Missing query parameter: catalog_name; schema_name needs it")
-    return answer_list(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, requested))
-
-
-async def load_model(call: Call) -> Answer:
-    identifier = parse_full_name(call.value("full_name"))
-    return answer_with(securable_info(identifier, await operations.load_securable(call.lake, identifier, "model")))
-
-
-async def update_model(call: Call) -> Answer:
-    body = call.body(UpdateModel, "update model request")
-    changed = await operations.update_securable(
-        call.lake,
-        parse_full_name(call.value("full_name")),
-        "model",
-        comment=body.comment,
-        new_name=checked_new_name("model", body.new_name) if body.new_name else None,
-        request=call.request(),
-    )
-    return answer_with(securable_info(*changed))
+    return answer_list(call, _KEY, await list_everywhere(call.lake, catalog, "model", _KEY, list_request(call)))
 
 
 async def delete_model(call: Call) -> Answer:

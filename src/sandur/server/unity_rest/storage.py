@@ -5,9 +5,12 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.identifiers import identifier_from_parts
+from sandur.catalog.infos import Comment
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.storage_registry import (
     AwsIamRole,
+    CredentialUpdate,
+    LocationUpdate,
     credential_info,
     credential_named,
     location_info,
@@ -20,7 +23,7 @@ from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.tables import location_of
 from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
-from sandur.server.unity_rest.bodies import DONE, Comment, answer_with, list_body, list_request
+from sandur.server.unity_rest.bodies import DONE, answer_with, list_body, list_request
 
 
 class CreateCredential(msgspec.Struct, frozen=True):
@@ -30,26 +33,11 @@ class CreateCredential(msgspec.Struct, frozen=True):
     purpose: Literal["STORAGE"] | None = None
 
 
-class UpdateCredential(msgspec.Struct, frozen=True):
-    comment: Comment | None = None
-    owner: str | None = None
-    aws_iam_role: AwsIamRole | None = None
-    new_name: str | None = None
-
-
 class CreateLocation(msgspec.Struct, frozen=True):
     name: str
     url: str
     credential_name: str
     comment: Comment | None = None
-
-
-class UpdateLocation(msgspec.Struct, frozen=True):
-    url: str | None = None
-    credential_name: str | None = None
-    comment: Comment | None = None
-    owner: str | None = None
-    new_name: str | None = None
 
 
 async def create_credential(call: Call) -> Answer:
@@ -73,9 +61,8 @@ async def load_credential(call: Call) -> Answer:
 
 
 async def update_credential(call: Call) -> Answer:
-    body = call.body(UpdateCredential, "update credential request")
-    change = operations.CredentialChange(body.comment, body.owner, body.aws_iam_role, body.new_name or None)
-    changed = await operations.update_credential(call.lake, call.value("name"), change, call.request())
+    body = call.body(CredentialUpdate, "update credential request")
+    changed = await operations.update_credential(call.lake, call.value("name"), body, call.request())
     return answer_with(credential_info(changed))
 
 
@@ -113,11 +100,8 @@ async def load_location(call: Call) -> Answer:
 
 
 async def update_location(call: Call) -> Answer:
-    body = call.body(UpdateLocation, "update external location request")
-    change = operations.LocationChange(
-        body.url or None, body.credential_name or None, body.comment, body.owner, body.new_name or None
-    )
-    changed = await operations.update_location(call.lake, call.value("name"), change, call.request())
+    body = call.body(LocationUpdate, "update external location request")
+    changed = await operations.update_location(call.lake, call.value("name"), body, call.request())
     return answer_with(location_info(*changed))
 
 
