@@ -18,13 +18,13 @@ _FIELD: Final = msgspec.json.Decoder(dict[str, object])
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column of the classic API. `type_json` is the text of one field in Spark's JSON form.
 
-    None and an empty text mean: not set by the request. A stored column has every attribute that its type has.
+    None means: not set by the request. A stored column has every attribute that its type has.
     """
 
     name: str
-    type_text: str = ""
-    type_json: str = ""
-    type_name: str = ""
+    type_text: str | None = None
+    type_json: str | None = None
+    type_name: str | None = None
     type_precision: int | None = None
     type_scale: int | None = None
     type_interval_type: str | None = None

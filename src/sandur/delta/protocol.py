@@ -1,7 +1,7 @@
 """Protocol and table features: what a managed Delta table must have, and what properties and columns require."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -131,38 +131,25 @@ def _check_features(side: str, required: Sequence[str], found: Collection[str], 
             raise Invalid(f"a managed table needs the {side} feature {feature}")
 
 
-class Feature(NamedTuple):
-    """A table feature: whether readers must support it, and the features that it requires."""
-
-    for_readers: bool
-    needs: tuple[str, ...] = ()
-
-
-FEATURES: Final[Mapping[str, Feature]] = {
-    "appendOnly": Feature(for_readers=False),
-    "invariants": Feature(for_readers=False),
-    "checkConstraints": Feature(for_readers=False),
-    "changeDataFeed": Feature(for_readers=False),
-    "generatedColumns": Feature(for_readers=False),
-    "identityColumns": Feature(for_readers=False),
-    "allowColumnDefaults": Feature(for_readers=False),
-    "inCommitTimestamp": Feature(for_readers=False),
-    "domainMetadata": Feature(for_readers=False),
-    "rowTracking": Feature(for_readers=False, needs=("domainMetadata",)),
-    "clustering": Feature(for_readers=False, needs=("domainMetadata",)),
-    "icebergCompatV1": Feature(for_readers=False, needs=("columnMapping",)),
-    "icebergCompatV2": Feature(for_readers=False, needs=("columnMapping",)),
-    "icebergCompatV3": Feature(for_readers=False, needs=("columnMapping", "rowTracking")),
-    "columnMapping": Feature(for_readers=True),
-    "deletionVectors": Feature(for_readers=True),
-    "timestampNtz": Feature(for_readers=True),
-    "typeWidening": Feature(for_readers=True),
-    "v2Checkpoint": Feature(for_readers=True),
-    "vacuumProtocolCheck": Feature(for_readers=True),
-    "variantType": Feature(for_readers=True),
-    "variantShredding": Feature(for_readers=True, needs=("variantType",)),
-    "catalogManaged": Feature(for_readers=True, needs=("inCommitTimestamp",)),
+READER_FEATURES: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+    | {"variantType", "variantShredding", "catalogManaged"}
+)
+FEATURES: Final = READER_FEATURES | {
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"),
+    *("allowColumnDefaults", "inCommitTimestamp", "domainMetadata", "rowTracking", "clustering"),
+    *("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"),
 }
+_NEEDS: Final[Mapping[str, frozenset[str]]] = {
+    "rowTracking": frozenset({"domainMetadata"}),
+    "clustering": frozenset({"domainMetadata"}),
+    "icebergCompatV1": frozenset({"columnMapping"}),
+    "icebergCompatV2": frozenset({"columnMapping"}),
+    "icebergCompatV3": frozenset({"columnMapping", "rowTracking"}),
+    "variantShredding": frozenset({"variantType"}),
+    "catalogManaged": frozenset({"inCommitTimestamp"}),
+}
+"""The features that a feature requires."""
 
 _OLDEST: Final = Protocol(min_reader_version=1, min_writer_version=2)
 
@@ -176,7 +163,7 @@ def required_features(properties: Mapping[str, str], fields: Iterable[Mapping[st
     enabled = {feature for key, value, feature in _BY_PROPERTY if _is_on(properties.get(key, "").lower(), value)}
     typed = {_BY_TYPE[name] for field in fields for name in _names_in(field.get("type")) if name in _BY_TYPE}
     features = named.keys() | enabled | typed
-    if unknown := sorted(features - FEATURES.keys()):
+    if unknown := sorted(features - FEATURES):
         raise Invalid(f"unknown table feature: {', '.join(unknown)}")
     return _with_needs(features)
 
@@ -191,7 +178,7 @@ def protocol_of(features: Iterable[str]) -> Protocol:
     if not wanted - set(_IMPLIED):
         return _OLDEST
     every = sorted(wanted | set(_IMPLIED))
-    readers = tuple(feature for feature in every if FEATURES[feature].for_readers)
+    readers = tuple(feature for feature in every if feature in READER_FEATURES)
     return Protocol(
         min_reader_version=3 if readers else 1,
         min_writer_version=7,
@@ -204,7 +191,7 @@ def _with_needs(wanted: set[str]) -> set[str]:
     found = set(wanted)
     waiting = list(wanted)
     while waiting:
-        new = set(FEATURES[waiting.pop()].needs) - found
+        new = _NEEDS.get(waiting.pop(), frozenset()) - found
         found |= new
         waiting += new
     return found

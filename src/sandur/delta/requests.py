@@ -12,7 +12,7 @@ from sandur.errors import Invalid
 Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
-class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """A struct whose JSON fields are in kebab case."""
 
 

@@ -10,7 +10,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.columns import columns_from_api, encode_columns
-from sandur.delta.coordination import check_uniform
+from sandur.delta.coordination import check_uniform, published_name
 from sandur.delta.create_plan import CreatePlan, TableDefinition, first_commit_body, plan_table
 from sandur.delta.properties import stored_properties
 from sandur.delta.protocol import check_contract
@@ -178,4 +178,4 @@ def _registration(identifier: Identifier, plan: CreatePlan, now_ms: int, table_t
 
 
 def _first_file(location: str) -> str:
-    return f"{location}/{LOG_FOLDER}/{0:020d}.json"
+    return f"{location}/{LOG_FOLDER}/{published_name(0)}"

@@ -45,17 +45,6 @@ class LoadedMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", 
     last_commit_timestamp_ms: int | None = None
 
 
-def columns_and_partitions(columns: msgspec.Raw) -> tuple[dict[str, object], list[str]]:
-    """The columns as a struct, and the names of the partition columns."""
-    kept = decode_columns(columns)
-    return struct_for_api(kept), partition_names(kept)
-
-
-def last_metadata_commit(properties: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Version and time of the commit that changed the metadata last; None where the properties do not say."""
-    return number_property(properties, LAST_UPDATE_VERSION), number_property(properties, LAST_COMMIT_TIMESTAMP)
-
-
 class LoadedDelta(NamedTuple):
     """A table in the answer to a client: `metadata` is JSON, `commits` are the unpublished ones, newest first."""
 
@@ -115,8 +104,7 @@ def _metadata(lake: Lake, table: DeltaTable) -> bytes:
     cached = cache.get(key)
     if cached is not None:
         return cached
-    columns, partitions = columns_and_partitions(table.columns)
-    version, timestamp_ms = last_metadata_commit(table.properties)
+    columns = decode_columns(table.columns)
     body = msgspec.json.encode(
         LoadedMetadata(
             etag=table.etag,
@@ -125,45 +113,33 @@ def _metadata(lake: Lake, table: DeltaTable) -> bytes:
             location=table.location,
             created_time=table.created_ms,
             updated_time=table.changed_ms,
-            columns=columns,
-            partition_columns=partitions,
+            columns=struct_for_api(columns),
+            partition_columns=partition_names(columns),
             properties=table.properties,
             comment=table.comment,
-            last_commit_version=version,
-            last_commit_timestamp_ms=timestamp_ms,
+            last_commit_version=number_property(table.properties, LAST_UPDATE_VERSION),
+            last_commit_timestamp_ms=number_property(table.properties, LAST_COMMIT_TIMESTAMP),
         )
     )
     cache.put(key, body, len(body) + _OVERHEAD_BYTES)
     return body
 
 
-class CommitsQuery(NamedTuple):
-    """A range of commits of a table; without `end_version` up to the newest."""
+async def list_commits(
+    lake: Lake, table_id: str, start: int, end: int | None, table_uri: str | None
+) -> tuple[tuple[DeltaCommit, ...], int]:
+    """The unpublished commits of a table in a range of versions, newest first, and the table's newest version.
 
-    table_id: str
-    start_version: int
-    end_version: int | None
-    table_uri: str | None = None
-
-
-class Commits(NamedTuple):
-    """Unpublished commits, newest first, and the newest version."""
-
-    commits: tuple[DeltaCommit, ...]
-    latest_table_version: int
-
-
-async def list_commits(lake: Lake, query: CommitsQuery) -> Commits:
-    """The unpublished commits in the range; at most as many versions as may be unpublished."""
-    if query.start_version < 0:
-        raise Invalid(f"start_version must be at least 0, found {query.start_version}")
-    if query.end_version is not None and query.end_version < query.start_version:
-        raise Invalid(f"end_version {query.end_version} is before start_version {query.start_version}")
-    table = await load_by_id(lake, query.table_id.lower())
-    check_takes_commits(table, query.table_uri)
+    Without `end` the range is open. It has at most as many versions as may be unpublished.
+    """
+    if start < 0:
+        raise Invalid(f"start_version must be at least 0, found {start}")
+    if end is not None and end < start:
+        raise Invalid(f"end_version {end} is before start_version {start}")
+    table = await load_by_id(lake, table_id.lower())
+    check_takes_commits(table, table_uri)
     oldest = table.commits[0].version if table.commits else 0
-    last = max(query.start_version, oldest) + lake.settings.delta_unpublished_max - 1
-    if query.end_version is not None:
-        last = min(last, query.end_version)
-    rows = tuple(row for row in unpublished_commits(lake, table) if query.start_version <= row.version <= last)
-    return Commits(rows, table.last_version)
+    last = max(start, oldest) + lake.settings.delta_unpublished_max - 1
+    if end is not None:
+        last = min(last, end)
+    return tuple(row for row in unpublished_commits(lake, table) if start <= row.version <= last), table.last_version

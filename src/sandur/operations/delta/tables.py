@@ -13,7 +13,7 @@ from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import namespace_not_found
+from sandur.operations.containers.records import namespace_not_found, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
@@ -237,30 +237,11 @@ class _Draft:
         return self.uuid is not None
 
     def made(self, uuid: str) -> NewRecord[DeltaTable]:
-        now_ms = self.lake.clock.now_ms()
-        principal = self.request.source.principal
-        table = DeltaTable(
-            uuid=uuid,
-            table_uuid=uuid,
-            state="unbound",
-            kind=self.kind,
-            table_type=self.wanted.table_type,
-            data_source_format=self.wanted.data_source_format,
-            location=self.wanted.location,
-            columns=self.wanted.columns,
-            comment=self.wanted.comment,
-            properties=self.wanted.properties,
-            view_definition=self.wanted.view_definition,
-            view_dependencies=self.wanted.view_dependencies,
-            etag=self.lake.clock.new_id(),
-            owner=principal,
-            created_ms=now_ms,
-            created_by=principal,
-            changed_ms=now_ms,
-            changed_by=principal,
-            last_commit_ms=self.wanted.last_commit_ms,
-            uniform=self.wanted.uniform,
-        )
+        content = msgspec.structs.asdict(self.wanted)
+        del content["identifier"]
+        etag = self.lake.clock.new_id()
+        table = DeltaTable(uuid=uuid, table_uuid=uuid, state="unbound", kind=self.kind, etag=etag, **content)
+        table = with_creation(self.lake, table, self.request)
         return NewRecord(table, table)
 
     async def write(self, made: NewRecord[DeltaTable]) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from sandur.catalog.records import DeltaCommit, DeltaStage
 from sandur.delta import protocol
+from sandur.delta.requests import CommitFile, Uniform, UniformIceberg
 from sandur.operations.delta.load import LoadedDelta
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -18,14 +19,6 @@ NEVER_MS: Final = 253_402_300_799_000
 """The expiration time of credentials that do not expire: the end of the year 9999."""
 
 
-class CommitBody(msgspec.Struct, frozen=True, rename="kebab"):
-    version: int
-    timestamp: int
-    file_name: str
-    file_size: int
-    file_modification_timestamp: int
-
-
 class StorageCredential(msgspec.Struct, frozen=True, rename="kebab"):
     """Credentials for all files below `prefix`."""
 
@@ -35,20 +28,17 @@ class StorageCredential(msgspec.Struct, frozen=True, rename="kebab"):
     expiration_time_ms: int
 
 
-class CredentialsBody(msgspec.Struct, frozen=True, rename="kebab"):
-    storage_credentials: Sequence[StorageCredential]
-
-
-class _RequiredProtocol(msgspec.Struct, frozen=True, rename="kebab"):
-    min_reader_version: int = protocol.READER_VERSION
-    min_writer_version: int = protocol.WRITER_VERSION
-    reader_features: tuple[str, ...] = protocol.REQUIRED_READER_FEATURES
-    writer_features: tuple[str, ...] = protocol.REQUIRED_WRITER_FEATURES
-
-
 class _SuggestedProtocol(msgspec.Struct, frozen=True, rename="kebab"):
     reader_features: tuple[str, ...] = protocol.SUGGESTED_READER_FEATURES
     writer_features: tuple[str, ...] = protocol.SUGGESTED_WRITER_FEATURES
+
+
+_REQUIRED: Final = protocol.Protocol(
+    min_reader_version=protocol.READER_VERSION,
+    min_writer_version=protocol.WRITER_VERSION,
+    reader_features=protocol.REQUIRED_READER_FEATURES,
+    writer_features=protocol.REQUIRED_WRITER_FEATURES,
+)
 
 
 class StageBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -56,26 +46,10 @@ class StageBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     table_type: str = "MANAGED"
     location: str
     storage_credentials: Sequence[StorageCredential]
-    required_protocol: _RequiredProtocol = _RequiredProtocol()
+    required_protocol: protocol.Protocol = _REQUIRED
     suggested_protocol: _SuggestedProtocol = _SuggestedProtocol()
     required_properties: Mapping[str, str]
     suggested_properties: Mapping[str, str | None]
-
-
-class ConfigBody(msgspec.Struct, frozen=True, rename="kebab"):
-    endpoints: Sequence[str]
-    protocol_version: str = "1.0"
-
-
-class _IcebergBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    metadata_location: str
-    converted_delta_version: int
-    converted_delta_timestamp: int
-    base_converted_delta_version: int | None = None
-
-
-class _UniformBody(msgspec.Struct, frozen=True):
-    iceberg: _IcebergBody
 
 
 def loaded_body(loaded: LoadedDelta) -> bytes:
@@ -84,24 +58,30 @@ def loaded_body(loaded: LoadedDelta) -> bytes:
         b'{"metadata":',
         loaded.metadata,
         b',"commits":',
-        _encode([commit_body(commit) for commit in loaded.commits]),
+        _encode([_commit(commit) for commit in loaded.commits]),
         b',"latest-table-version":%d' % loaded.last_version,
     ]
-    if loaded.uniform:
-        iceberg = _IcebergBody(
-            metadata_location=loaded.uniform.metadata_location,
-            converted_delta_version=loaded.uniform.converted_delta_version,
-            converted_delta_timestamp=loaded.uniform.converted_delta_timestamp_ms,
-            base_converted_delta_version=loaded.uniform.base_converted_delta_version,
+    if uniform := loaded.uniform:
+        iceberg = UniformIceberg(
+            metadata_location=uniform.metadata_location,
+            converted_delta_version=uniform.converted_delta_version,
+            converted_delta_timestamp=uniform.converted_delta_timestamp_ms,
+            base_converted_delta_version=uniform.base_converted_delta_version,
         )
-        parts += [b',"uniform":', _encode(_UniformBody(iceberg))]
+        parts += [b',"uniform":', _encode(Uniform(iceberg=iceberg))]
     if loaded.is_managed:
         parts += [b',"allowed-maintenance-operations":', ALLOWED_MAINTENANCE]
     return b"".join((*parts, b"}"))
 
 
-def commit_body(commit: DeltaCommit) -> CommitBody:
-    return CommitBody(commit.version, commit.timestamp_ms, commit.file_name, commit.file_size, commit.file_modified_ms)
+def _commit(commit: DeltaCommit) -> CommitFile:
+    return CommitFile(
+        version=commit.version,
+        timestamp=commit.timestamp_ms,
+        file_name=commit.file_name,
+        file_size=commit.file_size,
+        file_modification_timestamp=commit.file_modified_ms,
+    )
 
 
 def stage_body(stage: DeltaStage, credentials: Sequence[StorageCredential]) -> bytes:

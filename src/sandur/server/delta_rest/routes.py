@@ -7,7 +7,6 @@ import msgspec
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.server.context import Call
 from sandur.server.delta_rest import tables
-from sandur.server.delta_rest.bodies import ConfigBody
 from sandur.server.delta_rest.errors import ERRORS
 from sandur.server.http import Answer, json_answer
 from sandur.server.routing import Dialect, Route, Router
@@ -19,7 +18,7 @@ _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
 async def get_config(call: Call) -> Answer:
     """The endpoints of this API; clients call it first."""
     await load_catalog(call.lake, call.required("catalog"))
-    return json_answer(msgspec.json.encode(ConfigBody(_ENDPOINTS)))
+    return json_answer(msgspec.json.encode({"endpoints": _ENDPOINTS, "protocol-version": "1.0"}))
 
 
 ROUTES: Final = (

@@ -23,7 +23,7 @@ from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
 from sandur.operations.unity.credentials import needs_credentials
 from sandur.server.context import Call
-from sandur.server.delta_rest.bodies import NEVER_MS, CredentialsBody, StorageCredential, loaded_body, stage_body
+from sandur.server.delta_rest.bodies import NEVER_MS, StorageCredential, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 
 
@@ -83,7 +83,7 @@ def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
 
 
 def _answer_credentials(location: str, operation: Operation) -> Answer:
-    return json_answer(msgspec.json.encode(CredentialsBody(credentials_for(location, operation))))
+    return json_answer(msgspec.json.encode({"storage-credentials": credentials_for(location, operation)}))
 
 
 async def stage(call: Call) -> Answer:

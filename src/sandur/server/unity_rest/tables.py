@@ -13,7 +13,7 @@ from sandur.catalog.identifiers import (
     namespace_from_parts,
     parse_full_name,
 )
-from sandur.catalog.infos import without_fields
+from sandur.catalog.infos import COMMENT_CHARS_MAX, Comment, without_fields
 from sandur.catalog.locations import check_property_keys
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns, partition_names, struct_for_api
 from sandur.delta.requests import Comment as CommentChange
@@ -21,31 +21,15 @@ from sandur.delta.requests import CommitFile, DeltaChange, Uniform, UniformIcebe
 from sandur.errors import BadRequest, Invalid
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta.commit import post_commit
-from sandur.operations.delta.load import CommitsQuery, list_commits
+from sandur.operations.delta.load import list_commits
 from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
 from sandur.operations.unity.lists import list_in_schema
 from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.unity_rest.bodies import DONE, Comment, answer_list, answer_with, list_request
+from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_request
 
 _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
-
-
-class ColumnBody(msgspec.Struct, frozen=True):
-    """A column as clients send it; unknown fields are absent or null."""
-
-    name: str
-    type_text: str | None = None
-    type_json: str | None = None
-    type_name: str | None = None
-    type_precision: int | None = None
-    type_scale: int | None = None
-    type_interval_type: str | None = None
-    position: int | None = None
-    comment: Comment | None = None
-    nullable: bool | None = None
-    partition_index: int | None = None
 
 
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +38,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True):
     schema_name: str
     table_type: Literal["MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW", "VIEW"]
     data_source_format: str | None = None
-    columns: tuple[ColumnBody, ...] | None = None
+    columns: tuple[ColumnInfo, ...] | None = None
     storage_location: str | None = None
     comment: Comment | None = None
     properties: dict[str, str] | None = None
@@ -78,19 +62,21 @@ class StagingTableInfo(msgspec.Struct, frozen=True):
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
-    is_delta = body.data_source_format == "DELTA"
-    properties = body.properties or {}
-    check_property_keys(properties)
+    columns = complete_columns(body.columns or (), is_delta=body.data_source_format == "DELTA")
+    if any(len(column.comment or "") > COMMENT_CHARS_MAX for column in columns):
+        raise Invalid(f"columns: a comment has more than {COMMENT_CHARS_MAX} characters")
+    check_property_keys(body.properties or {})
+    dependencies = body.view_dependencies
     wanted = NewTable(
         identifier=identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
         table_type=body.table_type,
         data_source_format=body.data_source_format or "",
         location=body.storage_location or "",
-        columns=encode_columns(complete_columns([_column(column) for column in body.columns or ()], is_delta=is_delta)),
-        properties=properties,
+        columns=encode_columns(columns),
+        properties=body.properties or {},
         comment=body.comment,
         view_definition=body.view_definition,
-        view_dependencies=_raw(body.view_dependencies),
+        view_dependencies=None if dependencies is None else msgspec.Raw(msgspec.json.encode(dependencies)),
     )
     return answer_with(await operations.create_table(call.lake, wanted, call.request()))
 
@@ -98,12 +84,8 @@ async def create(call: Call) -> Answer:
 async def list_all(call: Call) -> Answer:
     namespace = namespace_from_parts(call.required("catalog_name"), call.required("schema_name"))
     listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", list_request(call))
-    omit_columns, omit_properties = call.is_set("omit_columns"), call.is_set("omit_properties")
-    if omit_columns or omit_properties:
-        infos = [
-            without_fields(info, omit_columns=omit_columns, omit_properties=omit_properties) for info in listed.infos
-        ]
-        listed = listed._replace(infos=infos)
+    if omitted := [field for field in ("columns", "properties") if call.is_set(f"omit_{field}")]:
+        listed = listed._replace(infos=[without_fields(info, omitted) for info in listed.infos])
     return answer_list(call, "tables", listed)
 
 
@@ -132,15 +114,6 @@ async def stage(call: Call) -> Answer:
     )
 
 
-def _column(body: ColumnBody) -> ColumnInfo:
-    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
-    return msgspec.convert(given, ColumnInfo)
-
-
-def _raw(value: object | None) -> msgspec.Raw | None:
-    return None if value is None else msgspec.Raw(msgspec.json.encode(value))
-
-
 class CommitInfo(msgspec.Struct, frozen=True):
     version: int
     timestamp: int
@@ -154,7 +127,7 @@ class _Properties(msgspec.Struct, frozen=True):
 
 
 class _Schema(msgspec.Struct, frozen=True):
-    columns: tuple[dict[str, object], ...] | None = None
+    columns: tuple[ColumnInfo, ...] | None = None
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,13 +178,13 @@ async def get_commits(call: Call) -> Answer:
     if not call.http.body:
         raise BadRequest("Invalid commits request: the body with table_id and start_version is missing")
     body = call.body(GetCommits, "commits request")
-    query = CommitsQuery(body.table_id, body.start_version, body.end_version, body.table_uri)
-    found = await list_commits(call.lake, query)
+    commits, last_version = await list_commits(
+        call.lake, body.table_id, body.start_version, body.end_version, body.table_uri
+    )
     infos = [
-        CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms)
-        for row in found.commits
+        CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms) for row in commits
     ]
-    return answer_with(CommitsBody(infos, found.latest_table_version))
+    return answer_with(CommitsBody(infos, last_version))
 
 
 def parse_change(body: PostCommit) -> DeltaChange:
@@ -238,18 +211,9 @@ def _with_metadata(change: DeltaChange, metadata: _Metadata) -> DeltaChange:
     if properties is not None:
         change = change._replace(all_properties=properties)
     if columns is not None:
-        kept = complete_columns(_columns(columns), is_delta=True)
+        kept = complete_columns(columns, is_delta=True)
         change = change._replace(columns=struct_for_api(kept), partition_columns=partition_names(kept))
     return change
-
-
-def _columns(columns: Sequence[dict[str, object]]) -> Sequence[ColumnInfo]:
-    """The columns; fields that a client does not know are absent or null."""
-    given = [{name: value for name, value in column.items() if value is not None} for column in columns]
-    try:
-        return msgspec.convert(given, list[ColumnInfo])
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"Invalid metadata: schema.columns: {error}") from None
 
 
 def _uniform(iceberg: _Iceberg) -> Uniform:
