@@ -14,7 +14,7 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.clock import SystemClock
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings
 from sandur.storage.open import connect
 from tests.chaos.clients import Client, Diary, http_client

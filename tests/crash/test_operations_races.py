@@ -11,7 +11,7 @@ from sandur.operations.containers.namespaces import drop_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.load import load_table, table_exists
+from sandur.operations.tables.documents import load_table, table_exists
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retry import RetryingStore

@@ -11,7 +11,7 @@ from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_tabl
 from sandur.iceberg.view_commit import CreateView, ViewCommit, decode_create_view, decode_view_commit
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.load import LoadedTable, load_table
+from sandur.operations.tables.documents import LoadedTable, load_table
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 

@@ -6,9 +6,9 @@ import pytest
 
 from sandur.clock import SystemClock
 from sandur.errors import AlreadyExists, Busy, Invalid, KeyReused, NotFound, Unfit
-from sandur.operations.containers.catalogs import create_catalog, list_catalogs, load_catalog
-from sandur.operations.lake import Lake
-from sandur.operations.lakes import Lakes
+from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs, load_catalog
+from sandur.operations.lake import Lake, Lakes
+from sandur.operations.tables.documents import document_cache
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, Expected, Version
 from sandur.storage.memory import MemoryStore
@@ -166,12 +166,12 @@ async def test_a_new_store_gets_the_default_catalog_at_the_start() -> None:
     store = MemoryStore()
     lakes = Lakes(Settings(store="memory:"), SystemClock(), store)
 
-    await lakes.start()
+    await ensure_default_catalog(await lakes.start())
 
     lake = lakes.lake("default", "default")
     assert lakes.lake("default", "default") is lake
     assert [catalog.name for catalog in await list_catalogs(lake)] == ["main"]
-    assert lakes.document_cache_counts() == (0, 0)
+    assert [(cache.hits, cache.misses) for cache in lake.feature(document_cache)] == [(0, 0), (0, 0)]
     await lakes.close()
 
 
@@ -195,4 +195,4 @@ async def test_a_store_that_breaks_a_guarantee_is_refused_at_the_start() -> None
     lakes = Lakes(Settings(store="memory:"), SystemClock(), Careless())
 
     with pytest.raises(Unfit):
-        await lakes.start()
+        await ensure_default_catalog(await lakes.start())

@@ -8,8 +8,8 @@ import pytest
 from sandur.errors import Conflict, Invalid, KeyReused, NotFound
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.documents import LoadedTable
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import LoadedTable
 from sandur.operations.tables.rename import rename
 from tests.operations.invariants import judge, times_applied
 from tests.operations.lakes import make_lake

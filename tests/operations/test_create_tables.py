@@ -8,8 +8,8 @@ from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, Not
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view
 from sandur.storage.memory import MemoryStore

@@ -17,8 +17,8 @@ from sandur.operations.delta.tables import (
     stage_table,
 )
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import load_table
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import load_table
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
 from tests.operations.delta_requests import D, create_managed, names_in, wanted

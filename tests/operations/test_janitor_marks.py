@@ -3,7 +3,7 @@
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.documents import table_exists
 from sandur.storage.contract import ABSENT
 from tests.operations.janitor_runs import HOUR_MS, Shore
 from tests.operations.requests import (

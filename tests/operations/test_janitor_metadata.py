@@ -14,8 +14,8 @@ from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction

@@ -7,8 +7,8 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
 from sandur.operations.containers.namespaces import create_namespace, drop_namespace
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from tests.operations.hooked_store import HookedStore
 from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore

@@ -14,8 +14,8 @@ from sandur.operations.janitors.sweep import sweep
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import LoadedTable, table_exists
 from sandur.operations.tables.drop import drop_name, unregister_table
-from sandur.operations.tables.load import LoadedTable, table_exists
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.register import register_table
 from tests.fakes.dying_store import Died, DyingStore

@@ -4,7 +4,7 @@ import pytest
 
 from sandur.catalog.records import Transaction
 from sandur.operations.lake import Lake
-from sandur.operations.tables.load import table_exists
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.operations.janitor_runs import HOUR_MS, Shore
 from tests.operations.requests import (

@@ -6,8 +6,8 @@ from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import NotModified, load_table
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import NotModified, load_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view, create_view, load_view
 from sandur.operations.transactions.coordinator import commit_transaction

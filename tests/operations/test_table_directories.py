@@ -10,8 +10,8 @@ from sandur.errors import BadRequest, SandurError
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.views import create_view
 from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.storage.local import LocalStore

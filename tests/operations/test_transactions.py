@@ -10,8 +10,8 @@ from sandur.errors import AlreadyExists, BadRequest, Busy, Conflict, KeyReused, 
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view, load_view
 from sandur.operations.transactions.coordinator import commit_transaction

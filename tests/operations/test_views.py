@@ -7,8 +7,8 @@ import pytest
 from sandur.errors import AlreadyExists, Conflict, Invalid, KeyReused, NotFound
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view, create_view, load_view, view_exists
 from tests.operations.invariants import judge, times_applied

@@ -14,7 +14,7 @@ from demo.duckdb_sessions import extension_file
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Conflict
 from sandur.operations.receipts import Receipt
-from sandur.operations.tables.load import current_document
+from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.rename import rename
 from sandur.pipeline import publishing, system_tables
 from sandur.pipeline.jobs.compact import COMPACT

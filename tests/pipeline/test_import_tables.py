@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import BadRequest, Invalid, Unavailable
 from sandur.operations.delta.tables import load_delta_table
-from sandur.operations.tables.load import current_document
+from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.import_tables import IMPORT

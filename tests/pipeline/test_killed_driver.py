@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.operations.tables.load import current_document
+from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.metrics import report_metrics
 from sandur.pipeline.jobs import JOBS
 from tests.pipeline.test_collect_garbage import age, exists, full_of_garbage

@@ -15,7 +15,7 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.load import LoadedTable
+from sandur.operations.tables.documents import LoadedTable
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport, job_context
 from sandur.settings import Settings

@@ -116,7 +116,7 @@ async def test_the_cache_counts_the_memory_of_a_plan_with_a_long_filter(tmp_path
 
     await answers(server, list(result.result.plan_tasks))
 
-    remembered = [found for found, _ in server.feature(PlanningCache).selected._entries.values()]
+    remembered = list(server.feature(PlanningCache).selected._entries.values())
     written = sum(len(lines._content) for found in remembered for lines in found._portions.values())
     assert SELECTED_BYTES_MAX / 2 < written < server.feature(PlanningCache).selected.bytes <= SELECTED_BYTES_MAX
 
@@ -204,6 +204,6 @@ async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tm
     assert found
     for task in (task for tasks in found for task in tasks):
         assert holds(task.residual, rows[task.file["partition"][0]])
-    (remembered,) = (one for one, _ in server.feature(PlanningCache).selected._entries.values())
+    (remembered,) = server.feature(PlanningCache).selected._entries.values()
     assert remembered._residuals is not None
     assert sum(len(text) for text in remembered._residuals.texts) <= RESIDUAL_BYTES_MAX

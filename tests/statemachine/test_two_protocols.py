@@ -20,8 +20,8 @@ from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.load import table_exists
 from sandur.operations.tables.rename import rename
 from sandur.operations.unity import schemas, securables, tables
 from sandur.operations.unity.lists import ListRequest, list_catalogs, list_in_schema, list_schemas

@@ -13,10 +13,9 @@ from rich.table import Table
 from sandur.catalog.records import Catalog, Request, Source
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
-from sandur.operations.containers.catalogs import create_catalog, list_catalogs
+from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
 from sandur.operations.index.rebuild import rebuild_all
-from sandur.operations.lake import Lake
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Lake, Lakes
 from sandur.settings import load_settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.open import connect, open_store
@@ -61,8 +60,9 @@ def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, con
         clock = SystemClock()
         lakes = Lakes(settings, clock, connect(settings, clock))
         try:
-            await lakes.start()
-            return await work(lakes.lake(settings.tenant or "default", settings.workspace or "default"))
+            lake = await lakes.start()
+            await ensure_default_catalog(lake)
+            return await work(lake)
         finally:
             await lakes.close()
 

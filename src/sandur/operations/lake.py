@@ -1,11 +1,12 @@
-"""A lake: one tenant's workspace on a store, with its bounded caches and its background work."""
+"""Lakes: one per tenant and workspace on a store, with bounded caches, counters and background work."""
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -27,11 +28,14 @@ from sandur.catalog.records import (
 )
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.settings import Settings
+from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.locations import Locations
+from sandur.storage.locations import Locations, address_of
+from sandur.storage.open import open_store
+from sandur.storage.probe import verify_store
+from sandur.storage.retry import RetryingStore
 
 AT_ONCE_MAX: Final = 256
 
@@ -141,80 +145,61 @@ class LruCache(MutableMapping[K, V], Generic[K, V]):
         return len(self._entries)
 
 
-class WeighedLruCache(LruCache[K, V]):
-    """The most recently used entries, bounded by their number and by their total weight."""
+class BytesLruCache(LruCache[K, V]):
+    """The most recently used values, bounded by their number and by bytes, with counts of hits and misses.
 
-    def __init__(self, entries_max: int, *, weight_max: int, weigh: Callable[[V], int]) -> None:
+    `size_of` returns the size of a value that is stored by assignment. A value above the bound is not stored.
+    """
+
+    def __init__(
+        self, bytes_max: int, *, entries_max: int = sys.maxsize, size_of: Callable[[V], int] | None = None
+    ) -> None:
         super().__init__(entries_max)
-        self._weight_max = weight_max
-        self._weigh = weigh
-        self._weights: dict[K, int] = {}
-        self.weight = 0
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._subtract_weight(key)
-        self._weights[key] = self._weigh(value)
-        self.weight += self._weights[key]
-        super().__setitem__(key, value)
-        while self._entries and (self.weight > self._weight_max or len(self._entries) > self._entries_max):
-            oldest = next(iter(self._entries))
-            del self[oldest]
-
-    def __delitem__(self, key: K) -> None:
-        super().__delitem__(key)
-        self._subtract_weight(key)
-
-    def _subtract_weight(self, key: K) -> None:
-        self.weight -= self._weights.pop(key, 0)
-
-
-class BytesLruCache(Generic[K, V]):
-    """The most recently used values, bounded by bytes, with counts of hits and misses."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._bytes_max = bytes_max
+        self._size_of = size_of or sys.getsizeof
+        self._sizes: dict[K, int] = {}
         self.bytes = 0
         self.hits = 0
         self.misses = 0
 
-    def get(self, key: K) -> V | None:
-        found = self._entries.get(key)
-        if found is None:
+    def __getitem__(self, key: K) -> V:
+        if key not in self._entries:
             self.misses += 1
-            return None
+            raise KeyError(key)
         self.hits += 1
-        self._entries.move_to_end(key)
-        return found[0]
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value, self._size_of(value))
+
+    def __delitem__(self, key: K) -> None:
+        super().__delitem__(key)
+        self.bytes -= self._sizes.pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
 
     def put(self, key: K, value: V, size_bytes: int) -> None:
-        if key in self._entries:
-            self.bytes -= self._entries.pop(key)[1]
+        self.drop(key)
         if size_bytes > self._bytes_max:
             return
-        self._entries[key] = (value, size_bytes)
+        self._sizes[key] = size_bytes
         self.bytes += size_bytes
+        super().__setitem__(key, value)
         while self.bytes > self._bytes_max:
-            _, (_, size) = self._entries.popitem(last=False)
-            self.bytes -= size
+            del self[next(iter(self._entries))]
 
     def drop(self, key: K) -> None:
         """Remove a value if it is cached."""
         if key in self._entries:
-            self.bytes -= self._entries.pop(key)[1]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
+            del self[key]
 
 
 T = TypeVar("T", bound=msgspec.Struct)
 F = TypeVar("F")
 
 
-def _index_weight(held: Versioned[Manifest] | Versioned[Segment]) -> int:
+def _index_bytes(held: Versioned[Manifest] | Versioned[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
 
 
@@ -242,8 +227,8 @@ class Lake:
         # One cache for cells of every kind: the methods below give each key to one kind only.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
         # A cache of their own, because index cells are large.
-        self._seen_index: MutableMapping[str, Versioned[Any]] = WeighedLruCache(
-            CELLS_MAX, weight_max=INDEX_BYTES_MAX, weigh=_index_weight
+        self._seen_index: MutableMapping[str, Versioned[Any]] = BytesLruCache(
+            INDEX_BYTES_MAX, entries_max=CELLS_MAX, size_of=_index_bytes
         )
 
     def feature(self, kind: Callable[["Lake"], F]) -> F:
@@ -329,3 +314,104 @@ class Lake:
     def _plain_cell(self, key: str, kind: type[T]) -> Cell[T]:
         """A cell that is read once or twice in its life and is not cached."""
         return Cell(self.store, key, kind, self.clock)
+
+
+LAKES_MAX: Final = 1_000
+
+
+class Lakes:
+    """The lakes of one process on one store. Use it between `start` and `close`."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._background = Background()
+        self._lakes: LruCache[tuple[str, str], Lake] = LruCache(LAKES_MAX)
+        self._locations = Locations(
+            address_of(settings.store), store, others=settings.allowed_locations, open_store=self._open_store
+        )
+
+    async def start(self) -> Lake:
+        """Check the store (raises Unfit) and return the lake of the settings."""
+        await verify_store(self._store, self._clock)
+        return self.lake(self._settings.tenant or "default", self._settings.workspace or "default")
+
+    async def close(self) -> None:
+        """Finish background work within the shutdown timeout, then close the store."""
+        for lake in self.lakes:
+            await lake.close()
+        await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
+        await self._locations.close()
+        await self._store.close()
+
+    def lake(self, tenant: str, lake: str) -> Lake:
+        """The lake of a tenant's workspace. The most recently used lakes keep their caches."""
+        found = self._lakes.get((tenant, lake))
+        if found is None:
+            found = self._lakes[tenant, lake] = self.fresh_lake(Layout(tenant, lake))
+        return found
+
+    def fresh_lake(self, layout: Layout) -> Lake:
+        """A lake with empty caches that is not cached itself, for work that would only fill the caches."""
+        return Lake(
+            store=self._store,
+            layout=layout,
+            clock=self._clock,
+            settings=self._settings,
+            locations=self._locations,
+            background=self._background,
+        )
+
+    @property
+    def lakes(self) -> Sequence[Lake]:
+        """The most recently used lakes."""
+        # A lookup changes their order, so iterate over a copy of the keys.
+        return [self._lakes[key] for key in tuple(self._lakes)]
+
+    def _open_store(self, url: str) -> ObjectStore:
+        return RetryingStore(open_store(url, self._settings), self._clock, self._settings.retry)
+
+
+INDEX_READS: Final = "uc_preview_index_read_total"
+INDEX_UPDATES: Final = "uc_preview_index_update_total"
+INDEX_REBUILDS: Final = "uc_preview_index_rebuild_total"
+LIST_FALLBACKS: Final = "uc_preview_list_fallback_total"
+JANITOR_OBJECTS: Final = "sandur_janitor_objects_total"
+JANITOR_RUNS: Final = "sandur_janitor_runs_total"
+
+LABELS: Final = {
+    INDEX_READS: "result",
+    INDEX_UPDATES: "result",
+    INDEX_REBUILDS: "result",
+    LIST_FALLBACKS: "collection",
+    JANITOR_OBJECTS: "outcome",
+    JANITOR_RUNS: "result",
+}
+"""The label name of each counter."""
+
+
+class Count(NamedTuple):
+    """The value of one counter since the start of the process."""
+
+    name: str
+    label: str
+    value: str
+    times: int
+
+
+class Counters:
+    """Counters, which only grow."""
+
+    def __init__(self, _lake: object = None) -> None:
+        self._times: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, value: str, *, times: int = 1) -> None:
+        self._times[name, value] += times
+
+    def times(self, name: str, value: str) -> int:
+        return self._times[name, value]
+
+    def __iter__(self) -> Iterator[Count]:
+        for (name, value), times in sorted(self._times.items()):
+            yield Count(name, LABELS[name], value, times)

@@ -9,7 +9,7 @@ import msgspec
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout

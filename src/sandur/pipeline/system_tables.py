@@ -33,7 +33,7 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.load import current_document
+from sandur.operations.tables.documents import current_document
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.executor_tasks.write import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.iceberg_manifests import (

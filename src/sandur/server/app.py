@@ -11,7 +11,7 @@ import structlog
 
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Lakes
 from sandur.server.context import Call, identify
 from sandur.server.errors import Problem, encode_problem
 from sandur.server.http import (

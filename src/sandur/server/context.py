@@ -15,8 +15,7 @@ import rfc8785
 
 from sandur.catalog.records import Request, Source
 from sandur.errors import BadRequest
-from sandur.operations.lake import Lake
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Lake, Lakes
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused, decode_query, decode_segment
 from sandur.settings import Settings
 from sandur.splicing import malformed_error

@@ -11,9 +11,10 @@ import structlog
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError
-from sandur.operations.counters import Count, Counters
+from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.janitors.schedule import Janitors
-from sandur.operations.lakes import Lakes
+from sandur.operations.lake import Count, Counters, Lakes
+from sandur.operations.tables.documents import document_cache
 from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.iceberg_rest.routes import iceberg_dialect
@@ -48,7 +49,7 @@ class RunningCatalog:
 
     async def start(self) -> None:
         """Probe the store and open the catalog; raises when the store cannot be used."""
-        await self.lakes.start()
+        await ensure_default_catalog(await self.lakes.start())
         self._updates = asyncio.create_task(self._update_metrics_periodically())
         self._janitors.start()
         self.is_started = True
@@ -98,9 +99,9 @@ def _counts(lakes: Lakes) -> Iterator[Count]:
             times[count.name, count.label, count.value] += count.times
     for (name, label, value), total in times.items():
         yield Count(name, label, value, total)
-    hits, misses = lakes.document_cache_counts()
-    yield Count(_CACHE_READS, "result", "hit", hits)
-    yield Count(_CACHE_READS, "result", "miss", misses)
+    documents = [cache for lake in lakes.lakes for cache in lake.feature(document_cache)]
+    yield Count(_CACHE_READS, "result", "hit", sum(cache.hits for cache in documents))
+    yield Count(_CACHE_READS, "result", "miss", sum(cache.misses for cache in documents))
 
 
 def build(

@@ -33,9 +33,8 @@ from sandur.catalog.index import (
 )
 from sandur.errors import Busy, SandurError, SwapLost, Unavailable
 from sandur.operations.concurrency import gather_all
-from sandur.operations.counters import INDEX_REBUILDS, Counters
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
-from sandur.operations.lake import Lake
+from sandur.operations.lake import INDEX_REBUILDS, Counters, Lake
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT, Expected, Version
 

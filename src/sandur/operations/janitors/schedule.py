@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
 from sandur.operations.janitors import purge
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.leftovers import (
@@ -23,7 +22,7 @@ from sandur.operations.janitors.leftovers import (
 )
 from sandur.operations.janitors.records import DELTA_STAGES, DELTA_TABLES, NAMES, NAMESPACES, POINTERS, UNITY
 from sandur.operations.janitors.sweep import Janitor, OnError, Swept, sweep
-from sandur.operations.lake import Lake
+from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Counters, Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of

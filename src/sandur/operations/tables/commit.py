@@ -29,6 +29,7 @@ from sandur.operations.tables.documents import (
     cached_document,
     encode_document,
     load_document,
+    prefetch_document,
     write_document,
 )
 from sandur.operations.tables.names import ResolvedName, activate_name, is_alive, resolve_name
@@ -182,7 +183,7 @@ async def _read(attempts: CommitAttempts[M], number: int) -> Base[M] | Document[
     lake, family = attempts.lake, attempts.family
     if number > 1:
         await lake.clock.sleep(_BACKOFF_SECONDS * lake.clock.chance())
-    found = await resolve_name(lake, attempts.identifier, prefetch=True)
+    found = await resolve_name(lake, attempts.identifier, prefetch=prefetch_document)
     if found is None or found.name.value.kind != family.kind:
         return await attempts.find_without_name()
     if document := await attempts.find_in_previous_table(found):

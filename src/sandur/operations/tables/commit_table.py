@@ -15,8 +15,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit as commit_change
 from sandur.operations.tables.create import FirstDocument, create_document, forget_stage
 from sandur.operations.tables.creation import name_taken
-from sandur.operations.tables.documents import TABLES, Document, encode_document
-from sandur.operations.tables.load import LoadedTable, loaded_table
+from sandur.operations.tables.documents import TABLES, Document, LoadedTable, encode_document, loaded_table
 from sandur.operations.tables.locations import allowed_roots, default_location
 
 CREATE_BY_COMMIT: Final = "create-table-by-commit"

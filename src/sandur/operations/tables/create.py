@@ -25,14 +25,15 @@ from sandur.operations.tables.documents import (
     TABLES,
     Document,
     Family,
+    LoadedTable,
     cache_document,
     encode_document,
+    loaded_table,
     pointer_document,
     replayed_document,
     version_in_name,
     write_document,
 )
-from sandur.operations.tables.load import LoadedTable, loaded_table
 from sandur.operations.tables.locations import allowed_roots, chosen_location, create_directories
 from sandur.operations.tables.names import namespace_not_found, resolve_name, resolve_namespace
 from sandur.settings import seconds_of

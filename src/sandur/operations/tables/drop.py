@@ -11,8 +11,7 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, load_document
-from sandur.operations.tables.load import LoadedTable, loaded_table
+from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
 from sandur.operations.tables.names import (
     ICEBERG,
     ResolvedName,

@@ -15,7 +15,6 @@ from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRe
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import prefetch_document
 from sandur.operations.transactions.resolution import (
     abort_pending,
     pending_name_outcome,
@@ -125,11 +124,14 @@ def namespace_not_found(namespace: Namespace) -> NotFound:
     return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
 
 
-async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: bool = False) -> ResolvedName | None:
+Prefetch = Callable[[Lake, NameRecord], Awaitable[None]]
+
+
+async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch | None = None) -> ResolvedName | None:
     """What a reader sees under a name; None if nothing exists there.
 
-    Readers see exactly one of the two names of a rename at every moment (R7). With `prefetch`, the metadata file that
-    the name remembers is read into the cache together with the pointer.
+    Readers see exactly one of the two names of a rename at every moment (R7). `prefetch` runs together with the read of
+    the pointer.
     """
     cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
@@ -143,7 +145,7 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: bool = F
         if before is None or name.version != before.version:
             pointer = None  # It may have been read while the name was elsewhere.
         if name.value.state == "active" or await _is_visible(lake, identifier, name):
-            pointer = pointer or await _read_pointer(lake, name.value, prefetch=prefetch)
+            pointer = pointer or await _read_pointer(lake, name.value, prefetch)
             return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
         if name.value.state not in {"moving", "pending"}:
             return None
@@ -169,11 +171,11 @@ async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRe
             return False
 
 
-async def _read_pointer(lake: Lake, name: NameRecord, *, prefetch: bool) -> Versioned[BoundRecord] | None:
+async def _read_pointer(lake: Lake, name: NameRecord, prefetch: Prefetch | None) -> Versioned[BoundRecord] | None:
     cell = pointer_cell(lake, name)
-    if not prefetch:
+    if prefetch is None:
         return await cell.read()
-    pointer, _ = await gather_all((cell.read(), prefetch_document(lake, name)))
+    pointer, _ = await gather_all((cell.read(), prefetch(lake, name)))
     return pointer
 
 

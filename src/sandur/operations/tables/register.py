@@ -22,14 +22,15 @@ from sandur.operations.tables.documents import (
     TABLES,
     VIEWS,
     Document,
+    LoadedTable,
     cache_document,
     is_gzip,
+    loaded_table,
     missing_file,
     replayed_document,
     version_in_name,
 )
 from sandur.operations.tables.drop import check_not_purged
-from sandur.operations.tables.load import LoadedTable, loaded_table
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
 from sandur.operations.tables.views import LoadedView, loaded_view

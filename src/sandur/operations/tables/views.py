@@ -19,8 +19,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit as commit_change
 from sandur.operations.tables.commit_table import check_updates, with_defaults
 from sandur.operations.tables.create import FirstDocument, create_document
-from sandur.operations.tables.documents import VIEWS, Document, encode_document, load_document
-from sandur.operations.tables.load import effective_head
+from sandur.operations.tables.documents import VIEWS, Document, effective_head, encode_document, load_document
 from sandur.operations.tables.locations import allowed_roots, chosen_location
 from sandur.operations.tables.names import resolve_name
 

@@ -16,14 +16,14 @@ from sandur.iceberg.requests import (
 )
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.index.lists import list_names
-from sandur.operations.lake import WeighedLruCache
+from sandur.operations.lake import BytesLruCache
 from sandur.operations.planning import plans
-from sandur.operations.tables import load as operations
+from sandur.operations.tables import documents as operations
 from sandur.operations.tables import register as registration
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
-from sandur.operations.tables.load import NotModified
 from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
@@ -52,8 +52,8 @@ _CACHED_ENTRIES_MIN: Final = 100
 _CACHED_LISTS_MAX: Final = 1_000
 _CACHED_BYTES_MAX: Final = 64 << 20
 
-_list_bodies: Final[WeighedLruCache[tuple[str, str, str], tuple[object, bytes]]] = WeighedLruCache(
-    _CACHED_LISTS_MAX, weight_max=_CACHED_BYTES_MAX, weigh=lambda cached: len(cached[1])
+_list_bodies: Final[BytesLruCache[tuple[str, str, str], tuple[object, bytes]]] = BytesLruCache(
+    _CACHED_BYTES_MAX, entries_max=_CACHED_LISTS_MAX, size_of=lambda cached: len(cached[1])
 )
 """The entries and the body of whole lists, by the root of the layout, the kind, and the namespace."""
 
