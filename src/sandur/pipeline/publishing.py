@@ -24,8 +24,9 @@ from sandur.pipeline.executor_tasks.write import (
 )
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.sources.datasets import CoreManifest, CorePointer, Dataset, DatasetReader, PublishedFile
+from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.tasks import empty_frame, read_frame, run_per_item
+from sandur.pipeline.tasks import empty_frame, run_per_item
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
@@ -72,7 +73,7 @@ class Publication:
             return empty_frame(self._context.spark, shape.spark_schema)
         manifest = self._held.value.manifest if self._held else ""
         reader = DatasetReader({**self._context.source_options, "dataset": shape.name, "manifest": manifest})
-        return read_frame(self._context.spark, reader, shape.spark_schema)
+        return read_frame(self._context.spark, reader)
 
     def write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
         """Write rows into unpublished files, in executors; each file is sorted by the key of the shape."""

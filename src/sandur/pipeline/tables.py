@@ -3,31 +3,15 @@
 Shapes only grow: a column keeps its id for ever, and a new one gets the next id.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 Kind = Literal["boolean", "int", "long", "string", "timestamptz"]
 
-_SPARK: Final[dict[Kind, DataType]] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "string": StringType(),
-    "timestamptz": TimestampType(),
-}
+_SPARK: Final[dict[Kind, str]] = {"int": "integer", "timestamptz": "timestamp"}  # The other kinds have the same name.
 _ARROW: Final[dict[Kind, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -68,7 +52,10 @@ class Shape(NamedTuple):
 
     @property
     def spark_schema(self) -> StructType:
-        return StructType([StructField(column.name, _SPARK[column.kind]) for column in self.columns])
+        schema = StructType()
+        for column in self.columns:
+            schema.add(column.name, _SPARK.get(column.kind, column.kind))
+        return schema
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -91,10 +78,8 @@ class Shape(NamedTuple):
 
 
 def shape(name: str, columns: str, *, key: str) -> Shape:
-    """A shape from lines `name kind`; a `!` after the kind marks a required column. Ids follow the order."""
-    numbers = itertools.count(1)
-    parsed = [_column(next(numbers), line) for line in columns.strip().splitlines()]
-    return Shape(name, parsed, key.split())
+    """A shape from columns `name kind, name kind`; a `!` marks a required column. Ids follow the order."""
+    return Shape(name, [_column(number, text) for number, text in enumerate(columns.split(","), start=1)], key.split())
 
 
 def with_problem(shape: Shape) -> Shape:
@@ -102,40 +87,25 @@ def with_problem(shape: Shape) -> Shape:
     return shape._replace(columns=[*shape.columns, Column(len(shape.columns) + 1, "problem", "string")])
 
 
-def _column(number: int, line: str) -> Column:
-    name, kind = line.split()
+def _column(number: int, text: str) -> Column:
+    name, kind = text.split()
     plain = kind.removesuffix("!")
-    if plain not in _SPARK:
-        raise ValueError(f"column {name}: expected a kind of {', '.join(_SPARK)}, found {plain}")
+    if plain not in _ARROW:
+        raise ValueError(f"column {name}: expected a kind of {', '.join(_ARROW)}, found {plain}")
     return Column(number, name, plain, kind.endswith("!"))
 
 
 _COMMIT: Final = """
-format string!
-commit_key string!
-event_id string!
-table_uuid string!
-metadata_location string!
-previous_metadata_location string
-previous_commit_key string
-snapshot_id long
-operation string!
-metadata_version long!
-last_sequence_number long!
-committed_at timestamptz!
-committed_at_ms long!
-source string!
-principal string!
-client string!
-run_id string!
-task_id string!
-"""
+    format string!, commit_key string!, event_id string!, table_uuid string!, metadata_location string!,
+    previous_metadata_location string, previous_commit_key string, snapshot_id long, operation string!,
+    metadata_version long!, last_sequence_number long!, committed_at timestamptz!, committed_at_ms long!,
+    source string!, principal string!, client string!, run_id string!, task_id string!
+    """
 
 EVENTS: Final = shape(
     "events",
-    "key string!\nposition long\ndate string\nstate string"
-    + _COMMIT.replace("!", "")
-    + "problem string\ndetail string\nbody string\nsize_bytes long\n",
+    f"key string!, position long, date string, state string, {_COMMIT.replace('!', '')}, "
+    "problem string, detail string, body string, size_bytes long",
     key="key",
 )
 """The rows of `sandur_events`: one per object in the events folder, with its `problem` if it has one."""
@@ -143,22 +113,9 @@ EVENTS: Final = shape(
 NAMES: Final = shape(
     "names",
     """
-    catalog string!
-    namespace string!
-    name string!
-    kind string!
-    format string!
-    uuid string!
-    state string!
-    is_shown boolean!
-    table_uuid string
-    metadata_location string
-    commit_key string
-    snapshot_id long
-    committed_at timestamptz
-    metadata_version long
-    problem string
-    etag string
+    catalog string!, namespace string!, name string!, kind string!, format string!, uuid string!, state string!,
+    is_shown boolean!, table_uuid string, metadata_location string, commit_key string, snapshot_id long,
+    committed_at timestamptz, metadata_version long, problem string, etag string
     """,
     key="catalog namespace name",
 )
@@ -170,25 +127,10 @@ NAMES: Final = shape(
 POINTERS: Final = shape(
     "pointers",
     """
-    uuid string!
-    table_uuid string
-    kind string
-    format string
-    state string
-    catalog string
-    namespace string
-    name string
-    metadata_location string
-    previous_metadata_location string
-    commit_key string
-    previous_commit_key string
-    snapshot_id long
-    committed_at timestamptz
-    metadata_version long
-    is_pending boolean
-    updated_at timestamptz
-    version string!
-    problem string
+    uuid string!, table_uuid string, kind string, format string, state string, catalog string, namespace string,
+    name string, metadata_location string, previous_metadata_location string, commit_key string,
+    previous_commit_key string, snapshot_id long, committed_at timestamptz, metadata_version long, is_pending boolean,
+    updated_at timestamptz, version string!, problem string
     """,
     key="uuid",
 )
@@ -196,172 +138,96 @@ POINTERS: Final = shape(
 
 COMMITS: Final = shape(
     "commits",
-    "catalog string\nnamespace string\nname string\nkind string" + _COMMIT + "lineage string!\nquality string!\n",
+    f"catalog string, namespace string, name string, kind string, {_COMMIT}, lineage string!, quality string!",
     key="table_uuid metadata_version commit_key",
 )
 OWNERS: Final = shape(
     "owners",
-    "table_uuid string!\ncatalog string!\nnamespace string!\nname string!\nkind string!\n",
+    "table_uuid string!, catalog string!, namespace string!, name string!, kind string!",
     key="table_uuid",
 )
 """The name of each table in `commits`."""
 
 QUARANTINE: Final = shape(
-    "quarantine", "key string!\nproblem string!\ndetail string!\nsize_bytes long!\nbody string\n", key="key"
+    "quarantine", "key string!, problem string!, detail string!, size_bytes long!, body string", key="key"
 )
 ACTIVITY: Final = shape(
     "activity",
     """
-    table_uuid string!
-    day string!
-    commits long!
-    snapshots long!
-    changes_of_metadata long!
-    commits_by_rest long!
-    commits_by_pipeline long!
-    commits_by_others long!
-    first_committed_at timestamptz!
-    last_committed_at timestamptz!
+    table_uuid string!, day string!, commits long!, snapshots long!, changes_of_metadata long!, commits_by_rest long!,
+    commits_by_pipeline long!, commits_by_others long!, first_committed_at timestamptz!, last_committed_at timestamptz!
     """,
     key="table_uuid day",
 )
 TIMELINE: Final = shape(
     "timeline",
     """
-    catalog string
-    namespace string
-    name string
-    table_uuid string!
-    version long!
-    is_current boolean!
-    is_linked boolean!
-    committed_at timestamptz!
-    operation string!
-    snapshot_id long
-    source string!
-    principal string!
-    client string!
-    lineage string!
-    quality string!
-    metadata_location string!
-    commit_key string!
+    catalog string, namespace string, name string, table_uuid string!, version long!, is_current boolean!,
+    is_linked boolean!, committed_at timestamptz!, operation string!, snapshot_id long, source string!,
+    principal string!, client string!, lineage string!, quality string!, metadata_location string!, commit_key string!
     """,
     key="table_uuid version commit_key",
 )
 
-_DESCRIBED: Final = """comment string
-    owner string
-    properties_json string!
-    created_at timestamptz!
-    updated_at timestamptz!
-    created_by string
-    updated_by string
+_DESCRIBED: Final = """
+    comment string, owner string, properties_json string!, created_at timestamptz!, updated_at timestamptz!,
+    created_by string, updated_by string
     """
 
 CATALOGS: Final = shape(
     "catalogs",
-    """
-    name string!
-    id string!
-    root string!
-    """
-    + _DESCRIBED,
+    f"name string!, id string!, root string!, {_DESCRIBED}",
     key="name",
 )
 NAMESPACES: Final = shape(
     "namespaces",
-    """
-    catalog string!
-    namespace string!
-    id string!
-    depth int!
-    """
-    + _DESCRIBED,
+    f"catalog string!, namespace string!, id string!, depth int!, {_DESCRIBED}",
     key="catalog namespace",
 )
 
-_NAMED: Final = "catalog string!\nnamespace string!\nname string!\nuuid string!\n"
+_NAMED: Final = "catalog string!, namespace string!, name string!, uuid string!"
 
 TABLES: Final = shape(
     "tables",
-    _NAMED
-    + """table_uuid string
-    kind string!
-    format string!
-    location string
-    metadata_location string
-    metadata_version long
-    commit_key string
-    snapshot_id long
-    format_version int
-    current_schema_id int
-    default_spec_id int
-    last_sequence_number long
-    last_updated_at timestamptz
-    column_count int
-    snapshot_count int
-    record_count long
-    file_count long
-    size_bytes long
-    properties_json string
-    problem string
-    etag string
+    f"""{_NAMED},
+    table_uuid string, kind string!, format string!, location string, metadata_location string, metadata_version long,
+    commit_key string, snapshot_id long, format_version int, current_schema_id int, default_spec_id int,
+    last_sequence_number long, last_updated_at timestamptz, column_count int, snapshot_count int, record_count long,
+    file_count long, size_bytes long, properties_json string, problem string, etag string
     """,
     key="catalog namespace name",
 )
 COLUMNS: Final = shape(
     "columns",
-    _NAMED
-    + """id string!
-    schema_id int
-    field_id int!
-    parent_field_id int
-    ordinal int!
-    path string!
-    column_name string!
-    type string!
-    is_required boolean!
-    is_identifier boolean!
-    doc string
+    f"""{_NAMED},
+    id string!, schema_id int, field_id int!, parent_field_id int, ordinal int!, path string!, column_name string!,
+    type string!, is_required boolean!, is_identifier boolean!, doc string
     """,
     key="catalog namespace name ordinal",
 )
 SCHEMAS: Final = shape(
     "schema_history",
-    _NAMED + "schema_id int!\nis_current boolean!\ncolumn_count int!\nschema_json string!\n",
+    f"{_NAMED}, schema_id int!, is_current boolean!, column_count int!, schema_json string!",
     key="catalog namespace name schema_id",
 )
 PARTITION_SPECS: Final = shape(
     "partition_spec_history",
-    _NAMED + "spec_id int!\nis_default boolean!\nfield_count int!\nspec string!\nfields_json string!\n",
+    f"{_NAMED}, spec_id int!, is_default boolean!, field_count int!, spec string!, fields_json string!",
     key="catalog namespace name spec_id",
 )
 SNAPSHOTS: Final = shape(
     "snapshots",
-    _NAMED
-    + """snapshot_id long!
-    parent_snapshot_id long
-    sequence_number long!
-    committed_at timestamptz!
-    operation string
-    is_current boolean!
-    schema_id int
-    added_records long
-    deleted_records long
-    total_records long
-    manifest_list string
-    summary_json string!
+    f"""{_NAMED},
+    snapshot_id long!, parent_snapshot_id long, sequence_number long!, committed_at timestamptz!, operation string,
+    is_current boolean!, schema_id int, added_records long, deleted_records long, total_records long,
+    manifest_list string, summary_json string!
     """,
     key="catalog namespace name sequence_number snapshot_id",
 )
 REFS: Final = shape(
     "refs",
-    _NAMED
-    + """ref string!
-    type string!
-    snapshot_id long!
-    min_snapshots_to_keep int
-    max_snapshot_age_ms long
+    f"""{_NAMED},
+    ref string!, type string!, snapshot_id long!, min_snapshots_to_keep int, max_snapshot_age_ms long,
     max_ref_age_ms long
     """,
     key="catalog namespace name ref",
@@ -370,20 +236,9 @@ REFS: Final = shape(
 CHANGES: Final = shape(
     "changes",
     """
-    object string!
-    id string!
-    change string!
-    catalog string!
-    namespace string
-    name string
-    previous_catalog string
-    previous_namespace string
-    previous_name string
-    format string
-    changed_at timestamptz
-    seen_at timestamptz!
-    feed_entry long!
-    principal string
+    object string!, id string!, change string!, catalog string!, namespace string, name string, previous_catalog string,
+    previous_namespace string, previous_name string, format string, changed_at timestamptz, seen_at timestamptz!,
+    feed_entry long!, principal string
     """,
     key="seen_at object id",
 )
@@ -392,27 +247,10 @@ CHANGES: Final = shape(
 TABLE_METRICS: Final = shape(
     "table_metrics",
     """
-    table_uuid string!
-    day string!
-    catalog string!
-    namespace string!
-    name string!
-    scans long!
-    scan_planning_ms long!
-    scan_planning_max_ms long!
-    scanned_files long!
-    skipped_files long!
-    scanned_bytes long!
-    scanned_manifests long!
-    skipped_manifests long!
-    commits long!
-    commit_ms long!
-    commit_attempts long!
-    added_files long!
-    added_records long!
-    removed_files long!
-    removed_records long!
-    other_reports long!
+    table_uuid string!, day string!, catalog string!, namespace string!, name string!, scans long!,
+    scan_planning_ms long!, scan_planning_max_ms long!, scanned_files long!, skipped_files long!, scanned_bytes long!,
+    scanned_manifests long!, skipped_manifests long!, commits long!, commit_ms long!, commit_attempts long!,
+    added_files long!, added_records long!, removed_files long!, removed_records long!, other_reports long!,
     last_reported_at timestamptz!
     """,
     key="table_uuid day",

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from sandur.operations.lake import Lake
@@ -87,14 +86,6 @@ def record_batch(fields: str, rows: Sequence[Sequence[object]]) -> pa.RecordBatc
     kinds = [_ARROW[field.split()[1]] for field in fields.split(", ")]
     arrays = [pa.array([row[at] for row in rows], type=kind) for at, kind in enumerate(kinds)]
     return pa.RecordBatch.from_arrays(arrays, names=column_names(fields))
-
-
-def read_frame(spark: SparkSession, reader: DataSourceReader, schema: StructType) -> DataFrame:
-    """The rows of a data source's reader; the driver plans the partitions."""
-    partitions = list(reader.partitions())
-    if not partitions:
-        return empty_frame(spark, schema)
-    return run_per_item(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -12,8 +12,8 @@ from sandur.errors import Busy, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import is_alive, resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.sources.catalog import gather_bounded, visible_row
-from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, Row, shaped_batch
+from sandur.pipeline.sources.catalog import visible_row
+from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, Row, gather_bounded, shaped_batch
 from sandur.pipeline.tables import NAMES
 from sandur.pipeline.tasks import ArrowTask, lake_task
 

@@ -37,9 +37,9 @@ from sandur.pipeline.executor_tasks.collect import (
 )
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication, bump_manifest, referenced_files
-from sandur.pipeline.sources.range_reader import FILES, FilesReader
+from sandur.pipeline.sources.range_reader import FilesReader, read_frame
 from sandur.pipeline.tables import COMMITS
-from sandur.pipeline.tasks import column_names, parallelism, read_frame
+from sandur.pipeline.tasks import column_names, parallelism
 from sandur.settings import seconds_of
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 
@@ -183,7 +183,7 @@ class _Candidates:
         if page is not None:
             return self._context.spark.createDataFrame(list(page), OBJECTS)
         reader = FilesReader({**self._context.source_options, "prefix": prefix})
-        files = read_frame(self._context.spark, reader, FILES.spark_schema)
+        files = read_frame(self._context.spark, reader)
         return files.select("key", "version", "size_bytes", F.unix_millis("modified_at").alias("modified_ms"))
 
     def _of_kind(self, kind: str, files: DataFrame) -> DataFrame:

@@ -15,8 +15,9 @@ from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import NamesReader, PointersReader
 from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
 from sandur.pipeline.sources.events import FeedReader
-from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, QUARANTINE, TIMELINE
-from sandur.pipeline.tasks import empty_frame, read_frame
+from sandur.pipeline.sources.range_reader import read_frame
+from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE
+from sandur.pipeline.tasks import empty_frame
 from sandur.pipeline.transforms import commits as of_commits
 
 NAME: Final = "compact"
@@ -96,8 +97,8 @@ class _Compaction:
         """The current name of each table."""
         spark, options = self._context.spark, self._context.source_options
         self._context.progress("read names")
-        names = self._context.persist(read_frame(spark, NamesReader(options), NAMES.spark_schema))
-        pointers = self._context.persist(read_frame(spark, PointersReader(options), POINTERS.spark_schema))
+        names = self._context.persist(read_frame(spark, NamesReader(options)))
+        pointers = self._context.persist(read_frame(spark, PointersReader(options)))
         self._count_unreadable(names, pointers)
         owners = of_commits.owners(names, pointers, self._publication.read(OWNERS))
         if not self._has_registrations:
@@ -163,7 +164,7 @@ class _Compaction:
 
     def _events(self) -> DataFrame:
         reader = FeedReader({**self._context.source_options, "after": str(self._after), "upto": str(self._upto)})
-        return read_frame(self._context.spark, reader, EVENTS.spark_schema)
+        return read_frame(self._context.spark, reader)
 
 
 COMPACT: Final = Job(NAME, "Turn receipts into the history of commits, its timeline and the activity of tables.", run)

@@ -31,9 +31,8 @@ from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.catalog import PointersReader
-from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, list_range
-from sandur.pipeline.tables import POINTERS
-from sandur.pipeline.tasks import map_rows, parallelism, portions, read_frame, record_batch, run_per_item
+from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, list_range, read_frame
+from sandur.pipeline.tasks import map_rows, parallelism, portions, record_batch, run_per_item
 from sandur.storage.contract import ObjectStore, get_many, list_all
 from sandur.storage.locations import address_of
 
@@ -146,7 +145,7 @@ class _Import:
     def _unknown(self, found: DataFrame) -> DataFrame:
         """The tables that are not in the catalog: by uuid for Iceberg, by location for Delta."""
         spark = self._context.spark
-        pointers = read_frame(spark, PointersReader(self._options), POINTERS.spark_schema)
+        pointers = read_frame(spark, PointersReader(self._options))
         is_known = F.col("state").isin(*_LIVING) | F.col("problem").isNotNull()  # An unreadable pointer may be live.
         uuids = pointers.where(is_known).select(F.lower(F.coalesce("table_uuid", "uuid")).alias("known_uuid"))
         places = spark.createDataFrame([(place,) for place in self._context.wait(self._delta_places())], "place string")

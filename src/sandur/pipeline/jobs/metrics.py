@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.lake import Lake
@@ -13,9 +13,8 @@ from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.datasets import CoreManifest
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between, read_frame
 from sandur.pipeline.tables import TABLE_METRICS, shape
-from sandur.pipeline.tasks import read_frame
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
 from sandur.storage.layout import Layout
 
@@ -23,25 +22,10 @@ NAME: Final = "metrics"
 REPORTS: Final = shape(
     "reports",
     """
-    table_uuid string
-    catalog string
-    namespace string
-    name string
-    received_at timestamptz
-    kind string!
-    planning_ms long
-    scanned_files long
-    skipped_files long
-    scanned_bytes long
-    scanned_manifests long
-    skipped_manifests long
-    commit_ms long
-    commit_attempts long
-    added_files long
-    added_records long
-    removed_files long
-    removed_records long
-    problem string
+    table_uuid string, catalog string, namespace string, name string, received_at timestamptz, kind string!,
+    planning_ms long, scanned_files long, skipped_files long, scanned_bytes long, scanned_manifests long,
+    skipped_manifests long, commit_ms long, commit_attempts long, added_files long, added_records long,
+    removed_files long, removed_records long, problem string
     """,
     key="table_uuid",
 )
@@ -63,23 +47,14 @@ _COMMIT: Final = {
     "removed_files": "removed-data-files",
     "removed_records": "removed-records",
 }
+_KINDS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "scan-report": ("scan", _SCAN),
+    "commit-report": ("commit", _COMMIT),
+}
 _PER_MS: Final = {"nanoseconds": 1_000_000, "microseconds": 1_000, "milliseconds": 1}
 _MS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
 _LONG_MAX: Final = (1 << 63) - 1
-_SUMS: Final = {
-    "scan_planning_ms": "planning_ms",
-    "scanned_files": "scanned_files",
-    "skipped_files": "skipped_files",
-    "scanned_bytes": "scanned_bytes",
-    "scanned_manifests": "scanned_manifests",
-    "skipped_manifests": "skipped_manifests",
-    "commit_ms": "commit_ms",
-    "commit_attempts": "commit_attempts",
-    "added_files": "added_files",
-    "added_records": "added_records",
-    "removed_files": "removed_files",
-    "removed_records": "removed_records",
-}
+_SUMS: Final = {"scan_planning_ms" if name == "planning_ms" else name: name for name in (*_SCAN, *_COMMIT)}
 
 
 def run(context: JobContext) -> JobReport:
@@ -90,7 +65,7 @@ def run(context: JobContext) -> JobReport:
     """
     context.progress("read reports")
     publication = Publication(context)
-    reports = context.persist(read_frame(context.spark, ReportsReader(context.source_options), REPORTS.spark_schema))
+    reports = context.persist(read_frame(context.spark, ReportsReader(context.source_options)))
     counts = {row.kind: row["count"] for row in reports.groupBy("kind").count().collect()}
     problems = [row.problem for row in reports.where("problem is not null").orderBy("problem").limit(3).collect()]
     manifest = _publish(context, publication, reports)
@@ -168,15 +143,14 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
         return {"kind": "unread", "problem": f"{key}: {error}"}
     if key != layout.operational(NAME, report.id):
         return {"kind": "misplaced", "problem": f"{key}: a copy of {layout.operational(NAME, report.id)}"}
-    wanted: Mapping[str, str] = {"scan-report": _SCAN, "commit-report": _COMMIT}.get(report.report_type, {})
-    kinds = {"scan-report": "scan", "commit-report": "commit"}
+    kind, wanted = _KINDS.get(report.report_type, ("other", {}))
     return {
         "table_uuid": report.table_uuid,
         "catalog": report.identifier.catalog,
         "namespace": str(report.identifier.namespace),
         "name": report.identifier.name,
         "received_at": report.received_ms,
-        "kind": kinds.get(report.report_type, "other"),
+        "kind": kind,
         **{column: _number(body.metrics.get(name), column) for column, name in wanted.items()},
     }
 
@@ -196,21 +170,15 @@ def _milliseconds(measure: _Measure) -> int | None:
     return duration // _PER_MS[unit] if unit in _PER_MS else duration * _MS[unit] if unit in _MS else None
 
 
-def valid_reports(reports: DataFrame) -> DataFrame:
-    return reports.where(F.col("problem").isNull())
-
-
 def by_table_and_day(reports: DataFrame) -> DataFrame:
     """One row per table and day with a report; a missing measure counts as 0."""
-    placed = valid_reports(reports).withColumn("day", F.date_format("received_at", "yyyy-MM-dd"))
-    latest = {
-        name: F.max_by(name, F.struct("received_at", name)).alias(name) for name in ("catalog", "namespace", "name")
-    }
+    placed = reports.where("problem is null").withColumn("day", F.date_format("received_at", "yyyy-MM-dd"))
+    names = ("catalog", "namespace", "name")
     grouped = placed.groupBy("table_uuid", "day").agg(
-        *latest.values(),
-        _count_of("scan").alias("scans"),
-        _count_of("commit").alias("commits"),
-        _count_of("other").alias("other_reports"),
+        *(F.max_by(name, F.struct("received_at", name)).alias(name) for name in names),
+        F.count_if(F.col("kind") == "scan").alias("scans"),
+        F.count_if(F.col("kind") == "commit").alias("commits"),
+        F.count_if(F.col("kind") == "other").alias("other_reports"),
         F.coalesce(F.max("planning_ms"), F.lit(0)).alias("scan_planning_max_ms"),
         F.max("received_at").alias("last_reported_at"),
         *(F.coalesce(F.sum(column), F.lit(0)).cast("long").alias(name) for name, column in _SUMS.items()),
@@ -229,10 +197,6 @@ def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
     counted = F.col("scans") + F.col("commits") + F.col("other_reports")
     whole = F.max_by(F.struct(*TABLE_METRICS.column_names), F.struct(counted, F.col("is_fresh"))).alias("whole")
     return every.groupBy("table_uuid", "day").agg(whole).select("whole.*").select(*TABLE_METRICS.column_names)
-
-
-def _count_of(kind: str) -> Column:
-    return F.count_if(F.col("kind") == kind)
 
 
 METRICS: Final = Job(NAME, "Turn reports of scans and commits into statistics of each table.", run)

@@ -16,8 +16,9 @@ from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader, NamesReader
 from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
+from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
-from sandur.pipeline.tasks import read_frame, task_count
+from sandur.pipeline.tasks import task_count
 from sandur.pipeline.transforms import projection
 from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
 
@@ -80,10 +81,7 @@ class _Projection:
         self._context.progress("read catalogs and namespaces")
         options, spark = self._context.source_options, self._context.spark
         containers = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
-        read = [
-            (shape, self._context.persist(read_frame(spark, reader, reader.shape.spark_schema)))
-            for shape, reader in containers
-        ]
+        read = [(shape, self._context.persist(read_frame(spark, reader))) for shape, reader in containers]
         has_unreadable = self._count_unreadable(read)
         rows: dict[str, DataFrame] = {}
         compared: dict[str, DataFrame] = {}
@@ -131,7 +129,7 @@ class _Projection:
     def _tables(self) -> Mapping[str, DatasetUpdate]:
         """The new files of all datasets that come from names and metadata files, if they changed."""
         self._context.progress("read names")
-        names = read_frame(self._context.spark, NamesReader(self._context.source_options), NAMES.spark_schema)
+        names = read_frame(self._context.spark, NamesReader(self._context.source_options))
         before = self._context.persist(self._publication.read(TABLES))
         compared = self._context.persist(projection.compare_tables(projection.current_tables(names, self._own), before))
         counts = self._count(compared)

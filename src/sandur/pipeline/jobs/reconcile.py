@@ -11,9 +11,9 @@ from sandur.pipeline.executor_tasks.reconcile import FINDINGS, RESTORED, restore
 from sandur.pipeline.feed import FEED, Feed, receipt_of_key
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
-from sandur.pipeline.sources.range_reader import FILES, FilesReader, hashed_ranges
+from sandur.pipeline.sources.range_reader import FilesReader, hashed_ranges, read_frame
 from sandur.pipeline.tables import COMMITS
-from sandur.pipeline.tasks import map_rows, read_frame, run_per_item
+from sandur.pipeline.tasks import map_rows, run_per_item
 from sandur.settings import seconds_of
 
 NAME: Final = "reconcile"
@@ -93,7 +93,7 @@ def _repeat_skipped(context: JobContext, feed: Feed, found: DataFrame, upto: int
 
 def _to_restore(context: JobContext, found: DataFrame, commits: DataFrame) -> DataFrame:
     reader = FilesReader({**context.source_options, "prefix": context.layout.events_folder()})
-    listed = read_frame(context.spark, reader, FILES.spark_schema)
+    listed = read_frame(context.spark, reader)
     parts = {"date": 1, "commit_key": 2}
     keys = listed.select(*(F.regexp_extract("key", _RECEIPT_KEY, part).alias(name) for name, part in parts.items()))
     missing = found.where(F.col("status") == "missing")

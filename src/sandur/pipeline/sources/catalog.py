@@ -1,15 +1,12 @@
 """`sandur_catalogs`, `sandur_namespaces`, `sandur_names` and `sandur_pointers`: the catalog's records as rows."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Catalog, DeltaTable, Head, NameRecord, NamespaceRecord, Pointer, head_of
+from sandur.catalog.records import Catalog, DeltaTable, Head, NameRecord, NamespaceRecord, head_of
 from sandur.errors import SandurError
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of
 from sandur.operations.tables.names import ResolvedName, catalog_exists, resolve_name, resolve_namespace
@@ -17,55 +14,56 @@ from sandur.operations.transactions import resolution
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, hashed_ranges
 from sandur.pipeline.sources.receipt_rows import delta_file
 from sandur.pipeline.tables import CATALOGS, NAMES, NAMESPACES, POINTERS, with_problem
-from sandur.storage.contract import Listed
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-LOOKUPS_AT_ONCE: Final = 64
-_CATALOGS: Final = with_problem(CATALOGS)
-_NAMESPACES: Final = with_problem(NAMESPACES)
 
 
 class CatalogsReader(RangeReader):
     """Catalogs are few: one task reads them."""
 
-    shape = _CATALOGS
+    shape = with_problem(CATALOGS)
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         return [KeyRange(lake.layout.catalogs_folder())]
 
-    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await gather_all(_catalog_row(lake, one.key) for one in listed)
-        return [row for row in rows if row]
+    async def row(self, lake: Lake, key: str) -> Row | None:
+        name = lake.layout.parse_catalog(key)
+        try:
+            found = await lake.catalog(name).read()
+        except SandurError as error:
+            return {"name": name, "problem": str(error)}
+        if found is None or not catalog_exists(found.value):
+            return None
+        return {"name": found.value.name, "root": found.value.root, **_container_columns(found.value)}
 
 
 class SandurCatalogs(ShapedSource):
     """One row per existing catalog; one that cannot be read has its name and a `problem`."""
 
     source_name = "sandur_catalogs"
-    shape = _CATALOGS
     reader_class = CatalogsReader
 
 
 class NamespacesReader(RangeReader):
     """One task per catalog."""
 
-    shape = _NAMESPACES
+    shape = with_problem(NAMESPACES)
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         return await folder_ranges(lake.store, lake.layout.all_namespaces_folder())
 
-    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        rows = await gather_all(_namespace_row(lake, one.key) for one in listed)
-        return [row for row in rows if row]
+    async def row(self, lake: Lake, key: str) -> Row | None:
+        namespace = lake.layout.parse_namespace(key)
+        named = {"catalog": namespace.catalog, "namespace": str(namespace)}
+        try:
+            found = await resolve_namespace(lake, namespace)
+        except SandurError as error:
+            return {**named, "problem": str(error)}
+        return {**named, "depth": len(namespace.levels), **_container_columns(found.value)} if found else None
 
 
 class SandurNamespaces(ShapedSource):
     """One row per existing namespace; one that cannot be read has its name and a `problem`."""
 
     source_name = "sandur_namespaces"
-    shape = _NAMESPACES
     reader_class = NamespacesReader
 
 
@@ -75,8 +73,8 @@ class NamesReader(RangeReader):
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         return await folder_ranges(lake.store, lake.layout.all_names_folder())
 
-    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await gather_bounded(listed, lambda one: name_row(lake, one.key)) if row]
+    async def row(self, lake: Lake, key: str) -> Row | None:
+        return await name_row(lake, key)
 
 
 class SandurNames(ShapedSource):
@@ -87,7 +85,6 @@ class SandurNames(ShapedSource):
     """
 
     source_name = "sandur_names"
-    shape = NAMES
     reader_class = NamesReader
 
 
@@ -97,27 +94,35 @@ class PointersReader(RangeReader):
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         return await hashed_ranges(lake.store, lake.layout.pointers_folder())
 
-    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        return [row for row in await gather_bounded(listed, lambda one: _pointer_row(lake, one.key)) if row]
+    async def row(self, lake: Lake, key: str) -> Row | None:
+        uuid = lake.layout.parse_pointer(key)
+        try:
+            held = await lake.pointer(uuid).read()
+            if held is None:
+                return None
+            pointer = (await resolution.effective_pointer(lake, held)).value
+        except SandurError as error:
+            return {"uuid": uuid, "version": "", "problem": str(error)}
+        name = pointer.dropped_as or pointer.made_for
+        return {
+            "uuid": pointer.uuid,
+            "table_uuid": pointer.table_uuid,
+            "kind": pointer.kind,
+            "format": pointer.format,
+            "state": pointer.state,
+            "is_pending": pointer.pending is not None,
+            "updated_at": pointer.updated_ms,
+            "version": held.version,
+            **(_name_columns(name) if name else {}),
+            **(_head_columns(pointer.head) if pointer.head else {}),
+        }
 
 
 class SandurPointers(ShapedSource):
     """One row per pointer with its effective head, which may be that of a committed transaction."""
 
     source_name = "sandur_pointers"
-    shape = POINTERS
     reader_class = PointersReader
-
-
-async def gather_bounded(items: Sequence[S], work: Callable[[S], Awaitable[T]]) -> Sequence[T]:
-    """The results in order; at most LOOKUPS_AT_ONCE run at the same time."""
-    slots = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-
-    async def one(item: S) -> T:
-        async with slots:
-            return await work(item)
-
-    return await asyncio.gather(*(one(item) for item in items))
 
 
 async def name_row(lake: Lake, key: str) -> Row | None:
@@ -136,7 +141,11 @@ async def name_row(lake: Lake, key: str) -> Row | None:
 async def visible_row(lake: Lake, found: ResolvedName) -> Row:
     """The row of a name that a reader can resolve."""
     named = {**_name_columns(found.identifier), **_record_columns(found.name.value), "is_shown": True}
-    return {**named, **await _target_columns(lake, found)}
+    if isinstance(found.pointer.value, DeltaTable):
+        return {**named, **_delta_columns(found.pointer.value)}
+    record = (await resolution.effective_record(lake, found.pointer)).value
+    head = head_of(record)
+    return {**named, "table_uuid": record.table_uuid, **(_head_columns(head) if head else {})}
 
 
 async def _known_columns(lake: Lake, identifier: Identifier) -> Row:
@@ -152,14 +161,6 @@ def _record_columns(record: NameRecord) -> Row:
     return {"kind": record.kind, "format": record.format, "uuid": record.uuid, "state": record.state}
 
 
-async def _target_columns(lake: Lake, found: ResolvedName) -> Row:
-    if isinstance(found.pointer.value, DeltaTable):
-        return _delta_columns(found.pointer.value)
-    record = (await resolution.effective_record(lake, found.pointer)).value
-    head = head_of(record)
-    return {"table_uuid": record.table_uuid, **(_head_columns(head) if head else {})}
-
-
 def _delta_columns(table: DeltaTable) -> Row:
     """The current state of a Delta table: the newest version of its log."""
     is_delta = table.data_source_format == "DELTA"
@@ -172,68 +173,12 @@ def _delta_columns(table: DeltaTable) -> Row:
     }
 
 
-async def _pointer_row(lake: Lake, key: str) -> Row | None:
-    uuid = lake.layout.parse_pointer(key)
-    try:
-        held = await lake.pointer(uuid).read()
-        if held is None:
-            return None
-        pointer = (await resolution.effective_pointer(lake, held)).value
-    except SandurError as error:
-        return {"uuid": uuid, "version": "", "problem": str(error)}
-    return {**_pointer_columns(pointer), "version": held.version}
-
-
-def _pointer_columns(pointer: Pointer) -> Row:
-    name = pointer.dropped_as or pointer.made_for
-    return {
-        "uuid": pointer.uuid,
-        "table_uuid": pointer.table_uuid,
-        "kind": pointer.kind,
-        "format": pointer.format,
-        "state": pointer.state,
-        "is_pending": pointer.pending is not None,
-        "updated_at": pointer.updated_ms,
-        **(_name_columns(name) if name else {}),
-        **(_head_columns(pointer.head) if pointer.head else {}),
-    }
-
-
 def _head_columns(head: Head) -> Row:
-    return {
-        "metadata_location": head.metadata_location,
-        "previous_metadata_location": head.previous_metadata_location,
-        "commit_key": commit_key_of(head),
-        "previous_commit_key": head.previous_commit_key,
-        "snapshot_id": head.snapshot_id,
-        "committed_at": head.last_updated_ms,
-        "metadata_version": head.metadata_version,
-    }
+    return {**msgspec.structs.asdict(head), "commit_key": commit_key_of(head), "committed_at": head.last_updated_ms}
 
 
 def _name_columns(identifier: Identifier) -> Row:
     return {"catalog": identifier.catalog, "namespace": str(identifier.namespace), "name": identifier.name}
-
-
-async def _catalog_row(lake: Lake, key: str) -> Row | None:
-    name = lake.layout.parse_catalog(key)
-    try:
-        found = await lake.catalog(name).read()
-    except SandurError as error:
-        return {"name": name, "problem": str(error)}
-    if found is None or not catalog_exists(found.value):
-        return None
-    return {"name": found.value.name, "root": found.value.root, **_container_columns(found.value)}
-
-
-async def _namespace_row(lake: Lake, key: str) -> Row | None:
-    namespace = lake.layout.parse_namespace(key)
-    named = {"catalog": namespace.catalog, "namespace": str(namespace)}
-    try:
-        found = await resolve_namespace(lake, namespace)
-    except SandurError as error:
-        return {**named, "problem": str(error)}
-    return {**named, "depth": len(namespace.levels), **_container_columns(found.value)} if found else None
 
 
 def _container_columns(record: Catalog | NamespaceRecord) -> Row:

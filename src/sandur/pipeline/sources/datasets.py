@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from sandur.catalog.records import Record
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
+from sandur.pipeline.sources.range_reader import ShapedReader, ShapedSource
 from sandur.pipeline.tables import SHAPES, Shape
 
 ROWS_PER_BATCH: Final = 20_000
@@ -75,28 +75,13 @@ class CorePointer(Record, frozen=True, kw_only=True):
     published_ms: int
 
 
-class SandurDataset(DataSource):
-    """The rows of a published dataset.
-
-    Option `dataset`: its name. Option `manifest`: the key of the manifest to read; empty for no rows. Without it, the
-    current manifest.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        return "sandur_dataset"
-
-    def schema(self) -> StructType:
-        return _shape(self.options).spark_schema
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # The source declares its own.
-        return DatasetReader(self.options)
-
-
-class DatasetReader(DataSourceReader):
+class DatasetReader(ShapedReader):
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
+        super().__init__(options)
+        name = options.get("dataset", "")
+        if name not in SHAPES:
+            raise BadRequest(f"option dataset: expected one of {', '.join(sorted(SHAPES))}, found {name!r}")
+        self.shape = SHAPES[name]
 
     def partitions(self) -> Sequence[InputPartition]:
         with open_lake(self.options) as blocking:
@@ -106,17 +91,27 @@ class DatasetReader(DataSourceReader):
             if not manifest:
                 return []
             decoded = msgspec.json.decode(blocking.wait(_read(blocking.lake, manifest)), type=CoreManifest)
-            dataset = decoded.datasets.get(self.options["dataset"])
+            dataset = decoded.datasets.get(self.shape.name)
             return [InputPartition(file.key) for file in dataset.files] if dataset else []
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if partition is None:  # There are no files.
             return
-        shape = _shape(self.options)
         with open_lake(self.options) as blocking:
             data = blocking.wait(_read(blocking.lake, str(partition.value)))
             for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_PER_BATCH):
-                yield _shaped(batch, shape)
+                yield _shaped(batch, self.shape)
+
+
+class SandurDataset(ShapedSource):
+    """The rows of a published dataset.
+
+    Option `dataset`: its name. Option `manifest`: the key of the manifest to read; empty for no rows. Without it, the
+    current manifest.
+    """
+
+    source_name = "sandur_dataset"
+    reader_class = DatasetReader
 
 
 def _shaped(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
@@ -127,13 +122,6 @@ def _shaped(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
         for field in shape.plain_arrow_schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=shape.plain_arrow_schema)
-
-
-def _shape(options: Mapping[str, str]) -> Shape:
-    name = options.get("dataset", "")
-    if name not in SHAPES:
-        raise BadRequest(f"option dataset: expected one of {', '.join(sorted(SHAPES))}, found {name!r}")
-    return SHAPES[name]
 
 
 async def _current_manifest(lake: Lake) -> str:

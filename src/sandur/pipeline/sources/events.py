@@ -15,6 +15,7 @@ from sandur.pipeline.sources.range_reader import (
     KeyRange,
     RangeReader,
     Row,
+    ShapedReader,
     ShapedSource,
     folder_ranges,
     shaped_batch,
@@ -27,28 +28,6 @@ from sandur.storage.contract import Listed, get_many
 RECEIPTS_PER_TASK: Final = 5_000
 _SEQUENCE: Final = "sequence"
 _PENDING: Final = "/pending/"
-
-
-class SandurEvents(ShapedSource):
-    """One row per receipt; one that cannot be decoded has a `problem` and its `body`.
-
-    A batch reads all receipts. With the options `after` and `upto` it reads the feed's entries after `after` up to
-    `upto`, and rows have a `position`. A stream starts at the option `start`: `earliest`, or `latest` for new receipts
-    only. Its offsets are entries of the feed. Entries never change, so a batch that is read again is the same batch.
-    """
-
-    source_name = "sandur_events"
-    shape = EVENTS
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # The source declares its own.
-        if "after" in self.options or "upto" in self.options:
-            return FeedReader(self.options)
-        return EventsReader(self.options)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        del schema
-        return FeedStreamReader(self.options)
 
 
 class EventsReader(RangeReader):
@@ -71,11 +50,10 @@ class Slice(NamedTuple):
     stop: int
 
 
-class FeedReader(DataSourceReader):
+class FeedReader(ShapedReader):
     """The feed's entries after `after` up to `upto`."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
+    shape = EVENTS
 
     def partitions(self) -> Sequence[InputPartition]:
         after, upto = (_number(self.options, name) for name in ("after", "upto"))
@@ -121,6 +99,26 @@ class FeedStreamReader(DataSourceStreamReader):
     def _open(self) -> BlockingLake:
         self._blocking = self._blocking or open_lake(self.options)
         return self._blocking
+
+
+class SandurEvents(ShapedSource):
+    """One row per receipt; one that cannot be decoded has a `problem` and its `body`.
+
+    A batch reads all receipts. With the options `after` and `upto` it reads the feed's entries after `after` up to
+    `upto`, and rows have a `position`. A stream starts at the option `start`: `earliest`, or `latest` for new receipts
+    only. Its offsets are entries of the feed. Entries never change, so a batch that is read again is the same batch.
+    """
+
+    source_name = "sandur_events"
+    reader_class = EventsReader
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        is_feed = "after" in self.options or "upto" in self.options
+        return FeedReader(self.options) if is_feed else super().reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        del schema  # The source declares its own.
+        return FeedStreamReader(self.options)
 
 
 def slices(blocking: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import msgspec
-from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType as SparkSchema
+from msgspec.structs import asdict
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.errors import BadRequest
-from sandur.iceberg.partitioning import PartitionField, PartitionSpec
-from sandur.iceberg.schema import Schema, SchemaColumn
+from sandur.iceberg.partitioning import PartitionSpec
+from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import FieldType, ListType, MapType, StructType
@@ -21,45 +20,16 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES as TABLE_FILES
 from sandur.operations.tables.documents import VIEWS as VIEW_FILES
 from sandur.operations.tables.documents import load_document
-from sandur.pipeline.sources.catalog import gather_bounded, name_row
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges
-from sandur.pipeline.tables import (
-    COLUMNS,
-    OF_METADATA,
-    PARTITION_SPECS,
-    REFS,
-    SCHEMAS,
-    SNAPSHOTS,
-    TABLES,
-    Shape,
-    clamped_ms,
-)
+from sandur.pipeline.sources.catalog import name_row
+from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, gather_bounded
+from sandur.pipeline.tables import COLUMNS, OF_METADATA, PARTITION_SPECS, REFS, SCHEMAS, SNAPSHOTS, TABLES, clamped_ms
 from sandur.storage.contract import Listed
 
 Rows = Mapping[str, Sequence[Row]]
-"""Rows by dataset name; times are milliseconds."""
+"""Rows by dataset name, without the columns of the table's name; times are milliseconds."""
 
 TEXT_MAX: Final = 20_000
-_SIZE: Final = "total-files-size"
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
-
-
-class SandurMetadata(ShapedSource):
-    """One part of the current metadata of every table and view.
-
-    Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
-    Option `table`: only that table, as `catalog.namespace.name`. A name that cannot be read has a row with a `problem`
-    in `tables`, and no row in the other parts.
-    """
-
-    source_name = "sandur_metadata"
-
-    def schema(self) -> SparkSchema:
-        return part_of(self.options).spark_schema
-
-    def reader(self, schema: SparkSchema) -> DataSourceReader:
-        del schema  # The source declares its own.
-        return MetadataReader(self.options)
 
 
 class MetadataReader(RangeReader):
@@ -67,7 +37,10 @@ class MetadataReader(RangeReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self.shape = part_of(options)
+        name = options.get("part", TABLES.name)
+        if name not in PARTS:
+            raise BadRequest(f"option part: expected one of {', '.join(PARTS)}, found {name!r}")
+        self.shape = PARTS[name]
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         if "table" in self.options:
@@ -97,11 +70,16 @@ class MetadataReader(RangeReader):
         return Identifier(catalog, tuple(levels), name)
 
 
-def part_of(options: Mapping[str, str]) -> Shape:
-    name = options.get("part", TABLES.name)
-    if name not in PARTS:
-        raise BadRequest(f"option part: expected one of {', '.join(PARTS)}, found {name!r}")
-    return PARTS[name]
+class SandurMetadata(ShapedSource):
+    """One part of the current metadata of every table and view.
+
+    Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
+    Option `table`: only that table, as `catalog.namespace.name`. A name that cannot be read has a row with a `problem`
+    in `tables`, and no row in the other parts.
+    """
+
+    source_name = "sandur_metadata"
+    reader_class = MetadataReader
 
 
 async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
@@ -117,63 +95,46 @@ async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:
 
 def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
     """The rows of a table's metadata file; `uuid` is the one in the table's name record."""
-    current = _schema_by_id(metadata.schemas, metadata.current_schema_id)
     snapshot = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
     summary = (snapshot.summary or {}) if snapshot else {}
-    about: Row = {
-        "uuid": uuid,
-        "location": metadata.location,
-        "format_version": metadata.format_version,
-        "current_schema_id": metadata.current_schema_id,
+    about = {
         "default_spec_id": metadata.default_spec_id,
         "last_sequence_number": metadata.last_sequence_number,
         "last_updated_at": clamped_ms(metadata.last_updated_ms),
-        "column_count": len(current.fields) if current else 0,
         "snapshot_count": len(metadata.snapshots),
         "record_count": _number(summary.get("total-records")),
         "file_count": _number(summary.get("total-data-files")),
-        "size_bytes": _number(summary.get(_SIZE)),
-        "properties_json": _json(dict(metadata.properties)),
+        "size_bytes": _number(summary.get("total-files-size")),
     }
     return {
-        TABLES.name: [about],
-        COLUMNS.name: _column_rows(uuid, current),
-        SCHEMAS.name: [_schema_row(uuid, schema, metadata.current_schema_id) for schema in metadata.schemas],
-        PARTITION_SPECS.name: [_spec_row(uuid, spec, metadata.default_spec_id) for spec in metadata.specs],
-        SNAPSHOTS.name: [_snapshot_row(uuid, one, metadata.current_snapshot_id) for one in metadata.snapshots],
-        REFS.name: [
-            {
-                "uuid": uuid,
-                "ref": name,
-                "type": ref.type,
-                "snapshot_id": ref.snapshot_id,
-                "min_snapshots_to_keep": ref.min_snapshots_to_keep,
-                "max_snapshot_age_ms": ref.max_snapshot_age_ms,
-                "max_ref_age_ms": ref.max_ref_age_ms,
-            }
-            for name, ref in metadata.refs.items()
-        ],
+        **_common_rows(uuid, metadata, metadata.current_schema_id, about),
+        PARTITION_SPECS.name: [_spec_row(spec, metadata.default_spec_id) for spec in metadata.specs],
+        SNAPSHOTS.name: [_snapshot_row(one, metadata.current_snapshot_id) for one in metadata.snapshots],
+        REFS.name: [{"ref": name, **asdict(ref)} for name, ref in metadata.refs.items()],
     }
 
 
 def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
     """The rows of a view's metadata file."""
     version = next((one for one in metadata.versions if one.version_id == metadata.current_version_id), None)
-    schema_id = version.schema_id if version else -1
-    current = _schema_by_id(metadata.schemas, schema_id)
-    about: Row = {
-        "uuid": uuid,
+    about = {"last_updated_at": clamped_ms(version.timestamp_ms) if version else None}
+    return _common_rows(uuid, metadata, version.schema_id if version else -1, about)
+
+
+def _common_rows(uuid: str, metadata: TableMetadata | ViewMetadata, schema_id: int, about: Row) -> Rows:
+    current = next((schema for schema in metadata.schemas if schema.schema_id == schema_id), None)
+    row: Row = {
         "location": metadata.location,
         "format_version": metadata.format_version,
         "current_schema_id": schema_id,
-        "last_updated_at": clamped_ms(version.timestamp_ms) if version else None,
         "column_count": len(current.fields) if current else 0,
         "properties_json": _json(dict(metadata.properties)),
+        **about,
     }
     return {
-        TABLES.name: [about],
-        COLUMNS.name: _column_rows(uuid, current),
-        SCHEMAS.name: [_schema_row(uuid, schema, schema_id) for schema in metadata.schemas],
+        TABLES.name: [row],
+        COLUMNS.name: _column_rows(uuid, current) if current else [],
+        SCHEMAS.name: [_schema_row(schema, schema_id) for schema in metadata.schemas],
     }
 
 
@@ -191,7 +152,6 @@ def delta_rows(uuid: str, table: DeltaTable) -> Rows:
     """The rows of a Delta table's record; columns have no field ids, so their positions serve as ids."""
     columns = msgspec.json.decode(table.columns, type=list[_DeltaColumn])
     about: Row = {
-        "uuid": uuid,
         "location": table.location,
         "last_sequence_number": table.last_version,
         "last_updated_at": clamped_ms(table.last_commit_ms or table.changed_ms or table.created_ms),
@@ -203,7 +163,6 @@ def delta_rows(uuid: str, table: DeltaTable) -> Rows:
         COLUMNS.name: [
             {
                 "id": column_id(uuid, column.position),
-                "uuid": uuid,
                 "field_id": column.position,
                 "ordinal": column.position,
                 "path": column.name,
@@ -238,14 +197,11 @@ def column_id(uuid: str, field_id: int) -> str:
     return hashlib.sha256(f"{uuid}\n{field_id}".encode()).hexdigest()[:32]
 
 
-def _column_rows(uuid: str, schema: Schema | None) -> Sequence[Row]:
-    if schema is None:
-        return []
+def _column_rows(uuid: str, schema: Schema) -> Sequence[Row]:
     identifiers = set(schema.identifier_field_ids or ())
     return [
         {
             "id": column_id(uuid, column.id),
-            "uuid": uuid,
             "schema_id": schema.schema_id,
             "field_id": column.id,
             "parent_field_id": column.parent_id,
@@ -255,19 +211,14 @@ def _column_rows(uuid: str, schema: Schema | None) -> Sequence[Row]:
             "type": type_of(column.type)[:TEXT_MAX],
             "is_required": column.required,
             "is_identifier": column.id in identifiers,
-            "doc": _doc(column),
+            "doc": column.field.doc if column.field else None,
         }
         for ordinal, column in enumerate(schema.columns.values())
     ]
 
 
-def _doc(column: SchemaColumn) -> str | None:
-    return column.field.doc if column.field else None
-
-
-def _schema_row(uuid: str, schema: Schema, current_id: int) -> Row:
+def _schema_row(schema: Schema, current_id: int) -> Row:
     return {
-        "uuid": uuid,
         "schema_id": schema.schema_id,
         "is_current": schema.schema_id == current_id,
         "column_count": len(schema.fields),
@@ -275,48 +226,34 @@ def _schema_row(uuid: str, schema: Schema, current_id: int) -> Row:
     }
 
 
-def _spec_row(uuid: str, spec: PartitionSpec, default_id: int) -> Row:
+def _spec_row(spec: PartitionSpec, default_id: int) -> Row:
     return {
-        "uuid": uuid,
         "spec_id": spec.spec_id,
         "is_default": spec.spec_id == default_id,
         "field_count": len(spec.fields),
-        "spec": ", ".join(_field_text(field) for field in spec.fields),
+        "spec": ", ".join(f"{one.transform}({', '.join(map(str, one.sources))}) as {one.name}" for one in spec.fields),
         "fields_json": msgspec.json.encode(spec.fields).decode(),
     }
 
 
-def _field_text(field: PartitionField) -> str:
-    return f"{field.transform}({', '.join(map(str, field.sources))}) as {field.name}"
-
-
-def _snapshot_row(uuid: str, snapshot: Snapshot, current_id: int | None) -> Row:
+def _snapshot_row(snapshot: Snapshot, current_id: int | None) -> Row:
     summary = snapshot.summary or {}
     return {
-        "uuid": uuid,
-        "snapshot_id": snapshot.snapshot_id,
-        "parent_snapshot_id": snapshot.parent_snapshot_id,
-        "sequence_number": snapshot.sequence_number,
+        **asdict(snapshot),
         "committed_at": clamped_ms(snapshot.timestamp_ms),
         "operation": summary.get("operation"),
         "is_current": snapshot.snapshot_id == current_id,
-        "schema_id": snapshot.schema_id,
         "added_records": _number(summary.get("added-records")),
         "deleted_records": _number(summary.get("deleted-records")),
         "total_records": _number(summary.get("total-records")),
-        "manifest_list": snapshot.manifest_list,
         "summary_json": _json(summary),
     }
 
 
-def _schema_by_id(schemas: Sequence[Schema], schema_id: int) -> Schema | None:
-    return next((schema for schema in schemas if schema.schema_id == schema_id), None)
-
-
 def _number(text: str | None) -> int | None:
     """A value of a snapshot summary as a number; None if it is not a 64-bit number."""
-    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
-    return int(text) if text is not None and is_number else None
+    is_number = text and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
+    return int(text) if text and is_number else None
 
 
 def _json(value: Mapping[str, str]) -> str:

@@ -1,10 +1,12 @@
 """Read objects by ranges of keys: the driver plans the ranges, executors read them; `sandur_files` lists objects."""
 
+import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -12,8 +14,11 @@ from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import Shape, clamped_ms, shape
-from sandur.pipeline.tasks import portions
+from sandur.pipeline.tasks import empty_frame, portions, run_per_item
 from sandur.storage.contract import Listed, ObjectStore
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 RANGES_MAX: Final = 256
 LEVELS_MAX: Final = 16
@@ -21,6 +26,7 @@ SMALL: Final = 1_000
 """One task reads a folder with fewer objects than this."""
 LISTED_AT_ONCE: Final = 20_000
 OBJECTS_AT_ONCE: Final = 2_000
+LOOKUPS_AT_ONCE: Final = 64
 _HEX: Final = "0123456789abcdef"
 # In byte order `0` follows `/`, so this suffix sorts after everything in a folder.
 _BEHIND_FOLDER: Final = "0"
@@ -107,52 +113,70 @@ async def list_range(store: ObjectStore, keys: KeyRange) -> AsyncIterator[Sequen
         after = page[-1].key
 
 
-class RangePartition(InputPartition):
-    """A range of keys that one task reads."""
+async def gather_bounded(items: Sequence[S], work: Callable[[S], Awaitable[T]]) -> Sequence[T]:
+    """The results in order; at most LOOKUPS_AT_ONCE run at the same time."""
+    slots = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
-    def __init__(self, keys: KeyRange) -> None:
-        super().__init__(tuple(keys))
-        self.keys = keys
+    async def one(item: S) -> T:
+        async with slots:
+            return await work(item)
 
-
-class ShapedSource(DataSource):
-    """A data source with a declared shape; subclasses name themselves and their reader."""
-
-    source_name: str
-    shape: Shape
-    reader_class: "type[RangeReader]"
-
-    @classmethod
-    def name(cls) -> str:
-        return cls.source_name
-
-    def schema(self) -> StructType:
-        return self.shape.spark_schema
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        del schema  # The source declares its own.
-        return self.reader_class(self.options)
+    return await asyncio.gather(*(one(item) for item in items))
 
 
-class RangeReader(DataSourceReader):
-    """Reads objects range by range. Subclasses plan the ranges and convert objects to rows."""
+class ShapedReader(DataSourceReader):
+    """A reader of rows with a declared shape."""
 
     shape: Shape
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
 
+
+class ShapedSource(DataSource):
+    """A data source over a reader; subclasses name themselves and their reader."""
+
+    source_name: str
+    reader_class: type[ShapedReader]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.source_name
+
+    def schema(self) -> StructType:
+        return self.reader_class(self.options).shape.spark_schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema  # The source declares its own.
+        return self.reader_class(self.options)
+
+
+def read_frame(spark: SparkSession, reader: ShapedReader) -> DataFrame:
+    """The rows of a data source's reader; the driver plans the partitions."""
+    partitions, schema = list(reader.partitions()), reader.shape.spark_schema
+    if not partitions:
+        return empty_frame(spark, schema)
+    return run_per_item(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
+
+
+class RangeReader(ShapedReader):
+    """Reads objects range by range. Subclasses plan the ranges, and convert one object or some objects to rows."""
+
     @abstractmethod
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         """The ranges of keys to read; runs on the driver."""
 
-    @abstractmethod
+    async def row(self, lake: Lake, key: str) -> Row | None:
+        """The row of an object; None if it has none. Runs in executors."""
+        raise NotImplementedError
+
     async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
         """The rows of some objects; runs in executors."""
+        return [row for row in await gather_bounded(listed, lambda one: self.row(lake, one.key)) if row]
 
-    def partitions(self) -> Sequence[RangePartition]:
+    def partitions(self) -> Sequence[InputPartition]:
         with open_lake(self.options) as blocking:
-            return [RangePartition(keys) for keys in blocking.wait(self.ranges(blocking.lake))]
+            return [InputPartition(tuple(keys)) for keys in blocking.wait(self.ranges(blocking.lake))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if partition is None:  # There are no ranges.
@@ -175,7 +199,7 @@ def shaped_batch(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=shape.plain_arrow_schema)
 
 
-FILES: Final = shape("files", "key string!\nversion string!\nsize_bytes long!\nmodified_at timestamptz!\n", key="key")
+FILES: Final = shape("files", "key string!, version string!, size_bytes long!, modified_at timestamptz!", key="key")
 
 
 class FilesReader(RangeReader):
@@ -189,15 +213,7 @@ class FilesReader(RangeReader):
 
     async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
         del lake  # The listing has every column.
-        return [
-            {
-                "key": one.key,
-                "version": one.version,
-                "size_bytes": one.size_bytes,
-                "modified_at": one.modified_ms,
-            }
-            for one in listed
-        ]
+        return [{**one._asdict(), "modified_at": one.modified_ms} for one in listed]
 
 
 class SandurFiles(ShapedSource):
@@ -207,5 +223,4 @@ class SandurFiles(ShapedSource):
     """
 
     source_name = "sandur_files"
-    shape = FILES
     reader_class = FilesReader

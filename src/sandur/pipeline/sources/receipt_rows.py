@@ -3,9 +3,10 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from sandur.catalog.records import AttemptedFile, Source
 from sandur.clock import uuid_v7
@@ -23,7 +24,7 @@ from sandur.storage.layout import Layout, ReceiptKey
 BODY_CHARACTERS_MAX: Final = 4_000
 DETAIL_CHARACTERS_MAX: Final = 500
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_REGISTER: Final = "register"
+_NUMBERS: Final = ("snapshot_id", "metadata_version", "last_sequence_number", "version", "committed_at_ms")
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _PLAIN_NAME: Final = re.compile(r"[0-9a-f]{64}\.json\Z")
 _DAY_MS: Final = 86_400_000
@@ -34,6 +35,7 @@ UNKNOWN: Final = "unknown"
 MISPLACED: Final = "misplaced"
 
 Row = Mapping[str, object]
+R = TypeVar("R", Receipt, DeltaReceipt)
 
 
 class _Envelope(msgspec.Struct):
@@ -95,57 +97,42 @@ def _in_folder(layout: Layout, folder: str) -> ReceiptKey:
     return layout.parse_receipt(f"{folder}/any.json")
 
 
-def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
+def _decoded(data: bytes, kind: type[R]) -> R:
     try:
-        receipt = msgspec.json.decode(data, type=Receipt)
+        receipt = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _Wrong(CORRUPT, f"not a receipt: {error}") from error
-    numbers = (receipt.snapshot_id or 0, receipt.metadata_version, receipt.last_sequence_number)
-    if any(number not in _INT64 for number in (*numbers, receipt.committed_at_ms)):
+    if any((getattr(receipt, name, 0) or 0) not in _INT64 for name in _NUMBERS):
         raise _Wrong(CORRUPT, "a number has more than 64 bits")
+    return receipt
+
+
+def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
+    receipt = _decoded(data, Receipt)
     _check_place(layout, key, receipt)
     return {
+        **asdict(receipt),
         "format": "iceberg",
-        "commit_key": receipt.commit_key,
-        "event_id": receipt.event_id,
-        "table_uuid": receipt.table_uuid,
-        "metadata_location": receipt.metadata_location,
-        "previous_metadata_location": receipt.previous_metadata_location,
-        "previous_commit_key": receipt.previous_commit_key,
-        "snapshot_id": receipt.snapshot_id,
-        "operation": receipt.operation,
-        "metadata_version": receipt.metadata_version,
-        "last_sequence_number": receipt.last_sequence_number,
         "committed_at": receipt.committed_at_ms,
-        "committed_at_ms": receipt.committed_at_ms,
         **_source_columns(receipt.source),
     }
 
 
 def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
     """The row of a Delta commit; its metadata file is the log file of the version."""
-    try:
-        receipt = msgspec.json.decode(data, type=DeltaReceipt)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Wrong(CORRUPT, f"not a receipt: {error}") from error
-    if receipt.version not in _INT64 or receipt.committed_at_ms not in _INT64:
-        raise _Wrong(CORRUPT, "a number has more than 64 bits")
+    receipt = _decoded(data, DeltaReceipt)
     if receipt.commit_key != delta_commit_key(receipt.table_uuid, receipt.version, receipt.file_name):
         raise _Wrong(MISPLACED, "its key is not the hash of its table, version and file")
     if receipt.event_id != _event_id(receipt) or key != delta_receipt_key(layout, receipt):
         raise _Wrong(MISPLACED, "it is stored under another key than its content determines")
     return {
+        **asdict(receipt),
         "format": "delta",
-        "commit_key": receipt.commit_key,
-        "event_id": receipt.event_id,
-        "table_uuid": receipt.table_uuid,
         "metadata_location": delta_file(receipt.table_location, receipt.version, receipt.file_name),
-        "previous_commit_key": receipt.previous_commit_key,
         "operation": "" if receipt.version else "create",
         "metadata_version": receipt.version,
         "last_sequence_number": receipt.version,
         "committed_at": receipt.committed_at_ms,
-        "committed_at_ms": receipt.committed_at_ms,
         **_source_columns(receipt.source),
     }
 
@@ -157,27 +144,17 @@ def delta_file(location: str, version: int, staged_name: str = "") -> str:
 
 
 def _source_columns(source: Source) -> Row:
-    return {
-        "source": source.kind,
-        "principal": source.principal,
-        "client": source.client,
-        "run_id": source.run_id,
-        "task_id": source.task_id,
-    }
+    return {**asdict(source), "source": source.kind}
 
 
 def _check_place(layout: Layout, key: str, receipt: Receipt) -> None:
-    if receipt.operation != _REGISTER and receipt.commit_key != commit_key(receipt.metadata_location):
+    if receipt.operation != "register" and receipt.commit_key != commit_key(receipt.metadata_location):
         raise _Wrong(MISPLACED, "its key is not the hash of its metadata location")
-    if not _is_hash(receipt.commit_key) or receipt.event_id != _event_id(receipt):
+    if not _HASH.match(receipt.commit_key) or receipt.event_id != _event_id(receipt):
         raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
     expected = key_of(layout, receipt.commit_key, receipt.committed_at_ms)
     if key != expected:
         raise _Wrong(MISPLACED, f"it belongs to {expected}")
-
-
-def _is_hash(text: str) -> bool:
-    return _HASH.match(text) is not None
 
 
 def _event_id(receipt: Receipt | DeltaReceipt) -> str:
