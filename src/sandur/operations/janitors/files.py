@@ -28,33 +28,19 @@ PATHS_AT_ONCE: Final = 500
 _STATUS_DELETED: Final = 2
 
 
-async def manifest_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
-    """The manifests in a manifest list, in batches; Invalid if it is not a manifest list."""
-    async for batch in _batches(data, _manifest_path, location=location):
-        yield batch
-
-
-async def content_paths(data: bytes, *, location: str) -> AsyncIterator[list[str]]:
-    """The data and delete files that a manifest adds or keeps, in batches; Invalid if it is not a manifest.
-
-    Entries with the status deleted are skipped: the manifests of the snapshot that added these files name them.
-    """
-    async for batch in _batches(data, _content_path, location=location):
-        yield batch
-
-
-async def _batches(
-    data: bytes, read: Callable[[dict[str, Any]], str | None], *, location: str
+async def _read_paths(
+    data: bytes, path_of: Callable[[dict[str, Any]], str | None], *, location: str
 ) -> AsyncIterator[list[str]]:
-    paths = _paths(data, read, location)
+    """The paths in a manifest list or a manifest, in batches; Invalid if it is neither."""
+    paths = _paths(data, path_of, location)
     while batch := await asyncio.to_thread(lambda: list(islice(paths, PATHS_AT_ONCE))):
         yield batch
 
 
-def _paths(data: bytes, read: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
+def _paths(data: bytes, path_of: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
     try:
         for record in read_records(open_container(data)):
-            if path := read(record):
+            if path := path_of(record):
                 yield path
     except Exception as error:  # The Avro reader raises all kinds of errors for other bytes.
         raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
@@ -65,6 +51,7 @@ def _manifest_path(record: dict[str, Any]) -> str | None:
 
 
 def _content_path(record: dict[str, Any]) -> str | None:
+    """None for an entry with the status deleted: a manifest of the snapshot that added the file names it."""
     return None if record["status"] == _STATUS_DELETED else _text(record["data_file"], "file_path")
 
 
@@ -90,9 +77,6 @@ class Budget:
     """How many files a run may still delete. Missing files cost nothing, so every run makes progress."""
 
     files: int
-
-    def spend(self) -> None:
-        self.files -= 1
 
     def next_files(self) -> int:
         """How many files may be deleted at once; BudgetSpent if none."""
@@ -123,12 +107,8 @@ class Purge:
         keeps_content = metadata.properties.get("gc.enabled", "true").lower() != "true"
         for snapshot in metadata.snapshots:
             await self._purge_snapshot(snapshot, keeps_content=keeps_content)
-        await self.remove(
-            [
-                *(file.statistics_path for file in metadata.statistics),
-                *(file.statistics_path for file in metadata.partition_statistics),
-            ]
-        )
+        await self.remove(file.statistics_path for file in metadata.statistics)
+        await self.remove(file.statistics_path for file in metadata.partition_statistics)
         await self.remove(
             entry.metadata_file for entry in metadata.metadata_log if entry.metadata_file != metadata.metadata_location
         )
@@ -141,10 +121,9 @@ class Purge:
             await self._purge_manifest(manifest, keeps_content=keeps_content)
         if snapshot.manifest_list is None:
             return
-        data = await self._read(snapshot.manifest_list)
-        if data is None:
+        if (data := await self._read(snapshot.manifest_list)) is None:
             return
-        async for manifests in manifest_paths(data, location=snapshot.manifest_list):
+        async for manifests in _read_paths(data, _manifest_path, location=snapshot.manifest_list):
             for manifest in manifests:
                 await self._purge_manifest(manifest, keeps_content=keeps_content)
         await self.remove([snapshot.manifest_list])
@@ -154,7 +133,7 @@ class Purge:
             return
         self._seen[location] = True
         if not keeps_content and (data := await self._read(location)) is not None:
-            async for paths in content_paths(data, location=location):
+            async for paths in _read_paths(data, _content_path, location=location):
                 await self.remove(paths)
         await self.remove([location])
 
@@ -180,7 +159,7 @@ class Purge:
             return
         if existed:
             self.removed += 1
-            self.budget.spend()
+            self.budget.files -= 1
 
     def _is_own(self, location: str) -> bool:
         plain = normalize_location(location)
@@ -213,5 +192,5 @@ async def _delete(store: ObjectStore, listed: Listed, budget: Budget) -> bool:
         await store.delete(listed.key, expected=listed.version)
     except SwapLost:  # Replaced or deleted: the next page shows it.
         return False
-    budget.spend()
+    budget.files -= 1
     return True

@@ -6,13 +6,14 @@ T9: an abandoned transaction is aborted, a committed one is finished; then its r
 """
 
 import contextlib
-from typing import Final, assert_never
+from functools import partial
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Mark, Segment
-from sandur.catalog.records import AttemptedFile, Claim, Participant, Pointer, Transaction
+from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound
 from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.index.rebuild import read_manifest
@@ -21,18 +22,17 @@ from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_li
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations
+from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.locations import remove_empty_directories
 from sandur.operations.transactions import resolution
 from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import Listed
-from sandur.storage.layout import Layout
+from sandur.storage.layout import Layout, ReceiptState
 
 TRANSACTION_ABANDONED_MS: Final = 3_600_000
 PARTICIPANTS_AT_ONCE: Final = 32
-PENDING_RECEIPT_KEPT_MS: Final = DAY_MS
 
 MARK_OVERDUE_MS: Final = 60_000
 """A running operation removes its mark much sooner."""
@@ -47,28 +47,17 @@ async def visit_claim(lake: Lake, listed: Listed) -> Outcome:
     """Delete a claim that is done (GC3); decide an open one that is stale (C8)."""
     cell = Cell(lake.store, listed.key, Claim, lake.clock)
     found = await read_listed(cell, listed)
-    match found.value.state:
-        case "done":
-            if not is_older(lake, listed, key_age_ms(lake.settings)):
-                return "kept"
-            await cell.empty(expected=found.version)
-            return "removed"
-        case "open":
-            if not is_older(lake, listed, _open_age_ms(lake.settings)):
-                return "kept"
-            return await _decide_claim(lake, cell, found.value, listed)
-        case _:
-            assert_never(found.value.state)
-
-
-async def _decide_claim(lake: Lake, cell: Cell[Claim], claim: Claim, listed: Listed) -> Outcome:
-    """C8: take the claim over, then read the pointer: no attempt can continue under the claim."""
-    owner = lake.clock.new_id()
-    held = await cell.swap(replace(claim, owner=owner), expected=listed.version)
-    if committed := await _committed_file(lake, claim):
-        await cell.swap(replace(held.value, state="done", location=committed.metadata_location), expected=held.version)
-        return "settled"
-    await cell.empty(expected=held.version)
+    is_open = found.value.state == "open"
+    if not is_older(lake, listed, _open_age_ms(lake.settings) if is_open else key_age_ms(lake.settings)):
+        return "kept"
+    if is_open:
+        # Take the claim over, then read the pointer: no attempt can continue under the claim.
+        found = await cell.swap(replace(found.value, owner=lake.clock.new_id()), expected=found.version)
+        if committed := await _committed_file(lake, found.value):
+            done = replace(found.value, state="done", location=committed.metadata_location)
+            await cell.swap(done, expected=found.version)
+            return "settled"
+    await cell.empty(expected=found.version)
     return "removed"
 
 
@@ -95,13 +84,10 @@ async def _committed_file(lake: Lake, claim: Claim) -> AttemptedFile | None:
 async def _logged_locations(lake: Lake, pointer: Pointer) -> set[str]:
     if pointer.head is None:
         return set()
-    location = pointer.head.metadata_location
     try:
-        if pointer.kind == "view":
-            return set(logged_locations(VIEWS, await load_document(lake, VIEWS, location)))
-        return set(logged_locations(TABLES, await load_document(lake, TABLES, location)))
+        return set((await load_head(lake, pointer.kind, pointer.head)).logged)
     except NotFound:  # Purged: the files in its log have receipts.
-        return {location}
+        return {pointer.head.metadata_location}
 
 
 def _open_age_ms(settings: Settings) -> int:
@@ -128,7 +114,9 @@ async def visit_transaction(lake: Lake, listed: Listed) -> Outcome:
             await cell.swap(replace(record, state="aborted"), expected=found.version)
             return "settled"
         case "committed":
-            await _finish_participants(lake, transaction, record)
+            # Afterwards no reader needs the record.
+            finish = partial(finish_participant, lake, transaction, record.attempt)
+            await gather_in_batches(record.participants, finish, at_once=PARTICIPANTS_AT_ONCE)
             if is_replayable:
                 return "kept"
         case "aborted":
@@ -136,15 +124,6 @@ async def visit_transaction(lake: Lake, listed: Listed) -> Outcome:
                 return "kept"
     await cell.empty(expected=found.version)
     return "removed"
-
-
-async def _finish_participants(lake: Lake, transaction: str, record: Transaction) -> None:
-    """Apply the transaction to every participant: afterwards no reader needs its record."""
-
-    async def finish(participant: Participant) -> None:
-        await finish_participant(lake, transaction, record.attempt, participant)
-
-    await gather_in_batches(record.participants, finish, at_once=PARTICIPANTS_AT_ONCE)
 
 
 TRANSACTIONS = Janitor(
@@ -170,28 +149,26 @@ async def visit_stage(lake: Lake, listed: Listed) -> Outcome:
 STAGES = Janitor("stages", Layout.stages_folder, lambda settings: seconds_of(settings.stage_ttl) * 1_000, visit_stage)
 
 
-async def visit_pending(lake: Lake, listed: Listed) -> Outcome:
-    """A receipt that an attempt wrote ahead of its swap: after a day it is useless, committed or not."""
-    return await _remove_receipt(lake, listed, state="pending")
+async def visit_receipt(lake: Lake, listed: Listed, *, state: ReceiptState) -> Outcome:
+    """Delete an old receipt with that state.
 
-
-async def visit_committed(lake: Lake, listed: Listed) -> Outcome:
-    """The proof of a commit (C5). No request needs it any more; the caller knows that the history has it."""
-    return await _remove_receipt(lake, listed, state="committed")
-
-
-async def _remove_receipt(lake: Lake, listed: Listed, *, state: str) -> Outcome:
+    An attempt wrote a `pending` one ahead of its swap: after a day it is useless, committed or not. A `committed` one
+    is the proof of a commit (C5): the caller knows that no request needs it, and that the history has it.
+    """
     if lake.layout.parse_receipt(listed.key).state != state:
         return "kept"
     return await delete_listed(lake, listed)
 
 
-def _committed_kept_ms(settings: Settings) -> int:
-    return seconds_of(settings.receipt_retention) * 1_000
-
-
-PENDING_RECEIPTS = Janitor("pending_receipts", Layout.events_folder, lambda _: PENDING_RECEIPT_KEPT_MS, visit_pending)
-COMMITTED_RECEIPTS = Janitor("committed_receipts", Layout.events_folder, _committed_kept_ms, visit_committed)
+PENDING_RECEIPTS = Janitor(
+    "pending_receipts", Layout.events_folder, lambda _: DAY_MS, partial(visit_receipt, state="pending")
+)
+COMMITTED_RECEIPTS = Janitor(
+    "committed_receipts",
+    Layout.events_folder,
+    lambda settings: seconds_of(settings.receipt_retention) * 1_000,
+    partial(visit_receipt, state="committed"),
+)
 
 
 async def visit_mark(lake: Lake, listed: Listed) -> Outcome:
@@ -235,16 +212,16 @@ async def visit_segment(lake: Lake, listed: Listed) -> Outcome:
 SEGMENTS = Janitor("segments", Layout.all_index_segments_folder, lambda _: DAY_MS, visit_segment)
 
 
-def _plan_age_ms(settings: Settings) -> int:
-    """More than the lifetime of a plan: the clock of the store may differ."""
-    return plan_ttl_ms(settings) + PLAN_TTL_MS_MIN
-
-
-PLANS = Janitor("plans", lambda layout: layout.operational_folder(PLANS_FOLDER), _plan_age_ms, delete_listed)
-
-
-def _report_age_ms(settings: Settings) -> int:
-    return seconds_of(settings.report_retention) * 1_000
-
-
-REPORTS = Janitor("reports", lambda layout: layout.operational_folder("metrics"), _report_age_ms, delete_listed)
+PLANS = Janitor(
+    "plans",
+    lambda layout: layout.operational_folder(PLANS_FOLDER),
+    # More than the lifetime of a plan: the clock of the store may differ.
+    lambda settings: plan_ttl_ms(settings) + PLAN_TTL_MS_MIN,
+    delete_listed,
+)
+REPORTS = Janitor(
+    "reports",
+    lambda layout: layout.operational_folder("metrics"),
+    lambda settings: seconds_of(settings.report_retention) * 1_000,
+    delete_listed,
+)

@@ -11,23 +11,23 @@ every pointer whose head is older than one of the files, so that attempts in pro
 
 import contextlib
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_bump, written_version
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
+from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.documents import TABLES, VIEWS, load_document, logged_locations, missing_file
+from sandur.operations.tables.documents import load_head, missing_file
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
-from sandur.storage.contract import ObjectStore, get_many, list_all
+from sandur.storage.contract import get_many, list_all
 
 FILES_AT_ONCE: Final = 16
 _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
@@ -60,7 +60,8 @@ async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Ga
     files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
     if not files:
         return Garbage()
-    living = await _living_pointers(lake, uuids)
+    found = [await lake.pointer(uuid).read() for uuid in uuids]
+    living = [pointer for pointer in found if pointer and pointer.value.state == "live"]
     if len(living) < len(uuids):
         return Garbage(reason="a table in this folder was dropped, or is not created yet")
     needs = [await _needs(lake, pointer) for pointer in living]
@@ -70,11 +71,6 @@ async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Ga
     if not all(need.deletes_old for need in needs):
         orphans = await _never_committed(lake, orphans)
     return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
-
-
-async def _living_pointers(lake: Lake, uuids: Sequence[str]) -> list[Versioned[Pointer]]:
-    pointers = [await lake.pointer(uuid).read() for uuid in uuids]
-    return [pointer for pointer in pointers if pointer and pointer.value.state == "live"]
 
 
 async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:
@@ -126,7 +122,8 @@ async def _remove(lake: Lake, location: str) -> bool:
 
 async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
     """The metadata files directly in a folder, with names that the catalog gave."""
-    store, prefix = _folder_at(lake, folder)
+    store, key = lake.locations.holder(f"{folder}/metadata.json")
+    prefix = key.removesuffix("metadata.json")
     found: list[MetadataFile] = []
     for listed in await list_all(store, prefix):
         name = listed.key.removeprefix(prefix)
@@ -134,11 +131,6 @@ async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
         if version is not None and "/" not in name:
             found.append(MetadataFile(f"{folder}/{name}", version, listed.modified_ms, listed.size_bytes))
     return found
-
-
-def _folder_at(lake: Lake, folder: str) -> tuple[ObjectStore, str]:
-    store, key = lake.locations.holder(f"{folder}/metadata.json")
-    return store, key.removesuffix("metadata.json")
 
 
 async def _file_at(lake: Lake, location: str) -> MetadataFile | None:
@@ -163,12 +155,13 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
     head, pending = pointer.value.head, pointer.value.pending
     if head is None:
         raise Unavailable(f"pointer {pointer.value.uuid}: it is live and has no head")
-    locations, properties = await _document(lake, pointer.value, head)
-    needed = {*locations, head.previous_metadata_location or ""}
+    current = await load_head(lake, pointer.value.kind, head)
+    properties = current.metadata.properties
+    needed = {*current.logged, head.previous_metadata_location or ""}
     if pending:
         needed.add(pending.head.metadata_location)
         with contextlib.suppress(NotFound):  # Its transaction may not have written the file yet.
-            needed.update((await _document(lake, pointer.value, pending.head))[0])
+            needed.update((await load_head(lake, pointer.value.kind, pending.head)).logged)
     for claim in await _open_claims(lake, pointer.value.uuid):
         needed.update(tried.metadata_location for tried in claim.locations)
     return _Needs(
@@ -177,15 +170,6 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
         keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As in Iceberg's Java library.
         deletes_old=properties.get(_DELETES_OLD_FILES, "").lower() == "true",
     )
-
-
-async def _document(lake: Lake, pointer: Pointer, head: Head) -> tuple[Sequence[str], Mapping[str, str]]:
-    """The metadata files that a metadata file names, with itself, and its properties."""
-    if pointer.kind == "view":
-        view = await load_document(lake, VIEWS, head.metadata_location)
-        return logged_locations(VIEWS, view), view.metadata.properties
-    table = await load_document(lake, TABLES, head.metadata_location)
-    return logged_locations(TABLES, table), table.metadata.properties
 
 
 async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:

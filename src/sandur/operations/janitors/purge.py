@@ -19,7 +19,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder, table_folders
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, VIEWS, load_document
+from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
 from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import settle_name
@@ -158,11 +158,8 @@ async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadat
     """The current metadata; None if its file is missing: then all other files were deleted before it."""
     if pointer.head is None:
         return None
-    location = pointer.head.metadata_location
     try:
-        if pointer.kind == "view":
-            return (await load_document(lake, VIEWS, location)).metadata
-        return (await load_document(lake, TABLES, location)).metadata
+        return (await load_head(lake, pointer.kind, pointer.head)).metadata
     except NotFound:
         return None
 

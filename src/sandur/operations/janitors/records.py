@@ -7,12 +7,21 @@ N9: a dropped name or container is deleted a day after its last write. This rule
 that expects the name to be absent, and was sent before the name was used, cannot arrive that late.
 """
 
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import BoundRecord, Catalog, DeltaStage, DeltaTable, ModelVersion, NamespaceRecord, head_of
+from sandur.catalog.records import (
+    BoundRecord,
+    Catalog,
+    DeltaTable,
+    ModelVersion,
+    NamespaceRecord,
+    Pointer,
+    Securable,
+    head_of,
+)
 from sandur.catalog.users import User
 from sandur.operations.containers.records import help_predecessor
 from sandur.operations.janitors.files import Budget, BudgetSpent, delete_folder
@@ -34,12 +43,9 @@ _DEAD_NAMES = ("free", "dropped", "moved")
 _RELEASED_NAMES = ("free", "moved")
 
 
-async def visit_pointer(lake: Lake, listed: Listed) -> Outcome:
-    return await visit_pointer_cell(lake, lake.pointer(lake.layout.parse_pointer(listed.key)), listed)
-
-
-async def visit_pointer_cell(lake: Lake, cell: Cell[B], listed: Listed) -> Outcome:
-    """Visit the pointer of an Iceberg table or view, a Delta table, or a securable."""
+async def visit_pointer(lake: Lake, listed: Listed, *, kind: type[B]) -> Outcome:
+    """Visit the record that a name leads to: an Iceberg table or view, a Delta table, or a securable."""
+    cell = Cell(lake.store, listed.key, kind, lake.clock)
     found = await read_listed(cell, listed)
     match found.value.state:
         case "live":
@@ -65,12 +71,12 @@ async def _visit_orphan(lake: Lake, cell: Cell[B], listed: Listed, found: Versio
 
 
 async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versioned[B]) -> Outcome:
-    """GC3: delete the pointer when neither a replay, nor the purge queue, nor a name needs it."""
+    """GC3: delete the pointer when neither a replay, nor the purge queue, nor a name, nor a stage needs it."""
     pointer = found.value
-    if not is_older(lake, listed, key_age_ms(lake.settings)):
+    if not is_older(lake, listed, key_age_ms(lake.settings)) or await _is_named(lake, pointer):
         return "kept"
-    if await _is_named(lake, pointer, pointer.dropped_as or pointer.made_for):
-        return "kept"
+    if isinstance(pointer, DeltaTable) and await lake.delta_stage(pointer.uuid).read():
+        return "kept"  # Without the record, the stage could become a table again.
     if pointer.state == "dropped":
         order = await lake.purge_order(pointer.table_uuid, pointer.by).read()
         if order and not order.value.blocked:
@@ -82,12 +88,13 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
     return "removed"
 
 
-async def _is_named(lake: Lake, pointer: BoundRecord, identifier: Identifier | None) -> bool:
+async def _is_named(lake: Lake, pointer: BoundRecord) -> bool:
     """Whether a name still refers to the pointer.
 
     A request that reuses a `dropped` name drops the pointer of its uuid again. If the pointer were gone and the table
     registered again, that request would drop the new table.
     """
+    identifier = pointer.dropped_as or pointer.made_for
     name = await lake.name(identifier).read() if identifier else None
     return name is not None and name.value.uuid == pointer.uuid and name.value.state not in _RELEASED_NAMES
 
@@ -96,11 +103,15 @@ def _orphan_age_ms(settings: Settings) -> int:
     return seconds_of(settings.orphan_retention) * 1_000
 
 
-def pointer_age_ms(settings: Settings) -> int:
+def _pointer_age_ms(settings: Settings) -> int:
     return min(_orphan_age_ms(settings), key_age_ms(settings))
 
 
-POINTERS = Janitor("pointers", Layout.pointers_folder, pointer_age_ms, visit_pointer)
+POINTERS = Janitor("pointers", Layout.pointers_folder, _pointer_age_ms, partial(visit_pointer, kind=Pointer))
+DELTA_TABLES = Janitor(
+    "delta_tables", Layout.delta_tables_folder, _pointer_age_ms, partial(visit_pointer, kind=DeltaTable)
+)
+SECURABLES = Janitor("securables", Layout.securables_folder, _pointer_age_ms, partial(visit_pointer, kind=Securable))
 
 
 async def visit_name(lake: Lake, listed: Listed) -> Outcome:
@@ -125,38 +136,9 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
     return "settled"
 
 
-async def visit_namespace(lake: Lake, listed: Listed) -> Outcome:
-    return await _visit_container(lake, lake.namespace(lake.layout.parse_namespace(listed.key)), listed)
-
-
-def _name_age_ms(settings: Settings) -> int:
-    return seconds_of(settings.name_retention) * 1_000
-
-
-NAMES = Janitor("names", Layout.all_names_folder, _name_age_ms, visit_name)
-NAMESPACES = Janitor("namespaces", Layout.all_namespaces_folder, _name_age_ms, visit_namespace)
-
-
-async def visit_securable(lake: Lake, listed: Listed) -> Outcome:
-    """A volume, function or model: its record is a pointer too (GC2, GC3)."""
-    cell = lake.securable(lake.layout.parse_securable(listed.key))
-    return await visit_pointer_cell(lake, cell, listed)
-
-
-async def visit_catalog(lake: Lake, listed: Listed) -> Outcome:
-    return await _visit_container(lake, lake.catalog(lake.layout.parse_catalog(listed.key)), listed)
-
-
-async def visit_model_version(lake: Lake, listed: Listed) -> Outcome:
-    return await _visit_container(lake, Cell(lake.store, listed.key, ModelVersion, lake.clock), listed)
-
-
-async def visit_user(lake: Lake, listed: Listed) -> Outcome:
-    return await _visit_container(lake, Cell(lake.store, listed.key, User, lake.clock), listed)
-
-
-async def _visit_container(lake: Lake, cell: Cell[C], listed: Listed) -> Outcome:
+async def visit_container(lake: Lake, listed: Listed, *, kind: type[C]) -> Outcome:
     """N9: delete a dropped record."""
+    cell = Cell(lake.store, listed.key, kind, lake.clock)
     found = await read_listed(cell, listed)
     if found.value.state != "dropped":
         return "kept"
@@ -165,22 +147,19 @@ async def _visit_container(lake: Lake, cell: Cell[C], listed: Listed) -> Outcome
     return "removed"
 
 
-SECURABLES = Janitor("securables", Layout.securables_folder, pointer_age_ms, visit_securable)
-CATALOGS = Janitor("catalogs", Layout.catalogs_folder, _name_age_ms, visit_catalog)
-MODEL_VERSIONS = Janitor("model_versions", Layout.all_model_versions_folder, _name_age_ms, visit_model_version)
-USERS = Janitor("users", Layout.users_folder, _name_age_ms, visit_user)
-
-UNITY = (CATALOGS, SECURABLES, MODEL_VERSIONS, USERS)
+def _name_age_ms(settings: Settings) -> int:
+    return seconds_of(settings.name_retention) * 1_000
 
 
-async def visit_delta_table(lake: Lake, listed: Listed) -> Outcome:
-    """A Delta table: its record is a pointer too (GC2, GC3)."""
-    uuid = lake.layout.parse_delta_table(listed.key)
-    cell = lake.delta_table(uuid)
-    found = await cell.read()
-    if found and found.value.state in {"dropped", "killed"} and await lake.delta_stage(uuid).read():
-        return "kept"  # Without the record, the stage could become a table again.
-    return await visit_pointer_cell(lake, cell, listed)
+NAMES = Janitor("names", Layout.all_names_folder, _name_age_ms, visit_name)
+NAMESPACES = Janitor(
+    "namespaces", Layout.all_namespaces_folder, _name_age_ms, partial(visit_container, kind=NamespaceRecord)
+)
+CATALOGS = Janitor("catalogs", Layout.catalogs_folder, _name_age_ms, partial(visit_container, kind=Catalog))
+MODEL_VERSIONS = Janitor(
+    "model_versions", Layout.all_model_versions_folder, _name_age_ms, partial(visit_container, kind=ModelVersion)
+)
+USERS = Janitor("users", Layout.users_folder, _name_age_ms, partial(visit_container, kind=User))
 
 
 async def visit_delta_stage(lake: Lake, listed: Listed) -> Outcome:
@@ -189,33 +168,26 @@ async def visit_delta_stage(lake: Lake, listed: Listed) -> Outcome:
     found = await cell.read()
     if found is None:
         return "changed"
-    if found.value.expires_ms > lake.clock.now_ms():
+    stage = found.value
+    if stage.expires_ms > lake.clock.now_ms():
         return "kept"
-    table = await _fence_stage(lake, found.value)
-    if table.value.state in {"unbound", "condemned"}:
+    table = lake.delta_table(stage.uuid)
+    # G5: a killed record prevents that a table is created from the stage.
+    killed = DeltaTable(
+        uuid=stage.uuid, table_uuid=stage.uuid, state="killed", made_for=stage.identifier, location=stage.location
+    )
+    state = (await table.read() or await table.create(killed)).value.state
+    if state in {"unbound", "condemned"}:
         return "kept"  # A creation is in progress, or the janitor of tables finds its orphan.
-    if table.value.state == "killed":
+    if state == "killed":
         try:
-            await delete_folder(lake, found.value.location, Budget(lake.settings.janitor_objects_max))
+            await delete_folder(lake, stage.location, Budget(lake.settings.janitor_objects_max))
         except BudgetSpent:
             return "kept"
     await cell.empty(expected=found.version)
     return "removed"
 
 
-async def _fence_stage(lake: Lake, stage: DeltaStage) -> Versioned[DeltaTable]:
-    """The table of a stage; if there is none, a killed record that prevents its creation (G5)."""
-    cell = lake.delta_table(stage.uuid)
-    found = await cell.read()
-    if found:
-        return found
-    killed = DeltaTable(
-        uuid=stage.uuid, table_uuid=stage.uuid, state="killed", made_for=stage.identifier, location=stage.location
-    )
-    return await cell.create(killed)
-
-
-DELTA_TABLES = Janitor("delta_tables", Layout.delta_tables_folder, pointer_age_ms, visit_delta_table)
 DELTA_STAGES = Janitor(
     "delta_stages",
     Layout.delta_stages_folder,

@@ -4,24 +4,14 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.operations.janitors import purge
+from sandur.operations.janitors import leftovers, purge, records
 from sandur.operations.janitors.lease import Lease
-from sandur.operations.janitors.leftovers import (
-    CLAIMS,
-    COMMIT_CLAIMS,
-    MARKS,
-    PLANS,
-    REPORTS,
-    SEGMENTS,
-    STAGES,
-    TRANSACTIONS,
-)
-from sandur.operations.janitors.records import DELTA_STAGES, DELTA_TABLES, NAMES, NAMESPACES, POINTERS, UNITY
-from sandur.operations.janitors.sweep import Janitor, OnError, Swept, sweep
+from sandur.operations.janitors.sweep import OnError, sweep
 from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Counters, Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
@@ -33,20 +23,23 @@ SOON_SECONDS: Final = 5
 
 # A janitor runs after those that it depends on: transactions, then names, then pointers, then claims.
 JANITORS: Final = (
-    STAGES,
-    TRANSACTIONS,
-    NAMES,
-    NAMESPACES,
-    POINTERS,
-    DELTA_STAGES,
-    DELTA_TABLES,
-    *UNITY,
-    COMMIT_CLAIMS,
-    CLAIMS,
-    MARKS,
-    SEGMENTS,
-    PLANS,
-    REPORTS,
+    leftovers.STAGES,
+    leftovers.TRANSACTIONS,
+    records.NAMES,
+    records.NAMESPACES,
+    records.POINTERS,
+    records.DELTA_STAGES,
+    records.DELTA_TABLES,
+    records.CATALOGS,
+    records.SECURABLES,
+    records.MODEL_VERSIONS,
+    records.USERS,
+    leftovers.COMMIT_CLAIMS,
+    leftovers.CLAIMS,
+    leftovers.MARKS,
+    leftovers.SEGMENTS,
+    leftovers.PLANS,
+    leftovers.REPORTS,
 )
 PURGE: Final = "purge"
 
@@ -76,28 +69,17 @@ async def run_janitors(
     counts: Counter[str] = Counter()
     reached: dict[str, str] = dict(positions)
     has_more = False
-    for name, step in _steps(lake, on_error):
-        swept = await step(positions.get(name, ""))
+    steps = {janitor.name: partial(sweep, lake, janitor) for janitor in JANITORS}
+    for name, step in {**steps, PURGE: partial(purge.run_purge_queue, lake)}.items():
+        swept = await step(position=positions.get(name, ""), on_error=on_error)
         counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
         reached[name] = swept.position
-        has_more |= _stopped_early(swept, lake.settings)
+        # At the limit of deletions, and not only of visits.
+        removed = swept.counts.get("removed", 0) + swept.counts.get("files_removed", 0)
+        has_more |= 2 * removed >= lake.settings.janitor_objects_max
         if keep and not await keep(reached):
             break
     return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
-
-
-def _steps(lake: Lake, on_error: OnError) -> list[tuple[str, Callable[[str], Awaitable[Swept]]]]:
-    def sweep_of(janitor: Janitor) -> Callable[[str], Awaitable[Swept]]:
-        return lambda position: sweep(lake, janitor, position=position, on_error=on_error)
-
-    steps = [(janitor.name, sweep_of(janitor)) for janitor in JANITORS]
-    return [*steps, (PURGE, lambda position: purge.run_purge_queue(lake, position=position, on_error=on_error))]
-
-
-def _stopped_early(swept: Swept, settings: Settings) -> bool:
-    """Whether the sweep ended at its limit of deletions, and not only of visits."""
-    removed = swept.counts.get("removed", 0) + swept.counts.get("files_removed", 0)
-    return 2 * removed >= settings.janitor_objects_max
 
 
 class Janitors:

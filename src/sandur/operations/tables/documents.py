@@ -128,6 +128,22 @@ async def load_document(lake: Lake, family: Family[M], location: str) -> Documen
     return cache_document(lake, family, Document(location, body, metadata))
 
 
+class LoadedHead(NamedTuple):
+    """The metadata of a head of either kind, and the metadata files that it names, with itself."""
+
+    metadata: TableMetadata | ViewMetadata
+    logged: Sequence[str]
+
+
+async def load_head(lake: Lake, kind: Kind, head: Head) -> LoadedHead:
+    """Read the metadata file of a table or a view; NotFound if it is missing."""
+    if kind == "view":
+        view = await load_document(lake, VIEWS, head.metadata_location)
+        return LoadedHead(view.metadata, logged_locations(VIEWS, view))
+    table = await load_document(lake, TABLES, head.metadata_location)
+    return LoadedHead(table.metadata, logged_locations(TABLES, table))
+
+
 async def prefetch_document(lake: Lake, name: NameRecord) -> None:
     """Read the file that was current when the name was written into the cache: often it still is."""
     if not name.metadata_location:
