@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from sandur.errors import SandurError
-from sandur.operations.containers.namespaces import drop_namespace
+from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit_table import commit_table
 from sandur.operations.tables.create import create_table

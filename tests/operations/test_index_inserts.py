@@ -8,7 +8,8 @@ from sandur.catalog.records import Request
 from sandur.errors import NotFound
 from sandur.iceberg.requests import decode_create_table
 from sandur.operations.containers.catalogs import ensure_default_catalog
-from sandur.operations.containers.namespaces import create_namespace, drop_namespace
+from sandur.operations.containers.drop import drop_namespace
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
-from sandur.operations.containers.namespaces import create_namespace, drop_namespace
+from sandur.operations.containers.drop import drop_namespace
+from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name

@@ -17,10 +17,10 @@ from sandur.errors import (
     OutcomeUnknown,
     Unprocessable,
 )
+from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.namespaces import (
     PropertiesUpdate,
     create_namespace,
-    drop_namespace,
     list_namespaces,
     load_namespace,
     namespace_exists,

@@ -14,8 +14,8 @@ from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, NotEmpty, NotFound, SandurError
 from sandur.operations.containers.catalogs import create_catalog
-from sandur.operations.containers.drop import drop_catalog
-from sandur.operations.containers.namespaces import create_namespace, drop_namespace, list_namespaces, namespace_exists
+from sandur.operations.containers.drop import drop_catalog, drop_namespace
+from sandur.operations.containers.namespaces import create_namespace, list_namespaces, namespace_exists
 from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake

@@ -32,6 +32,9 @@ _PACKED_BYTES: Final = PART_BYTES_MAX * PACKED // SEGMENT_MAX
 _SEPARATOR: Final = "\x1f"
 _OVERHEAD_BYTES: Final = 200
 
+_name = operator.attrgetter("name")
+_first = operator.attrgetter("first")
+
 NO_INFO: Final = msgspec.Raw(b"null")
 
 
@@ -248,11 +251,3 @@ def group_by_segment(names: Iterable[str], segments: Sequence[SegmentRef]) -> Ma
     for name in names:
         found[segment_at(segments, name)].append(name)
     return found
-
-
-def _name(entry: Entry) -> str:
-    return entry.name
-
-
-def _first(ref: SegmentRef) -> str:
-    return ref.first

@@ -79,11 +79,11 @@ class KeyClaim:
         failure = failure_of(error) if error else None
         await self._swap(replace(claim, state="done", location=location, answer=answer, failure=failure))
 
-    async def finish(self, *, location: str = "") -> None:
+    async def finish(self, *, location: str = "", answer: str = "") -> None:
         """Make success final in the background. If the claim was taken over, the new owner finds the change itself."""
         if self.is_open:
             with contextlib.suppress(ClaimLost):
-                await self.done(location=location)
+                await self.done(location=location, answer=answer)
 
     async def release(self) -> None:
         """Leave the claim to the next retry at once: this attempt gave up and nothing of it can still take effect."""

@@ -25,21 +25,17 @@ async def load_catalog(lake: Lake, name: str) -> Catalog:
     found = await lake.catalog(name).read()
     if found is not None and catalog_exists(found.value):
         return found.value
-    if name == lake.settings.default_catalog:
-        return await ensure_default_catalog(lake)
-    raise catalog_not_found(name)
-
-
-async def ensure_default_catalog(lake: Lake) -> Catalog:
-    """Load the default catalog, or create it."""
-    name = lake.settings.default_catalog
-    found = await lake.catalog(name).read()
-    if found is not None and catalog_exists(found.value):
-        return found.value
+    if name != lake.settings.default_catalog:
+        raise catalog_not_found(name)
     try:
         return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
     except AlreadyExists:  # Another request has created it.
         return await load_catalog(lake, name)
+
+
+async def ensure_default_catalog(lake: Lake) -> Catalog:
+    """Load the default catalog, or create it."""
+    return await load_catalog(lake, lake.settings.default_catalog)
 
 
 async def list_catalogs(lake: Lake) -> Sequence[Catalog]:

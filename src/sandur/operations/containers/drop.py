@@ -6,15 +6,15 @@ a retry continues with the rest.
 """
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
-from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
+from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import gather_all, gather_in_batches
 from sandur.operations.containers.records import (
@@ -22,16 +22,15 @@ from sandur.operations.containers.records import (
     dropped_namespace,
     help_predecessor,
     is_signed_by,
-    namespace_not_found,
     signature_of,
 )
 from sandur.operations.delta.tables import drop_table
-from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
+from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index.truth import list_child_namespaces, list_keys
 from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import catalog_exists, is_namespace_visible, settle_name
+from sandur.operations.tables.names import catalog_exists, is_namespace_visible, namespace_not_found, settle_name
 from sandur.storage.cell import Attempts, Cell, Versioned
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ CASCADES_MAX: Final = 3
 
 async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop an empty namespace; NotFound if it does not exist, NotEmpty if it has children."""
-    await _Drop(lake, _namespace(lake, namespace), request).run()
+    await _NamespaceDrop(lake, namespace, request).run()
 
 
 async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Request) -> None:
@@ -68,147 +67,93 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
     """Drop a catalog, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     if name == lake.settings.default_catalog:
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
-    await _Drop(lake, _catalog(lake, name, request.source, force=force), request).run()
+    await _CatalogDrop(lake, name, request, force=force).run()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Container(Generic[C]):
-    """A namespace or a catalog to drop. `text` names it in errors, `operation` is the kind of its claims.
-
-    `is_visible` says whether readers see it; a container that is being dropped is visible. `first_child` gets its id
-    and returns the kind and name of a child, or None. It reads page by page, which is safe: the creator of a child
-    behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the container.
-    `cascade` drops the children if the request wants that; otherwise it returns False.
-    """
-
-    text: str
-    operation: str
-    cell: Cell[C]
-    place: Place
-    not_found: NotFound
-    is_visible: Callable[[C], Awaitable[bool]]
-    first_child: Callable[[str], Awaitable[str | None]]
-    dropped: Callable[[C, LastChange, int], C]
-    cascade: Callable[[], Awaitable[bool]]
-
-
-def _namespace(lake: Lake, namespace: Namespace) -> _Container[NamespaceRecord]:
-    async def is_visible(record: NamespaceRecord) -> bool:
-        return await is_namespace_visible(lake, namespace, record)
-
-    async def first_child(container_id: str) -> str | None:
-        child, name = await gather_all(
-            [
-                _first_child_namespace(lake, namespace.catalog, namespace, container_id),
-                _first_name(lake, namespace, container_id),
-            ]
-        )
-        return child or name
-
-    async def cascade() -> bool:
-        return False
-
-    return _Container(
-        text=f"Namespace {namespace}",
-        operation=DROP_NAMESPACE,
-        cell=lake.namespace(namespace),
-        place=place_of(namespace),
-        not_found=namespace_not_found(namespace),
-        is_visible=is_visible,
-        first_child=first_child,
-        dropped=lambda _, change, now_ms: dropped_namespace(now_ms, change),
-        cascade=cascade,
-    )
-
-
-def _catalog(lake: Lake, name: str, source: Source, *, force: bool) -> _Container[Catalog]:
-    async def is_visible(record: Catalog) -> bool:
-        return catalog_exists(record)
-
-    async def first_child(container_id: str) -> str | None:
-        return await _first_child_namespace(lake, name, None, container_id)
-
-    def dropped(record: Catalog, change: LastChange, now_ms: int) -> Catalog:
-        return replace(record, state="dropped", properties={}, change=change, updated_ms=now_ms)
-
-    async def cascade() -> bool:
-        if force:
-            await _empty_catalog(lake, name, source)
-        return force
-
-    return _Container(
-        text=f"Catalog {name}",
-        operation=DROP_CATALOG,
-        cell=lake.catalog(name),
-        place=Place(CATALOGS, name),
-        not_found=catalog_not_found(name),
-        is_visible=is_visible,
-        first_child=first_child,
-        dropped=dropped,
-        cascade=cascade,
-    )
-
-
-@dataclass
-class _Drop(Generic[C]):
-    """One request to drop a container.
+class _Drop(ABC, Generic[C]):
+    """One request to drop a container; `text` names it in errors, `operation` is the kind of its claims.
 
     The claim pins the id of the container (D2): a retry drops that one, and never a later one with the same name. The
     record that stays behind carries the signature of the request. The creator of a new container with that name marks
     the claim as done first (G6). So a retry that holds the claim and does not find its signature has dropped nothing.
     """
 
-    lake: Lake
-    container: _Container[C]
-    request: Request
-    _is_marked: bool = False
-    _is_uncertain: bool = False
+    def __init__(
+        self, lake: Lake, request: Request, cell: Cell[C], place: Place, *, operation: str, text: str, missing: NotFound
+    ) -> None:
+        self._lake = lake
+        self._cell: Cell[C] = cell
+        self._place = place
+        self._text = text
+        self._missing = missing
+        self._claim = claim_for(lake, request, operation)
+        self._signature = signature_of(lake, request, operation)
+        self._mark = lake.clock.new_id()
+        self._is_marked = False
+        self._is_uncertain = False
+
+    @abstractmethod
+    async def _is_visible(self, record: C) -> bool:
+        """Whether readers see the container; one that is being dropped is visible."""
+
+    @abstractmethod
+    async def _first_child(self, container_id: str) -> str | None:
+        """The kind and name of a child; None if there is none.
+
+        It reads page by page, which is safe: the creator of a child behind the cursor reads the container afterwards
+        (N4).
+        """
+
+    @abstractmethod
+    def _dropped(self, record: C, now_ms: int) -> C:
+        """The record that replaces the container, signed by this request."""
+
+    async def _cascade(self) -> bool:
+        """Drop the children and return True if the request wants that."""
+        return False
 
     async def run(self) -> None:
-        self._mark = self.lake.clock.new_id()
-        self._claim = claim_for(self.lake, self.request, self.container.operation)
-        self._signature = signature_of(self.lake, self.request, self.container.operation)
         try:
             await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = finish_place(self.lake, self.container.place, self._mark)
-                await self.lake.background.run(f"index {self.container.text}", finishing)
+                finishing = finish_place(self._lake, self._place, self._mark)
+                await self._lake.background.run(f"index {self._text}", finishing)
 
     async def _replay(self, _: Claim) -> None:
         """The first request has dropped it."""
 
     async def _attempt(self, taken: Claim | None) -> None:
         pinned = taken.namespace_id if taken else ""
-        async for _attempt in Attempts(self.lake.clock):
-            found = await self.container.cell.read()
+        async for _attempt in Attempts(self._lake.clock):
+            found = await self._cell.read()
             if found and found.value.state == "dropped" and is_signed_by(found.value, self._signature):
                 require_claim(self._claim)
                 return await self._finish()
             if self._is_uncertain and not self._claim.is_keyed:
-                raise OutcomeUnknown(f"{self.container.text}: this request may have dropped it; it has changed since")
-            if found is None or not await self.container.is_visible(found.value) or pinned not in {"", found.value.id}:
-                raise self.container.not_found
+                raise OutcomeUnknown(f"{self._text}: this request may have dropped it; it has changed since")
+            if found is None or not await self._is_visible(found.value) or pinned not in {"", found.value.id}:
+                raise self._missing
             self._is_marked = True
             await gather_all(
                 [
                     hold_claim(self._claim, namespace_id=found.value.id),  # D2, C7
-                    mark_place(self.lake, self.container.place, self._mark),  # I1
+                    mark_place(self._lake, self._place, self._mark),  # I1
                 ]
             )
             pinned = found.value.id if self._claim.is_keyed else ""
-            if await self._mark_look_and_drop(found, has_cascaded=await self.container.cascade()):
+            if await self._mark_look_and_drop(found, has_cascaded=await self._cascade()):
                 return await self._finish()
-        raise Busy(f"{self.container.text}: other requests keep creating children in it")
+        raise Busy(f"{self._text}: other requests keep creating children in it")
 
     async def _mark_look_and_drop(self, found: Versioned[C], *, has_cascaded: bool) -> bool:
         """G5; False to start over. NotEmpty if there is a child and the request does not cascade."""
         try:
-            marked = await self.container.cell.swap(replace(found.value, state="dropping"), expected=found.version)
+            marked = await self._cell.swap(replace(found.value, state="dropping"), expected=found.version)
         except SwapLost:
             return False
         try:
-            child, _ = await gather_all([self.container.first_child(found.value.id), self._help(found.value)])
+            child, _ = await gather_all((self._first_child(found.value.id), help_predecessor(self._lake, found.value)))
         except SandurError:
             await self._call_off(marked)
             raise
@@ -216,31 +161,71 @@ class _Drop(Generic[C]):
             # If the record has changed since, the child may have been dropped.
             if not await self._call_off(marked) or has_cascaded:
                 return False
-            raise NotEmpty(f"{self.container.text} is not empty. It holds {child}")
-        dropped = self.container.dropped(found.value, self._signature, self.lake.clock.now_ms())
+            raise NotEmpty(f"{self._text} is not empty. It holds {child}")
+        dropped = self._dropped(found.value, self._lake.clock.now_ms())
         try:
-            await self.container.cell.swap(dropped, expected=marked.version)  # The drop happens here.
+            await self._cell.swap(dropped, expected=marked.version)  # The drop happens here.
         except SwapLost as lost:  # The creator of a child has called the drop off (N6).
             self._is_uncertain |= not lost.is_definite
             return False
         return True
 
-    async def _help(self, record: C) -> None:
-        await help_predecessor(self.lake, record)
-
     async def _call_off(self, marked: Versioned[C]) -> bool:
         try:
-            await self.container.cell.swap(replace(marked.value, state="active"), expected=marked.version)
+            await self._cell.swap(replace(marked.value, state="active"), expected=marked.version)
         except SwapLost:
             return False
         return True
 
     async def _finish(self) -> None:
-        await self.lake.background.run(f"finish dropping {self.container.text}", self._finish_claim())
+        # If the claim was taken over, the new owner finds the signed record.
+        await self._lake.background.run(f"finish dropping {self._text}", self._claim.finish())
 
-    async def _finish_claim(self) -> None:
-        with contextlib.suppress(ClaimLost):  # The new owner finds the signed record.
-            await self._claim.done()
+
+class _NamespaceDrop(_Drop[NamespaceRecord]):
+    def __init__(self, lake: Lake, namespace: Namespace, request: Request) -> None:
+        missing, text = namespace_not_found(namespace), f"Namespace {namespace}"
+        cell, place = lake.namespace(namespace), place_of(namespace)
+        super().__init__(lake, request, cell, place, operation=DROP_NAMESPACE, text=text, missing=missing)
+        self._namespace = namespace
+
+    async def _is_visible(self, record: NamespaceRecord) -> bool:
+        return await is_namespace_visible(self._lake, self._namespace, record)
+
+    async def _first_child(self, container_id: str) -> str | None:
+        child, name = await gather_all(
+            (
+                _first_child_namespace(self._lake, self._namespace.catalog, self._namespace, container_id),
+                _first_name(self._lake, self._namespace, container_id),
+            )
+        )
+        return child or name
+
+    def _dropped(self, record: NamespaceRecord, now_ms: int) -> NamespaceRecord:  # noqa: ARG002 - nothing of it stays
+        return dropped_namespace(now_ms, self._signature)
+
+
+class _CatalogDrop(_Drop[Catalog]):
+    def __init__(self, lake: Lake, name: str, request: Request, *, force: bool) -> None:
+        missing, text = catalog_not_found(name), f"Catalog {name}"
+        cell, place = lake.catalog(name), Place(CATALOGS, name)
+        super().__init__(lake, request, cell, place, operation=DROP_CATALOG, text=text, missing=missing)
+        self._name, self._force, self._source = name, force, request.source
+
+    async def _is_visible(self, record: Catalog) -> bool:
+        return catalog_exists(record)
+
+    async def _first_child(self, container_id: str) -> str | None:
+        return await _first_child_namespace(self._lake, self._name, None, container_id)
+
+    def _dropped(self, record: Catalog, now_ms: int) -> Catalog:
+        return replace(record, state="dropped", properties={}, change=self._signature, updated_ms=now_ms)
+
+    async def _cascade(self) -> bool:
+        if self._force:
+            folder = self._lake.layout.namespaces_folder(self._name)
+            await _drop_namespaces(self._lake, folder, "", self._source)
+        return self._force
 
 
 async def _first_child_namespace(lake: Lake, catalog: str, parent: Namespace | None, container_id: str) -> str | None:
@@ -266,37 +251,25 @@ async def _first_name(lake: Lake, namespace: Namespace, container_id: str) -> st
 
 async def _first_result(items: AsyncIterator[T], describe: Callable[[T], Awaitable[str | None]]) -> str | None:
     """The first description that is not None, in the order of the items; CHILDREN_AT_ONCE are read at a time."""
-    group: list[T] = []
-    async for item in items:
-        group.append(item)
-        if len(group) == CHILDREN_AT_ONCE:
-            if found := await _first_of(group, describe):
-                return found
-            group = []
-    return await _first_of(group, describe)
-
-
-async def _first_of(group: list[T], describe: Callable[[T], Awaitable[str | None]]) -> str | None:
-    return next((found for found in await gather_all(describe(item) for item in group) if found), None)
-
-
-async def _empty_catalog(lake: Lake, catalog: str, source: Source) -> None:
-    """Drop all namespaces of a catalog and their content; other requests may create more meanwhile."""
-    folder = lake.layout.namespaces_folder(catalog)
-    namespaces = [lake.layout.parse_namespace(key) async for key in list_keys(lake, folder)]
-    await _drop_all(lake, namespaces, source)
+    while group := [item for _ in range(CHILDREN_AT_ONCE) if (item := await anext(items, None)) is not None]:
+        if found := [text for text in await gather_all(map(describe, group)) if text]:
+            return found[0]
+    return None
 
 
 async def _empty_namespace(lake: Lake, namespace: Namespace, source: Source) -> None:
     layout = lake.layout
     folder, beginning = layout.namespaces_folder(namespace.catalog), layout.namespaces_below(namespace)
-    below = [layout.parse_namespace(key) async for key in list_keys(lake, folder, beginning=beginning)]
-    await _drop_all(lake, below, source)
+    await _drop_namespaces(lake, folder, beginning, source)
     await _drop_names(lake, namespace, source)
 
 
-async def _drop_all(lake: Lake, namespaces: list[Namespace], source: Source) -> None:
-    """Drop the deepest namespaces first: a namespace can be dropped only without children."""
+async def _drop_namespaces(lake: Lake, folder: str, beginning: str, source: Source) -> None:
+    """Drop the namespaces with such keys, and their content; other requests may create more meanwhile.
+
+    The deepest namespaces go first: a namespace can be dropped only without children.
+    """
+    namespaces = [lake.layout.parse_namespace(key) async for key in list_keys(lake, folder, beginning=beginning)]
     for namespace in sorted(namespaces, key=lambda namespace: -len(namespace.levels)):
         await _drop_names(lake, namespace, source)
         # Another request has dropped it, or created a child. The drop of the parent finds the child.

@@ -16,34 +16,21 @@ from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.records import (
     RecordChange,
     dropped_namespace,
     help_predecessor,
-    namespace_not_found,
     parent_not_found,
     signature_of,
     visible_properties,
 )
-from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, run_exactly_once
+from sandur.operations.idempotency import claim_for, hold_claim, run_exactly_once
 from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import Listing, PageRequest, require_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import confirm_parent, is_namespace_visible, resolve_namespace
+from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned
 from sandur.storage.contract import ABSENT
-
-__all__ = [
-    "NamespaceView",
-    "PropertiesUpdate",
-    "create_namespace",
-    "drop_namespace",
-    "list_namespaces",
-    "load_namespace",
-    "namespace_exists",
-    "update_namespace_properties",
-]
 
 CREATE_NAMESPACE: Final = "create-namespace"
 UPDATE_NAMESPACE: Final = "update-namespace"
@@ -213,7 +200,8 @@ class NamespaceCreation:
             return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                await self._lake.background.run("index a namespace", self._finish_index())
+                finishing = indexing.finish(self._lake, self._namespace, self._id)
+                await self._lake.background.run("index a namespace", finishing)
 
     async def _replay(self, claim: Claim) -> Catalog:
         self._id = claim.namespace_id
@@ -308,20 +296,14 @@ class NamespaceCreation:
                 raise parent_not_found(self._namespace)
             await self._lake.background.run("activate a namespace", self._activate(held))
         self._made = held.value
-        await self._lake.background.run("finish create namespace", self._finish_claim())
+        # If the claim was taken over, the new owner finds the namespace by its id.
+        await self._lake.background.run("finish create namespace", self._claim.finish())
         return True
 
     async def _activate(self, held: Versioned[NamespaceRecord]) -> None:
         """The parent is confirmed. A lost swap is fine: another request has confirmed the namespace and changed it."""
         with contextlib.suppress(SwapLost):
             await self._cell.swap(replace(held.value, state="active"), expected=held.version)
-
-    async def _finish_claim(self) -> None:
-        with contextlib.suppress(ClaimLost):  # The new owner finds the namespace by its id.
-            await self._claim.done()
-
-    async def _finish_index(self) -> None:
-        await indexing.finish(self._lake, self._namespace, self._id)
 
 
 def check_namespace_location(lake: Lake, catalog: Catalog, properties: Mapping[str, str]) -> None:

@@ -5,7 +5,6 @@ marks the claim of that last request as done (G6). So a retry always learns whet
 the signature while its change is the last one, from the claim afterwards.
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -17,9 +16,10 @@ from sandur.catalog.index import Place
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.concurrency import CommitQueues, gather_all
-from sandur.operations.idempotency import ClaimLost, claim_for, hold_claim, require_claim, run_exactly_once
+from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
+from sandur.operations.tables.names import namespace_not_found
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
 
@@ -167,13 +167,9 @@ class RecordChange(Generic[R]):
         return self._answer(_with_change(record, None)).decode()
 
     async def _finish(self, answer: str) -> str:
-        await self._lake.background.run("finish a change", self._finish_claim(answer))
+        # If the claim was taken over, the new owner finds the answer in the record.
+        await self._lake.background.run("finish a change", self._claim.finish(answer=answer))
         return answer
-
-    async def _finish_claim(self, answer: str) -> None:
-        if self._claim.is_open:
-            with contextlib.suppress(ClaimLost):  # The new owner finds the answer in the record.
-                await self._claim.done(answer=answer)
 
 
 def _as_signed(record: msgspec.Struct) -> Signed:
@@ -205,10 +201,6 @@ def dropped_namespace(now_ms: int, change: LastChange | None = None) -> Namespac
     `change` signs the drop; None for a namespace that was never confirmed.
     """
     return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
-
-
-def namespace_not_found(namespace: Namespace | None) -> NotFound:
-    return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
 
 
 def catalog_not_found(name: str) -> NotFound:

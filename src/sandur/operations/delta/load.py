@@ -11,7 +11,6 @@ from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import Invalid, NotFound, WrongFormat
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import (
     DELTA,
@@ -22,7 +21,7 @@ from sandur.operations.delta.tables import (
     table_not_found,
 )
 from sandur.operations.lake import BytesLruCache, Lake
-from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 
 _METADATA_BYTES_MAX: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 500

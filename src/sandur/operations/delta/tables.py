@@ -13,13 +13,19 @@ from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import namespace_not_found, with_creation
+from sandur.operations.containers.records import with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.locations import allowed_roots
-from sandur.operations.tables.names import EVERY_FORMAT, ResolvedName, resolve_name, resolve_namespace
+from sandur.operations.tables.names import (
+    EVERY_FORMAT,
+    ResolvedName,
+    namespace_not_found,
+    resolve_name,
+    resolve_namespace,
+)
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned

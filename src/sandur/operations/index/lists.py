@@ -22,12 +22,11 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
-from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import INDEX_READS, LIST_FALLBACKS, BytesLruCache, Counters, Lake
-from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Version
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.garbage import metadata_locations
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
@@ -231,6 +232,5 @@ def _places(table: _Table) -> Sequence[tuple[str, str]]:
     """Known files of a table, each with the folder that holds all files of the table, as far as its record shows."""
     if isinstance(table, DeltaTable):
         return [(normalize_location(table.location),) * 2] if table.location else []
-    heads = [table.head, table.pending.head if table.pending else None]
-    files = [normalize_location(head.metadata_location) for head in heads if head]
+    files = map(normalize_location, metadata_locations(table))
     return [(file, file.rpartition("/")[0].removesuffix("/metadata")) for file in files]

@@ -9,10 +9,9 @@ from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.index.lists import prefetch, read_page
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 
 _SEPARATOR = "\x1f"
 

@@ -14,9 +14,9 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
 from sandur.operations.containers.namespaces import NamespaceCreation
-from sandur.operations.containers.records import RecordChange, namespace_not_found
+from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 
 UPDATE: Final = "update-schema"
 

@@ -6,12 +6,11 @@ from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.containers.records import namespace_not_found
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import resolve_namespace
+from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
 

@@ -2,6 +2,7 @@
 
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
+from sandur.operations.containers import drop
 from sandur.operations.containers import namespaces as operations
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
@@ -44,7 +45,7 @@ async def namespace_exists(call: Call) -> Answer:
 
 
 async def drop_namespace(call: Call) -> Answer:
-    await operations.drop_namespace(call.lake, namespace_of(call), call.request())
+    await drop.drop_namespace(call.lake, namespace_of(call), call.request())
     return NO_CONTENT
 
 
