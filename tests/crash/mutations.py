@@ -6,7 +6,7 @@ from typing import Final
 
 from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table

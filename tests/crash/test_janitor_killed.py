@@ -9,7 +9,7 @@ import pytest
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename

@@ -9,7 +9,7 @@ import pytest
 from sandur.errors import SandurError
 from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import load_table, table_exists
 from sandur.operations.transactions.coordinator import commit_transaction

@@ -9,7 +9,7 @@ import fastavro
 
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from tests.operations.requests import (
     NAMESPACE,
     at_snapshot,

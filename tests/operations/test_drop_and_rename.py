@@ -5,7 +5,7 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import AlreadyExists, KeyReused, NotFound
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.register import register_table

@@ -16,7 +16,7 @@ from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import AlreadyExists
 from sandur.operations.receipts import tried_of
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from tests.operations.janitor_runs import HOUR_MS, Shore
 from tests.operations.requests import (

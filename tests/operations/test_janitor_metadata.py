@@ -12,7 +12,7 @@ from sandur.errors import NotFound, SwapLost
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name

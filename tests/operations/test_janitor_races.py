@@ -21,7 +21,7 @@ from sandur.operations.janitors.records import POINTERS
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.janitors.sweep import Janitor, sweep
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename

@@ -1,7 +1,7 @@
 """Stages that were never committed are deleted when they expire, and nothing else."""
 
 from sandur.catalog.records import Stage
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from tests.operations.janitor_runs import HOUR_MS, Shore
 from tests.operations.requests import (

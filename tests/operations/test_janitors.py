@@ -2,7 +2,7 @@
 
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.storage.contract import ABSENT
 from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Shore

@@ -6,7 +6,7 @@ from sandur.catalog.records import Catalog
 from sandur.errors import Invalid
 from sandur.iceberg.view_commit import ViewCommit, checked_view_updates
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name

@@ -6,7 +6,7 @@ import pytest
 
 from sandur.catalog.records import PurgeOrder
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name, queue_purge
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename

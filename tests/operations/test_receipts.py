@@ -8,7 +8,7 @@ import pytest
 from sandur.catalog.records import AttemptedFile, Head, Request, Source
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.layout import Layout

@@ -6,7 +6,7 @@ import pytest
 
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import LoadedTable, table_exists
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table, register_view

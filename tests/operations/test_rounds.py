@@ -4,7 +4,7 @@ import pytest
 
 from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import NotModified, load_table
 from sandur.operations.tables.drop import drop_name

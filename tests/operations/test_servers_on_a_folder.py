@@ -10,7 +10,7 @@ from sandur.catalog.index import Entry
 from sandur.errors import NotFound
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename

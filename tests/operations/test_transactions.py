@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, BadRequest, Busy, Conflict, KeyReused, NotFound
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name

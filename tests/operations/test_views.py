@@ -6,7 +6,7 @@ import pytest
 
 from sandur.errors import AlreadyExists, Conflict, Invalid, KeyReused, NotFound
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename

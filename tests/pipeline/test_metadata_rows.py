@@ -7,7 +7,7 @@ import msgspec
 from sandur.catalog.records import DeltaTable
 from sandur.iceberg.table_metadata import decode_table_metadata
 from sandur.iceberg.view_metadata import decode_view_metadata
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.views import create_view, load_view
 from sandur.pipeline.sources.metadata import column_id, delta_rows, table_rows, view_rows

@@ -11,7 +11,7 @@ from sandur.clock import SystemClock
 from sandur.delta.requests import DeltaChange
 from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.delta.commit import update_table
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename

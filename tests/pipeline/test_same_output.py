@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.operations.receipts import Receipt
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.metrics import report_metrics

@@ -6,7 +6,7 @@ from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.updates import AddSnapshot, SetSnapshotRef
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, encode_manifest, encode_manifest_list, list_entry
 from sandur.pipeline.system_tables import expire_snapshots

@@ -8,7 +8,7 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, So
 from sandur.operations import receipts as delta_receipts
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, commit_key_of, receipt_of
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import commit_view, create_view

@@ -13,7 +13,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Request, Source
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable
 from sandur.pipeline.blocking_lake import BlockingLake

@@ -8,7 +8,7 @@ import pytest
 from sandur.errors import NotFound
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import Completed
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from sandur.catalog.identifiers import Identifier
 from sandur.errors import Invalid
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):(.*)$", re.DOTALL)
@@ -73,6 +74,12 @@ def _problem(plain: str) -> str | None:
 def folder_name(text: str) -> str:
     """A folder name that every engine supports; it is not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
+
+
+def default_location(root: str, identifier: Identifier, uuid: str) -> str:
+    """A location of its own for every table: a table that reuses a name does not find the old files."""
+    folders = "/".join(folder_name(level) for level in identifier.levels)
+    return f"{root.rstrip('/')}/{folders}/{folder_name(identifier.name)}-{uuid}"
 
 
 def check_property_keys(keys: Iterable[str]) -> None:

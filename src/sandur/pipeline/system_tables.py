@@ -31,7 +31,7 @@ from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import current_document
 from sandur.pipeline.blocking_lake import open_lake

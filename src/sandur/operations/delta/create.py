@@ -29,7 +29,7 @@ from sandur.operations.delta.tables import (
 )
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import name_taken
-from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import allowed_roots
 
 ENGINE: Final = "Sandur"
 

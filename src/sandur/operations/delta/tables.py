@@ -18,10 +18,10 @@ from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.locations import allowed_roots
 from sandur.operations.tables.names import (
     EVERY_FORMAT,
     ResolvedName,
+    allowed_roots,
     namespace_not_found,
     resolve_name,
     resolve_namespace,

@@ -444,3 +444,23 @@ async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
         await lake.background.pause(LATE_SECONDS, deferred.is_unused)
     if not deferred.users:
         await finish_place(lake, deferred.place, deferred.mark)
+
+
+class ListUpdate:
+    """The mark that keeps lists right while a commit changes an entry (I1): begun at most once, then ended."""
+
+    def __init__(self, lake: Lake, identifier: Identifier) -> None:
+        self._lake = lake
+        self._identifier = identifier
+        self._update: DeferredUpdate | None = None
+
+    async def begin(self, before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> None:
+        """When this returns, the mark exists, if the change shows in lists."""
+        if self._update is None and changes_entry(before, after):
+            self._update = await begin_deferred_update(self._lake, self._identifier)
+
+    def end(self) -> None:
+        """The commit has ended, in any way: the mark is no longer needed for it."""
+        if self._update:
+            self._update.end()
+            self._update = None

@@ -22,8 +22,7 @@ from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
-from sandur.operations.tables.locations import allowed_roots
-from sandur.operations.tables.names import settle_name
+from sandur.operations.tables.names import allowed_roots, settle_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many

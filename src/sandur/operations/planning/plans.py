@@ -22,8 +22,7 @@ from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
-from sandur.operations.tables.locations import allowed_roots
-from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT

@@ -1,45 +1,139 @@
-"""The commit of one table or view (rules C1–C11): read or remember, decide, write aside, swap, finish.
+"""The commit of one table or view (rules C1–C11): remember or read, decide, write aside, swap, finish.
 
 Tables and views commit alike: they differ in their `Family` and in the `Change` of the request. Registrations that
 replace a table's head and the participants of a transaction are made of the same steps.
 """
 
 import contextlib
-from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Head, Pointer, Request
-from sandur.errors import Conflict, Invalid, SandurError, SwapLost
+from sandur.catalog import locations
+from sandur.catalog.identifiers import Identifier, checked_identifier
+from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
+from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
+from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
+from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
-from sandur.operations.index import update
-from sandur.operations.index.update import DeferredUpdate, changes_entry
+from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
-from sandur.operations.tables.attempts import Change, CommitAttempts
+from sandur.operations.tables.create import create_by_commit
 from sandur.operations.tables.documents import (
+    TABLES,
     Document,
     Family,
+    LoadedTable,
     cache_document,
     cached_document,
     encode_document,
+    is_written_by,
     load_document,
+    loaded_table,
+    logged_locations,
+    pointer_document,
     prefetch_document,
+    replayed_document,
     write_document,
 )
-from sandur.operations.tables.names import ResolvedName, activate_name, is_alive, resolve_name
+from sandur.operations.tables.names import ResolvedName, activate_name, allowed_roots, is_alive, resolve_name
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
+_OPERATION: Final = "commit"
 _BACKOFF_SECONDS: Final = 0.002
 _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
+
+
+async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
+    """The table after the commit. A commit that asserts create creates the table; it needs no stage."""
+    creates = any(isinstance(requirement, AssertCreate) for requirement in commit.requirements)
+    needs_roots = creates or _sets_paths(commit.updates)
+    roots = await allowed_roots(lake, identifier.catalog) if needs_roots else ()
+    if creates:
+        checked_identifier(identifier)
+        check_updates(commit.updates, None, roots)
+        return await create_by_commit(lake, identifier, commit, roots[0], request)
+    change = TableChange(commit, roots)
+    return loaded_table(lake, await Commit(lake, TABLES, identifier, change, request).run())
+
+
+def _sets_paths(updates: Sequence[Update]) -> bool:
+    return any(
+        isinstance(update, SetLocation)
+        or (isinstance(update, SetProperties) and any(key in locations.PATH_PROPERTIES for key in update.updates))
+        for update in updates
+    )
+
+
+def check_updates(updates: Sequence[Update], location: str | None, roots: Sequence[str]) -> None:
+    """Refuse changes of reserved properties, and locations outside of the roots."""
+    for update in updates:
+        match update:
+            case SetProperties():
+                locations.check_property_keys(update.updates)
+                locations.check_paths(update.updates, roots)
+            case RemoveProperties():
+                locations.check_property_keys(update.removals)
+            case SetLocation():
+                locations.check_moved_location(update.location, location, roots)
+            case _:
+                pass
+
+
+class Change(Protocol[M]):
+    """What a commit changes."""
+
+    @property
+    def asserted_uuid(self) -> str | None:
+        """The uuid that the table must have; None if the request asserts none."""
+        ...
+
+    def apply(self, base: M, *, now_ms: int) -> M:
+        """The metadata after the commit, or `base` itself if nothing changes. Raises Conflict or Invalid."""
+        ...
+
+    def is_applied(self, current: M) -> bool:
+        """Whether the metadata shows that this very change was made before (C9)."""
+        ...
+
+    def operation(self, next_metadata: M) -> str:
+        """The kind of change, for the receipt; empty if the change does not touch the table's data."""
+        ...
+
+
+class TableChange(NamedTuple):
+    """The commit of one table, and the roots below which its files may lie (empty if the commit sets no path)."""
+
+    commit: TableCommit
+    roots: Sequence[str] = ()
+
+    @property
+    def asserted_uuid(self) -> str | None:
+        asserted = (r.uuid for r in self.commit.requirements if isinstance(r, AssertTableUuid))
+        return next((uuid.lower() for uuid in asserted), None)
+
+    def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
+        check_updates(self.commit.updates, base.location, self.roots)
+        return next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
+
+    def is_applied(self, current: TableMetadata) -> bool:
+        return is_replay(current, self.commit.requirements, self.commit.updates)
+
+    def operation(self, next_metadata: TableMetadata) -> str:
+        for update in self.commit.updates:
+            if isinstance(update, AddSnapshot) and update.snapshot.snapshot_id == next_metadata.current_snapshot_id:
+                return (update.snapshot.summary or {}).get("operation", "")
+        return ""
 
 
 @dataclass(frozen=True)
@@ -57,113 +151,269 @@ class Base(Generic[M]):
 
 
 class Draft(NamedTuple, Generic[M]):
-    """The next document, and the head that points to it."""
+    """The next document, the head that points to it, and the state that both were decided on."""
 
+    base: Base[M]
     document: Document[M]
     head: Head
 
-
-async def commit(
-    lake: Lake, family: Family[M], identifier: Identifier, change: Change[M], request: Request
-) -> Document[M]:
-    """Apply a change and return the document that is current afterwards.
-
-    Raises what refuses the change. After too many lost swaps: Conflict if no swap of this request can have been
-    applied, otherwise Busy.
-    """
-    attempts = CommitAttempts(lake, family, identifier, change, request)
-    listing = ListUpdate(lake, identifier)
-    async with lake.feature(CommitQueues).turn(identifier) as queue:
-        try:
-            base = remembered_base(lake, family, identifier)  # C1
-            for number in range(lake.settings.commit_attempts_max):
-                try:
-                    prepared = await _prepare(attempts, base or await _read(attempts, number), listing)
-                except ClaimLost:
-                    prepared = await attempts.follow()  # C8
-                if isinstance(prepared, Document):
-                    return prepared
-                if prepared is not None:
-                    try:
-                        moved = prepared.moved_pointer(lake.clock.now_ms())
-                        # C6, C7: the commit happens here.
-                        pointer = await lake.pointer(moved.uuid).swap(moved, expected=prepared.base.pointer.version)
-                    except SwapLost as lost:
-                        await _note_loss(attempts, prepared.draft, lost)
-                    else:
-                        return await _succeed(attempts, prepared, pointer)
-                base = None
-                queue.note_contention()
-            raise attempts.exhausted()  # C11
-        except SandurError:
-            # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
-            await attempts.release()
-            raise
-        finally:
-            listing.end()
-
-
-class Prepared(NamedTuple, Generic[M]):
-    """A commit that is decided and written aside: only the swap is left."""
-
-    base: Base[M]
-    draft: Draft[M]
-
     def moved_pointer(self, now_ms: int) -> Pointer:
-        return replace(self.base.pointer.value, state="live", head=self.draft.head, pending=None, updated_ms=now_ms)
+        return replace(self.base.pointer.value, state="live", head=self.head, pending=None, updated_ms=now_ms)
 
 
-async def _prepare(
-    attempts: CommitAttempts[M], base: Base[M] | Document[M], listing: "ListUpdate"
-) -> Prepared[M] | Document[M] | None:
-    """Decide and write aside. Returns the answer if no swap is needed; None to read the state and start over."""
-    if isinstance(base, Document):
-        return base  # An earlier attempt of this request was applied.
-    lake, family, change = attempts.lake, attempts.family, attempts.change
-    claim = attempts.claim_for(base.found.uuid)
-    now_ms = commit_time_ms(lake, base)
-    try:
-        metadata = change.apply(base.document.metadata, now_ms=now_ms)
-    except (Conflict, Invalid) as error:
-        return None if base.is_remembered else await attempts.refuse(base.pointer, base.document, error)
-    if metadata is base.document.metadata:
-        return None if base.is_remembered else await attempts.answer(base.found.uuid, base.document)
-    draft = draft_next(lake, family, base, metadata, change.operation(metadata), attempts.request, now_ms=now_ms)
-    return Prepared(base, draft) if await _write_aside(attempts, base, draft, claim, listing) else None
+@dataclass
+class Commit(Generic[M]):
+    """One commit request over all its attempts, in this process and in earlier ones under the same key.
 
-
-async def _note_loss(attempts: CommitAttempts[M], draft: Draft[M], lost: SwapLost) -> None:
-    if lost.is_definite:
-        await _abandon(attempts.lake, draft.document)
-    else:
-        attempts.uncertain.append(tried_of(draft.head))
-
-
-async def _succeed(attempts: CommitAttempts[M], prepared: Prepared[M], pointer: Versioned[Pointer]) -> Document[M]:
-    lake, family, (base, draft) = attempts.lake, attempts.family, prepared
-    cache_document(lake, family, draft.document)
-    done = ResolvedName(base.found.identifier, base.found.name, pointer)
-    claim = attempts.claim_for(base.found.uuid)
-    await lake.background.run("finish commit", _finish(lake, family, done, base.document, draft, claim))
-    return draft.document
-
-
-def remembered_base(lake: Lake, family: Family[M], identifier: Identifier) -> Base[M] | None:
-    """C1: the state that this server saw last.
-
-    None if the cache does not hold all of it, or if the store can tell without waiting that it is stale.
+    `uncertain` holds the files whose swap may have been applied: swaps of ours without a definite answer, and the files
+    of an attempt whose claim was taken over. `claim` is that of the table to which the request commits.
     """
-    name = lake.name(identifier).recall()
-    if name is None or name.value.state not in {"active", "new"} or name.value.kind != family.kind:
+
+    lake: Lake
+    family: Family[M]
+    identifier: Identifier
+    change: Change[M]
+    request: Request
+    claim: KeyClaim | None = None
+    uncertain: list[AttemptedFile] = field(default_factory=list)
+
+    async def run(self) -> Document[M]:
+        """Apply the change and return the document that is current afterwards.
+
+        Raises what refuses the change. After too many lost swaps: Conflict if no swap of this request can have been
+        applied, otherwise Busy.
+        """
+        lake, listing = self.lake, ListUpdate(self.lake, self.identifier)
+        async with lake.feature(CommitQueues).turn(self.identifier) as queue:
+            try:
+                base = self._remember()  # C1
+                for number in range(lake.settings.commit_attempts_max):
+                    try:
+                        draft = await self._prepare(base or await self._read(number), listing)
+                    except ClaimLost:
+                        draft = await self._follow()  # C8
+                    if isinstance(draft, Document):
+                        return draft
+                    if draft is not None:
+                        cell, expected = lake.pointer(draft.base.pointer.value.uuid), draft.base.pointer.version
+                        try:
+                            # C6, C7: the commit happens here.
+                            pointer = await cell.swap(draft.moved_pointer(lake.clock.now_ms()), expected=expected)
+                        except SwapLost as lost:
+                            if lost.is_definite:
+                                await self._abandon(draft)
+                            else:
+                                self.uncertain.append(tried_of(draft.head))
+                        else:
+                            cache_document(lake, self.family, draft.document)
+                            await lake.background.run("finish commit", self._finish(draft, pointer))
+                            return draft.document
+                    base = None
+                    queue.note_contention()
+                raise self._exhausted()  # C11
+            except SandurError:
+                # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
+                if self.claim:
+                    await self.claim.release()
+                raise
+            finally:
+                listing.end()
+
+    def _remember(self) -> Base[M] | None:
+        """C1: the state that this server saw last.
+
+        None if the cache does not hold all of it, or if the store can tell without waiting that it is stale.
+        """
+        name = self.lake.name(self.identifier).recall()
+        if name is None or name.value.state not in {"active", "new"} or name.value.kind != self.family.kind:
+            return None
+        pointer = self.lake.pointer(name.value.uuid).recall()
+        if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
+            return None
+        head = pointer.value.head
+        document = cached_document(self.lake, self.family, head.metadata_location)
+        if document is None:
+            return None
+        return Base(ResolvedName(self.identifier, name, pointer), pointer, head, document, is_remembered=True)
+
+    async def _read(self, number: int) -> Base[M] | Document[M]:
+        """The state to decide on, or the answer if an earlier attempt of this request was applied."""
+        if number > 1:
+            await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
+        found = await resolve_name(self.lake, self.identifier, prefetch=prefetch_document)
+        if found is None or found.name.value.kind != self.family.kind:
+            return await self._find_without_name()
+        if document := await self._find_in_previous_table(found):
+            return document
+        base = await read_base(self.lake, self.family, found)
+        if base is None:
+            return await self._find_without_name()
+        return await self._find_applied(found.uuid, base.document) or base
+
+    async def _prepare(self, base: Base[M] | Document[M], listing: ListUpdate) -> Draft[M] | Document[M] | None:
+        """Decide and write aside. Returns the answer if no swap is needed; None to read the state and start over."""
+        if isinstance(base, Document):
+            return base  # An earlier attempt of this request was applied.
+        claim = self._claim_for(base.found.uuid)
+        now_ms = commit_time_ms(self.lake, base)
+        try:
+            metadata = self.change.apply(base.document.metadata, now_ms=now_ms)
+        except (Conflict, Invalid) as error:
+            return None if base.is_remembered else await self._refuse(base, error)
+        if metadata is base.document.metadata:
+            return None if base.is_remembered else await self._answer(base.found.uuid, base.document)
+        operation = self.change.operation(metadata)
+        draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
+        return draft if await self._write_aside(draft, claim, listing) else None
+
+    async def _write_aside(self, draft: Draft[M], claim: KeyClaim, listing: ListUpdate) -> bool:
+        """C2: one round of writes and checks before the swap.
+
+        False if the remembered state turned out to be stale; raises if anything is not certain to be written.
+        """
+        lake, base = self.lake, draft.base
+        try:
+            *_, is_current = await gather_all(
+                [
+                    write_document(lake, draft.document),
+                    lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                    claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
+                    listing.begin(base.document.metadata, draft.document.metadata),  # I1
+                    self._is_current(base),
+                ]
+            )
+        except ClaimLost:
+            await self._abandon(draft)
+            raise
+        if not is_current:
+            await self._abandon(draft)
+        return bool(is_current)
+
+    async def _is_current(self, base: Base[M]) -> bool:
+        """Whether name and pointer are as remembered. A cached name is never trusted (C2)."""
+        if not base.is_remembered:
+            return True
+        name, pointer = self.lake.name(self.identifier).key, self.lake.pointer(base.found.uuid).key
+        return await self.lake.store.are_current([(name, base.found.name.version), (pointer, base.pointer.version)])
+
+    async def _abandon(self, draft: Draft[M]) -> None:
+        """C3: delete the file of a definite loss in the background; no other attempt refers to it."""
+        await self.lake.background.run("delete an unused file", self.lake.locations.remove(draft.document.location))
+
+    async def _finish(self, draft: Draft[M], pointer: Versioned[Pointer]) -> None:
+        """C6, after the answer: the receipt, the claim, a name that was `new`, and old files.
+
+        A crash here leaves what the next commit or a janitor repairs.
+        """
+        found, after = draft.base.found, draft.document
+        work = [
+            self.lake.feature(Receipts).ensure(pointer.value.table_uuid, draft.head),
+            self._claim_for(found.uuid).finish(location=after.location),
+            activate_name(self.lake, found),
+        ]
+        if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() == "true":
+            work.append(self._delete_old_files(draft.base.document, after))
+        await gather_all(work)
+
+    async def _delete_old_files(self, before: Document[M], after: Document[M]) -> None:
+        """Delete the files that left the log, for a table that asks for it. Their receipts exist by now (C5)."""
+        log = self.family.log
+        for location in sorted(set(log(before.metadata)) - set(log(after.metadata)) - {after.location}):
+            with contextlib.suppress(SandurError):
+                await self.lake.locations.remove(location)
+
+    def _claim_for(self, uuid: str) -> KeyClaim:
+        """The claim of this request; its cell belongs to the first table that the request finds."""
+        if self.claim is None:
+            key_hash = self.request.key_hash
+            cell = self.lake.commit_claim(uuid, key_hash) if key_hash else None
+            self.claim = KeyClaim(self.lake, self.request, _OPERATION, cell)
+        return self.claim
+
+    async def _follow(self) -> Document[M] | None:
+        """C8: the answer of the attempt that holds the key; None if this request has taken the key over."""
+        if self.claim is None:
+            raise Busy(f"{self.identifier}: the claim is not known yet")
+        claim = await self.claim.follow()
+        if claim.state == "done":
+            return await replayed_document(self.lake, self.family, claim.location, claim.uuid)
+        self.uncertain = list(claim.locations)
         return None
-    pointer = lake.pointer(name.value.uuid).recall()
-    if pointer is None or pointer.value.pending or pointer.value.head is None or pointer.value.state != "live":
+
+    async def _answer(self, uuid: str, document: Document[M]) -> Document[M]:
+        """Nothing is left to do: the current document is the answer."""
+        await self._claim_for(uuid).done(uuid=uuid, location=document.location)
+        return document
+
+    async def _refuse(self, base: Base[M], error: SandurError) -> Document[M]:
+        """C9: a change that was made before is no conflict. Any other refusal is final and recorded (G3)."""
+        is_ours = isinstance(error, Conflict) and is_written_by(self.family, base.document, self.request)
+        uuid, asserted = base.pointer.value.uuid, self.change.asserted_uuid
+        if is_ours or self.change.is_applied(base.document.metadata):
+            return await self._answer(uuid, base.document)
+        if asserted and asserted != base.pointer.value.table_uuid.lower():
+            # C10: the name refers to another table than the one that the request is for.
+            if applied := await self._find_in(asserted):
+                return applied
+            uuid = asserted
+        await self._claim_for(uuid).done(uuid=uuid, error=error)
+        raise error
+
+    async def _find_applied(self, uuid: str, document: Document[M]) -> Document[M] | None:
+        """C5: the answer if an uncertain file is the head, in the log, or has a receipt; checked in this order."""
+        logged = set(logged_locations(self.family, document)) if self.uncertain else set()
+        for tried in self.uncertain:
+            if tried.metadata_location in logged or await self.lake.feature(Receipts).exists(tried):
+                await self._claim_for(uuid).done(uuid=uuid, location=tried.metadata_location)
+                return await replayed_document(self.lake, self.family, tried.metadata_location, uuid)
         return None
-    head = pointer.value.head
-    document = cached_document(lake, family, head.metadata_location)
-    if document is None:
-        return None
-    return Base(ResolvedName(identifier, name, pointer), pointer, head, document, is_remembered=True)
+
+    async def _find_in_previous_table(self, found: ResolvedName) -> Document[M] | None:
+        """The answer if the commit was made to the table that the name referred to before.
+
+        If it was not, the request is about the table that the name refers to now. A request that asserts the uuid of
+        the previous table is refused later.
+        """
+        uuid = self.claim.pinned_uuid if self.claim else None
+        if uuid is None or uuid in {found.uuid, self.change.asserted_uuid}:
+            return None
+        document = await self._find_in(uuid)
+        self.claim, self.uncertain = None, []
+        return document
+
+    async def _find_without_name(self) -> Document[M]:
+        """C10: the name is gone, but its table may show that the commit was made; otherwise raises NotFound."""
+        missing = self.family.missing(self.identifier)
+        uuid = (self.claim.pinned_uuid if self.claim else None) or self.change.asserted_uuid
+        if uuid is None and self.request.key:  # Only a keyed request needs the uuid that the name had before.
+            name = await self.lake.name(self.identifier).read()
+            uuid = name.value.uuid if name and name.value.kind == self.family.kind else None
+        if uuid is None:
+            raise missing
+        if document := await self._find_in(uuid):
+            return document
+        await self._claim_for(uuid).done(uuid=uuid, error=missing)  # G3
+        raise missing
+
+    async def _find_in(self, uuid: str) -> Document[M] | None:
+        """C10: the answer if this commit was made to the table of that uuid, whatever its name is now."""
+        if self.claim is None or self.claim.pinned_uuid != uuid:
+            self.claim = None
+            if await self._claim_for(uuid).read():
+                raise ClaimLost
+        pointer = await self.lake.pointer(uuid).read()
+        document = await pointer_document(self.lake, self.family, pointer) if pointer else None
+        if document is None:
+            return None
+        if applied := await self._find_applied(uuid, document):
+            return applied
+        return document if self.change.is_applied(document.metadata) else None
+
+    def _exhausted(self) -> SandurError:
+        """C11: with a key the claim stays open. Without one, Conflict needs every lost swap to be definite."""
+        if self.request.key or self.uncertain:
+            return Busy(f"{self.identifier}: too many concurrent commits")
+        return Conflict(f"{self.identifier}: too many concurrent commits, every swap was lost")
 
 
 async def read_base(
@@ -178,22 +428,6 @@ async def read_base(
     return Base(found, pointer, head, await load_document(lake, family, head.metadata_location))
 
 
-async def _read(attempts: CommitAttempts[M], number: int) -> Base[M] | Document[M]:
-    """The state to decide on, or the answer if an earlier attempt of this request was applied."""
-    lake, family = attempts.lake, attempts.family
-    if number > 1:
-        await lake.clock.sleep(_BACKOFF_SECONDS * lake.clock.chance())
-    found = await resolve_name(lake, attempts.identifier, prefetch=prefetch_document)
-    if found is None or found.name.value.kind != family.kind:
-        return await attempts.find_without_name()
-    if document := await attempts.find_in_previous_table(found):
-        return document
-    base = await read_base(lake, family, found)
-    if base is None:
-        return await attempts.find_without_name()
-    return await attempts.find_applied(found.uuid, base.document) or base
-
-
 def commit_time_ms(lake: Lake, base: Base[M]) -> int:
     """The time of a commit. It is never before the time of its base, because logs are read in order of time."""
     return max(lake.clock.now_ms(), base.head.last_updated_ms)
@@ -205,10 +439,8 @@ def draft_next(
     """The next document under a fresh name (C3), and the head that points to it."""
     version = base.head.metadata_version + 1
     document = encode_document(lake, family, metadata, version=version, request=request)
-    head = next_head(
-        family.head(document.metadata, now_ms), base.head, version=version, operation=operation, request=request
-    )
-    return Draft(document, head)
+    head = family.head(document.metadata, now_ms)
+    return Draft(base, document, next_head(head, base.head, version=version, operation=operation, request=request))
 
 
 def next_head(
@@ -224,88 +456,3 @@ def next_head(
         registration=registration,
         source=request.source,
     )
-
-
-async def _write_aside(
-    attempts: CommitAttempts[M], base: Base[M], draft: Draft[M], claim: KeyClaim, listing: "ListUpdate"
-) -> bool:
-    """C2: one round of writes and checks before the swap.
-
-    False if the remembered state turned out to be stale; raises if anything is not certain to be written.
-    """
-    lake, uuid = attempts.lake, base.found.uuid
-    try:
-        *_, is_current = await gather_all(
-            [
-                write_document(lake, draft.document),
-                lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
-                claim.take(uuid=uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
-                listing.begin(base.document.metadata, draft.document.metadata),  # I1
-                _is_current(lake, base),
-            ]
-        )
-    except ClaimLost:
-        await _abandon(lake, draft.document)
-        raise
-    if not is_current:
-        await _abandon(lake, draft.document)
-    return bool(is_current)
-
-
-async def _is_current(lake: Lake, base: Base[M]) -> bool:
-    """Whether name and pointer are as remembered. A cached name is never trusted (C2)."""
-    if not base.is_remembered:
-        return True
-    found = base.found
-    name, pointer = lake.name(found.identifier).key, lake.pointer(found.uuid).key
-    return await lake.store.are_current([(name, found.name.version), (pointer, base.pointer.version)])
-
-
-async def _abandon(lake: Lake, document: Document[M]) -> None:
-    """C3: delete the file of a definite loss in the background; no other attempt refers to it."""
-    await lake.background.run("delete an unused file", lake.locations.remove(document.location))
-
-
-async def _finish(
-    lake: Lake, family: Family[M], done: ResolvedName, before: Document[M], draft: Draft[M], claim: KeyClaim
-) -> None:
-    """C6, after the answer: the receipt, the claim, a name that was `new`, and old files.
-
-    A crash here leaves what the next commit or a janitor repairs.
-    """
-    after = draft.document
-    work = [
-        lake.feature(Receipts).ensure(done.pointer.value.table_uuid, draft.head),
-        claim.finish(location=after.location),
-        activate_name(lake, done),
-    ]
-    if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() == "true":
-        work.append(_delete_old_files(lake, family, before, after))
-    await gather_all(work)
-
-
-async def _delete_old_files(lake: Lake, family: Family[M], before: Document[M], after: Document[M]) -> None:
-    """Delete the files that left the log, for a table that asks for it. Their receipts exist by now (C5)."""
-    for location in sorted(set(family.log(before.metadata)) - set(family.log(after.metadata)) - {after.location}):
-        with contextlib.suppress(SandurError):
-            await lake.locations.remove(location)
-
-
-class ListUpdate:
-    """The mark that keeps lists right while a commit changes an entry (I1): begun at most once, then ended."""
-
-    def __init__(self, lake: Lake, identifier: Identifier) -> None:
-        self._lake = lake
-        self._identifier = identifier
-        self._update: DeferredUpdate | None = None
-
-    async def begin(self, before: M, after: M) -> None:
-        """When this returns, the mark exists, if the change shows in lists."""
-        if self._update is None and changes_entry(before, after):
-            self._update = await update.begin_deferred_update(self._lake, self._identifier)
-
-    def end(self) -> None:
-        """The commit has ended, in any way: the mark is no longer needed for it."""
-        if self._update:
-            self._update.end()
-            self._update = None

@@ -1,7 +1,7 @@
-"""Create tables: at once, or staged for a later commit. Views and registrations use `create_document` too."""
+"""Create tables: at once, by a commit, or staged for a later one. Views and registrations use `DocumentDraft` too."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Request, Stage, head_of
-from sandur.errors import Busy, SandurError, SwapLost, Unsupported
-from sandur.iceberg.requests import CreateTable
+from sandur.errors import Busy, Conflict, SandurError, SwapLost, Unsupported
+from sandur.iceberg.requests import CreateTable, TableCommit
+from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
-from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata
+from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
+from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
@@ -34,14 +36,14 @@ from sandur.operations.tables.documents import (
     version_in_name,
     write_document,
 )
-from sandur.operations.tables.locations import allowed_roots, chosen_location, create_directories
-from sandur.operations.tables.names import namespace_not_found, resolve_name, resolve_namespace
+from sandur.operations.tables.names import allowed_roots, namespace_not_found, resolve_name, resolve_namespace
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
 CREATE: Final = "create-table"
+CREATE_BY_COMMIT: Final = "create-table-by-commit"
 STAGE: Final = "stage-table"
 
 
@@ -62,43 +64,52 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
 
     if create.stage_create:
         return await _stage_table(lake, identifier, metadata, request)
-    draft = FirstDocument(document)
-    return loaded_table(lake, await create_document(lake, TABLES, identifier, draft, request=request, operation=CREATE))
+    draft = DocumentDraft(lake, TABLES, request, document)
+    return loaded_table(lake, await Creation(lake, identifier, draft, request, CREATE).run())
 
 
-@dataclass(frozen=True)
-class FirstDocument(Generic[M]):
-    """The first metadata file of a new table or view.
+async def create_by_commit(
+    lake: Lake, identifier: Identifier, commit: TableCommit, root: str, request: Request
+) -> LoadedTable:
+    """The end of a create transaction: the commit's own updates build the table, whatever was staged."""
+    metadata = created_metadata(lake, identifier, commit, root)
 
-    `document` returns it for the uuid of the table. `uuid` is set if the metadata has one already. `is_named_by_uuid`
-    is as in `Draft`. `is_written`: the file exists already, as in a registration.
-    """
+    def document(uuid: str) -> Document[TableMetadata]:
+        del uuid  # The metadata has its own.
+        return encode_document(lake, TABLES, metadata, version=0, request=request)
 
-    document: Callable[[str], Document[M]]
-    uuid: str | None = None
-    is_named_by_uuid: bool = False
-    is_written: bool = False
+    # A table of its uuid under the name is this very one (C9).
+    draft = DocumentDraft(
+        lake, TABLES, request, document, metadata.table_uuid, is_named_by_uuid=True, refuse=create_refusal
+    )
+    created = await Creation(lake, identifier, draft, request, CREATE_BY_COMMIT).run()
+    await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
+    return loaded_table(lake, created)
 
 
-Refusal = Callable[[Identifier, NameRecord, Kind], SandurError]
+def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, root: str) -> TableMetadata:
+    """The metadata that the updates of a commit build from nothing."""
+    updates = with_defaults(lake, identifier, commit.updates, root)
+    return next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
 
 
-async def create_document(
-    lake: Lake,
-    family: Family[M],
-    identifier: Identifier,
-    draft: FirstDocument[M],
-    *,
-    request: Request,
-    operation: str,
-    refusal: Refusal = name_taken,
-) -> Document[M]:
-    """Create a table or view and return its document.
+def with_defaults(lake: Lake, identifier: Identifier, updates: Sequence[Update], root: str) -> Sequence[Update]:
+    """The updates that create a table or view, with a uuid and a location if they set none."""
+    complete = list(updates)
+    uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
+    if uuid is None:
+        uuid = lake.clock.new_uuid()
+        complete.insert(0, AssignUuid(uuid=uuid))
+    if not any(isinstance(update, SetLocation) for update in updates):
+        complete.append(SetLocation(location=locations.default_location(root, identifier, uuid)))
+    return complete
 
-    Raises what `refusal` returns if the name is taken, and NotFound if the namespace does not exist.
-    """
-    whole = _DocumentCreation(lake, family, draft, request, refusal)
-    return await Creation(lake, identifier, whole, request, operation).run()
+
+def create_refusal(identifier: Identifier, by: NameRecord, kind: Kind) -> SandurError:
+    """The refusal of a commit that creates, in terms of its requirements; another kind is refused as everywhere."""
+    if by.kind == kind == "table":
+        return Conflict("Requirement failed: table already exists")
+    return name_taken(identifier, by, kind)
 
 
 def new_document_record(
@@ -123,42 +134,44 @@ def new_document_record(
     return NewRecord(pointer, document, document.location, tried_of(head))
 
 
+Refusal = Callable[[Identifier, NameRecord, Kind], SandurError]
+
+
 @dataclass(frozen=True)
-class _DocumentCreation(Generic[M]):
-    """The creation of a table or view from its first metadata file, as the creation protocol sees it."""
+class DocumentDraft(Generic[M]):
+    """A table or view to be created from its first metadata file, as the creation protocol sees it.
+
+    `document` returns the file for the uuid of the table. `uuid` is set if the metadata has one already. `is_written`:
+    the file exists already, as in a registration. `refuse` returns the error if the name is taken.
+    """
 
     lake: Lake
     family: Family[M]
-    draft: FirstDocument[M]
     request: Request
-    refuse: Refusal
+    document: Callable[[str], Document[M]]
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
+    is_written: bool = False
+    refuse: Refusal = name_taken
     format: Format = "iceberg"
 
     @property
     def kind(self) -> Kind:
         return self.family.kind
 
-    @property
-    def uuid(self) -> str | None:
-        return self.draft.uuid
-
-    @property
-    def is_named_by_uuid(self) -> bool:
-        return self.draft.is_named_by_uuid
-
     def made(self, uuid: str) -> NewRecord[Document[M]]:
         return new_document_record(
             self.lake,
             self.family,
-            self.draft.document(uuid),
+            self.document(uuid),
             self.request,
             uuid=uuid,
-            table_uuid=self.draft.uuid or uuid,
-            registers=self.draft.is_written,
+            table_uuid=self.uuid or uuid,
+            registers=self.is_written,
         )
 
     async def write(self, made: NewRecord[Document[M]]) -> None:
-        if not self.draft.is_written:
+        if not self.is_written:
             if self.family.kind == "table":
                 create_directories(self.lake, made.answer.metadata.location)
             await write_document(self.lake, made.answer)
@@ -252,3 +265,26 @@ async def forget_stage(lake: Lake, identifier: Identifier, uuid: str) -> None:
     if stage := await cell.read():
         with contextlib.suppress(SwapLost):
             await cell.empty(expected=stage.version)
+
+
+def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
+    """The requested location, if it is allowed, in the form of the request; without a request the default."""
+    if not wanted:
+        return locations.default_location(roots[0], identifier, uuid)
+    return locations.checked_location(without_trailing_slash(wanted), roots)
+
+
+def create_directories(lake: Lake, location: str) -> None:
+    """Create the directories of a table on a file system: some engines write only into directories that exist."""
+    lake.locations.make_folders(*_directories(location))
+
+
+def remove_empty_directories(lake: Lake, location: str) -> None:
+    """Remove the directories of a table that was never created. A table with metadata was created."""
+    metadata, data = _directories(location)
+    if lake.locations.remove_empty_folder(metadata):
+        lake.locations.remove_empty_folder(data)
+
+
+def _directories(location: str) -> tuple[str, str]:
+    return f"{location}/metadata", f"{location}/data"

@@ -120,6 +120,19 @@ def catalog_exists(catalog: Catalog) -> bool:
     return catalog.state != "dropped"
 
 
+async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
+    """The addresses below which the tables of a catalog may lie: its own root, and those that the settings allow.
+
+    The root of a catalog never changes, so a cached record suffices. A catalog that was dropped and created again
+    elsewhere allows nothing that was not allowed before.
+    """
+    cell = lake.catalog(catalog)
+    found = cell.last_seen or await cell.read()
+    if found is None or not catalog_exists(found.value):
+        raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
+    return (found.value.root, *lake.locations.others)
+
+
 def namespace_not_found(namespace: Namespace) -> NotFound:
     return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
 

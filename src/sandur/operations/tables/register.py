@@ -17,7 +17,8 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.commit import next_head
-from sandur.operations.tables.create import FirstDocument, create_document
+from sandur.operations.tables.create import DocumentDraft
+from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import (
     TABLES,
     VIEWS,
@@ -31,8 +32,7 @@ from sandur.operations.tables.documents import (
     version_in_name,
 )
 from sandur.operations.tables.drop import check_not_purged
-from sandur.operations.tables.locations import allowed_roots
-from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
+from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, resolve_name
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts
@@ -61,9 +61,8 @@ async def register_table(
     document = Document(metadata_location, TABLES.encode(metadata) if is_gzip(data) else data, metadata)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
-    draft = FirstDocument(lambda _: document, uuid=metadata.table_uuid, is_written=True)
-    created = await create_document(lake, TABLES, identifier, draft, request=request, operation=REGISTER)
-    return loaded_table(lake, created)
+    draft = DocumentDraft(lake, TABLES, request, lambda _: document, metadata.table_uuid, is_written=True)
+    return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
 
 async def register_view(
@@ -76,10 +75,8 @@ async def register_view(
     metadata = decode_foreign_view_metadata(data, metadata_location=metadata_location)
     checked_location(metadata.location, roots)
     document = Document(metadata_location, VIEWS.encode(metadata) if is_gzip(data) else data, metadata)
-    draft = FirstDocument(lambda _: document, uuid=metadata.view_uuid, is_written=True)
-    return loaded_view(
-        await create_document(lake, VIEWS, identifier, draft, request=request, operation="register-view")
-    )
+    draft = DocumentDraft(lake, VIEWS, request, lambda _: document, metadata.view_uuid, is_written=True)
+    return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
 
 
 async def _read_file(lake: Lake, metadata_location: str, roots: tuple[str, ...]) -> bytes:

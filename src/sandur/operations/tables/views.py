@@ -16,12 +16,11 @@ from sandur.iceberg.view_commit import (
 )
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit import commit as commit_change
-from sandur.operations.tables.commit_table import check_updates, with_defaults
-from sandur.operations.tables.create import FirstDocument, create_document
+from sandur.operations.tables.commit import Commit, check_updates
+from sandur.operations.tables.create import DocumentDraft, chosen_location, with_defaults
+from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, encode_document, load_document
-from sandur.operations.tables.locations import allowed_roots, chosen_location
-from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.names import allowed_roots, resolve_name
 
 
 class LoadedView(NamedTuple):
@@ -44,8 +43,8 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
         metadata = create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
         return encode_document(lake, VIEWS, metadata, version=0, request=request)
 
-    draft = FirstDocument(document)
-    return loaded_view(await create_document(lake, VIEWS, identifier, draft, request=request, operation="create-view"))
+    draft = DocumentDraft(lake, VIEWS, request, document)
+    return loaded_view(await Creation(lake, identifier, draft, request, "create-view").run())
 
 
 async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
@@ -63,7 +62,7 @@ async def view_exists(lake: Lake, identifier: Identifier) -> bool:
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
     change = ViewChange(commit, await allowed_roots(lake, identifier.catalog))
-    return loaded_view(await commit_change(lake, VIEWS, identifier, change, request))
+    return loaded_view(await Commit(lake, VIEWS, identifier, change, request).run())
 
 
 def loaded_view(document: Document[ViewMetadata]) -> LoadedView:
@@ -99,10 +98,8 @@ def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
     return ViewChange(ViewCommit(requirements=requirements, updates=checked_view_updates(commit.updates)), roots)
 
 
-def created_view_metadata(
-    lake: Lake, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
-) -> ViewMetadata:
+def created_view_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, root: str) -> ViewMetadata:
     """The metadata that the updates of a transaction build from nothing."""
-    updates = with_defaults(lake, identifier, commit.updates, roots)
+    updates = with_defaults(lake, identifier, commit.updates, root)
     check_create_requirements(commit.requirements)
     return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())

@@ -15,9 +15,10 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit_table import TableChange, created_metadata
+from sandur.operations.tables.commit import TableChange, check_updates
+from sandur.operations.tables.create import created_metadata
 from sandur.operations.tables.documents import TABLES, VIEWS
-from sandur.operations.tables.locations import allowed_roots
+from sandur.operations.tables.names import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
 from sandur.storage.cell import Attempts, Versioned
@@ -202,10 +203,11 @@ class _Transaction:
                 return ChangedTable(lake, VIEWS, identifier, view_change(commit, roots), request)
             return ChangedTable(lake, TABLES, identifier, TableChange(commit, roots), request)
         checked_identifier(identifier)
+        check_updates(commit.updates, None, roots)
         if is_view:
-            view = created_view_metadata(lake, identifier, commit, roots)
+            view = created_view_metadata(lake, identifier, commit, roots[0])
             return CreatedTable(lake, VIEWS, identifier, view, view.view_uuid, request)
-        table = created_metadata(lake, identifier, TableChange(commit, roots))
+        table = created_metadata(lake, identifier, commit, roots[0])
         return CreatedTable(lake, TABLES, identifier, table, table.table_uuid or "", request)
 
     def _held(self) -> Versioned[Transaction]:

@@ -17,12 +17,12 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.concurrency import gather_all
 from sandur.operations.index import update
+from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.attempts import Change
-from sandur.operations.tables.commit import Base, Draft, ListUpdate, commit_time_ms, draft_next, read_base
-from sandur.operations.tables.create import new_document_record
-from sandur.operations.tables.creation import confirm_created, is_made_by, is_proof, name_taken, sign_record
+from sandur.operations.tables.commit import Base, Change, Draft, commit_time_ms, draft_next, read_base
+from sandur.operations.tables.create import create_refusal, new_document_record
+from sandur.operations.tables.creation import confirm_created, is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
     Document,
     Family,
@@ -33,7 +33,6 @@ from sandur.operations.tables.documents import (
     write_document,
 )
 from sandur.operations.tables.names import (
-    ResolvedName,
     active_record,
     bind_pointer,
     namespace_not_found,
@@ -137,7 +136,7 @@ class ChangedTable(Generic[M]):
     async def _set_pending(self, attempt: Attempt, metadata: M) -> bool:
         """One round: nothing of it is visible before the record commits, so no write has to wait for another."""
         base = self._known_base()
-        draft = Draft(base.document, base.head)
+        draft = Draft(base, base.document, base.head)
         work: list[Awaitable[object]] = [
             self.lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
         ]
@@ -218,7 +217,7 @@ class CreatedTable(Generic[M]):
         if namespace is None:
             self.refusal = namespace_not_found(self.identifier.namespace)
         elif live:
-            self.refusal = self._taken(live)
+            self.refusal = create_refusal(self.identifier, live.name.value, self.family.kind)
         else:
             self.namespace_id = namespace.value.id
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
@@ -232,11 +231,6 @@ class CreatedTable(Generic[M]):
     def _is_proof(self, pointer: Versioned[BoundRecord] | None) -> bool:
         """N7: a pointer of this request that is live or dropped proves the creation."""
         return pointer is not None and self._is_ours(pointer) and is_proof(pointer, self.request)
-
-    def _taken(self, live: ResolvedName) -> SandurError:
-        if live.name.value.kind == "table" and self.family.kind == "table":
-            return Conflict("Requirement failed: table already exists")
-        return name_taken(self.identifier, live.name.value, self.family.kind)
 
     def decide(self) -> None:
         """The metadata is built already; raise what refuses it."""

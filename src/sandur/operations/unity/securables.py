@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.locations import checked_location, default_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameRecord, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.containers.catalogs import load_catalog
@@ -16,8 +16,7 @@ from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.locations import allowed_roots, default_location
-from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.tables.names import ResolvedName, allowed_roots, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned
 

@@ -25,8 +25,7 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import version_in_name
-from sandur.operations.tables.locations import allowed_roots
-from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport

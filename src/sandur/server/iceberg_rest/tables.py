@@ -20,7 +20,7 @@ from sandur.operations.lake import BytesLruCache
 from sandur.operations.planning import plans
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import register as registration
-from sandur.operations.tables.commit_table import commit_table
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
