@@ -2,7 +2,7 @@
 
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
 from sandur.operations.janitors.sweep import DAY_MS, sweep
-from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.reports import report_metrics
 from sandur.storage.contract import ABSENT
 from tests.operations.janitor_runs import Shore
 from tests.operations.requests import called, create, request

@@ -17,7 +17,7 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.janitors.purge import ORDERS_MAX
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT

@@ -13,7 +13,7 @@ from sandur.catalog.index import CATALOGS as LIST_OF_CATALOGS
 from sandur.catalog.index import names_scope
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.namespaces import create_namespace
-from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import STATE
 from sandur.pipeline.job import Job

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.operations.tables.documents import current_document
-from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline.jobs import JOBS
 from tests.pipeline.test_collect_garbage import age, exists, full_of_garbage
 from tests.pipeline.test_compact import system_table

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.clock import SystemClock
-from sandur.operations.tables.metrics import report_metrics
+from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline.jobs.metrics import METRICS
 from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock

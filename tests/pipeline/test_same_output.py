@@ -20,8 +20,8 @@ from sandur.operations.receipts import Receipt
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
+from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline import tasks
 from sandur.pipeline.feed import Feed
 from sandur.pipeline.job import JobReport, Limits

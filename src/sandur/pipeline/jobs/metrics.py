@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.lake import Lake
-from sandur.operations.tables.metrics import Report
+from sandur.operations.tables.reports import Report
 from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication

@@ -20,11 +20,11 @@ from sandur.operations.lake import BytesLruCache
 from sandur.operations.planning import plans
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import register as registration
+from sandur.operations.tables import reports
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
-from sandur.operations.tables.metrics import report_metrics
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.context import Call
@@ -153,22 +153,22 @@ async def register_table(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Answer:
     call.body(ReportBody, "metrics report")
-    await report_metrics(call.lake, table_of(call), call.http.body, call.request())
+    await reports.report_metrics(call.lake, table_of(call), call.http.body, call.request())
     return NO_CONTENT
 
 
 async def schemas(call: Call) -> Answer:
-    found = await operations.schema_history(call.lake, table_of(call))
+    found = await reports.schema_history(call.lake, table_of(call))
     return json_answer(encode({"schemas": found}), *PRIVATE)
 
 
 async def partition_specs(call: Call) -> Answer:
-    found = await operations.partition_spec_history(call.lake, table_of(call))
+    found = await reports.partition_spec_history(call.lake, table_of(call))
     return json_answer(encode({"partition-specs": found}), *PRIVATE)
 
 
 async def snapshots(call: Call) -> Answer:
-    found = await operations.snapshot_history(call.lake, table_of(call))
+    found = await reports.snapshot_history(call.lake, table_of(call))
     return json_answer(encode({"snapshots": found}), *PRIVATE)
 
 

@@ -1,0 +1,107 @@
+"""Reports about a table: its history as rows, and the scan and commit reports that engines send."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Request, Source
+from sandur.errors import BadRequest
+from sandur.iceberg.snapshots import Snapshot
+from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import TABLES, current_document
+from sandur.operations.tables.names import resolve_name
+from sandur.storage.contract import ABSENT
+
+REPORT_BYTES_MAX: Final = 1 << 20
+
+Row = dict[str, object]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A report as it is stored: its table, its time and source, and the bytes that the engine sent."""
+
+    id: str
+    table_uuid: str
+    identifier: Identifier
+    report_type: str
+    received_ms: int
+    source: Source
+    report: msgspec.Raw
+
+
+class _Body(msgspec.Struct, frozen=True, rename="kebab"):
+    report_type: str
+
+
+async def report_metrics(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
+    """Store a report of a table that exists, of any type. A report that is too large is ignored."""
+    try:
+        body = msgspec.json.decode(report, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
+    found = await resolve_name(lake, identifier)
+    if found is None or not found.is_a("table"):
+        raise TABLES.missing(identifier)
+    if len(report) > REPORT_BYTES_MAX:
+        return
+    report_id = lake.clock.new_id()
+    kept = Report(
+        id=report_id,
+        table_uuid=found.pointer.value.table_uuid,
+        identifier=identifier,
+        report_type=body.report_type,
+        received_ms=lake.clock.now_ms(),
+        source=request.source,
+        report=msgspec.Raw(report),
+    )
+    key = lake.layout.operational("metrics", report_id)
+    await lake.store.put(key, msgspec.json.encode(kept), expected=ABSENT)
+
+
+async def schema_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """Each snapshot with the schema it was written with; a table without snapshots shows its current schema."""
+    metadata = (await current_document(lake, identifier)).metadata
+    by_id = {schema.schema_id: msgspec.to_builtins(schema) for schema in metadata.schemas}
+    rows: list[Row] = [
+        {**_of_snapshot(snapshot), "schema-id": snapshot.schema_id, "schema": by_id.get(snapshot.schema_id)}
+        for snapshot in metadata.snapshots
+    ]
+    current: Row = {"schema-id": metadata.current_schema_id, "schema": by_id.get(metadata.current_schema_id)}
+    return rows or [{"snapshot-id": None, "timestamp-ms": metadata.last_updated_ms, **current}]
+
+
+async def partition_spec_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """Every partition spec the table has or had, and whether it is the one new files get."""
+    metadata = (await current_document(lake, identifier)).metadata
+    return [
+        {
+            "spec-id": spec.spec_id,
+            "is-default": spec.spec_id == metadata.default_spec_id,
+            "fields": msgspec.to_builtins(spec.fields),
+        }
+        for spec in metadata.specs
+    ]
+
+
+async def snapshot_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
+    """The snapshots, oldest first, with the references that point at them."""
+    metadata = (await current_document(lake, identifier)).metadata
+    return [
+        {
+            **_of_snapshot(snapshot),
+            "parent-snapshot-id": snapshot.parent_snapshot_id,
+            "sequence-number": snapshot.sequence_number,
+            "schema-id": snapshot.schema_id,
+            "manifest-list": snapshot.manifest_list,
+            "summary": snapshot.summary or {},
+            "refs": sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id),
+            "is-current": snapshot.snapshot_id == metadata.current_snapshot_id,
+        }
+        for snapshot in metadata.snapshots
+    ]
+
+
+def _of_snapshot(snapshot: Snapshot) -> Row:
+    return {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms}
