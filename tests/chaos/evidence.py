@@ -9,14 +9,13 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Mark, names_scope
 from sandur.catalog.records import Pointer
-from sandur.operations.concurrency import gather_all
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.index.update import update_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipt
 from sandur.operations.tables.documents import request_hash_of
 from sandur.operations.transactions import resolution
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 from tests.chaos.clients import PAIR
 from tests.chaos.world import LAST, MADE_BY, MARKER, OWN
 

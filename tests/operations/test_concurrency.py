@@ -4,12 +4,8 @@ import asyncio
 
 import pytest
 
-from sandur.operations.concurrency import (
-    IN_A_ROW_MAX,
-    IN_A_ROW_MAX_BESIDE_OTHERS,
-    CommitQueue,
-    gather_all,
-)
+from sandur.operations.lake import IN_A_ROW_MAX, IN_A_ROW_MAX_BESIDE_OTHERS, CommitQueue
+from sandur.storage.cell import gather_all
 from tests.fakes.fixed_clock import FixedClock
 
 

@@ -27,7 +27,6 @@ from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import NestedField
 from sandur.iceberg.updates import AddSchema, AddSnapshot, RemoveSnapshots, SetCurrentSchema, SetSnapshotRef
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
@@ -50,6 +49,7 @@ from sandur.pipeline.sources.datasets import CoreManifest, Dataset
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import portions, record_batch, run_per_item
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.storage.cell import gather_all
 
 NAMESPACE: Final = "system"
 MARK: Final = "pipeline.dataset"

@@ -1,8 +1,8 @@
-"""A typed value that changes only by swap, and the one loop that tries a lost swap again."""
+"""A typed value that changes only by swap, the one loop that retries a lost swap, and rounds of concurrent calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Final, Generic, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
@@ -13,6 +13,9 @@ from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, St
 T = TypeVar("T", bound=msgspec.Struct)
 U = TypeVar("U", bound=msgspec.Struct)
 T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
+X = TypeVar("X")
+Y = TypeVar("Y")
+Z = TypeVar("Z")
 
 TRIES_MAX: Final = 16
 _ATTEMPTS_WITHOUT_PAUSE: Final = 3
@@ -215,3 +218,39 @@ class Cell(Generic[T]):
             return msgspec.json.decode(data, type=self.kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Unavailable(f"object {self.key}: is not a {self.kind.__name__}: {error}") from error
+
+
+@overload
+async def gather_all(calls: tuple[Awaitable[X], Awaitable[Y]]) -> tuple[X, Y]: ...
+
+
+@overload
+async def gather_all(calls: tuple[Awaitable[X], Awaitable[Y], Awaitable[Z]]) -> tuple[X, Y, Z]: ...
+
+
+@overload
+async def gather_all(calls: Iterable[Awaitable[X]]) -> Sequence[X]: ...
+
+
+async def gather_all(calls: Iterable[Awaitable[object]]) -> Sequence[object]:
+    """Make calls at the same time and return their results in order.
+
+    If calls fail, the first failure is raised, but only after every call has ended: a write that is still running has
+    an unknown outcome. A TaskGroup would cancel the other writes.
+    """
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return tuple(results)
+
+
+async def gather_in_batches(items: Sequence[X], call: Callable[[X], Awaitable[Y]], *, at_once: int) -> Sequence[Y]:
+    """Make one call per item, `at_once` at a time, and return the results in order.
+
+    A failure is raised when the calls that run beside it have ended; later calls are not made.
+    """
+    results: list[Y] = []
+    for start in range(0, len(items), at_once):
+        results += await gather_all(call(item) for item in items[start : start + at_once])
+    return results

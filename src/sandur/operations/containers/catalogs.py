@@ -10,11 +10,11 @@ from sandur.catalog.index import CATALOGS, Place
 from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
 from sandur.catalog.records import Catalog, Request
 from sandur.errors import AlreadyExists
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.records import RecordChange, catalog_not_found
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists
+from sandur.storage.cell import gather_all
 
 CREATE_CATALOG: Final = "create-catalog"
 UPDATE_CATALOG: Final = "update-catalog"

@@ -16,7 +16,6 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.concurrency import gather_all, gather_in_batches
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -31,7 +30,7 @@ from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import catalog_exists, is_namespace_visible, namespace_not_found, settle_name
-from sandur.storage.cell import Attempts, Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 
 T = TypeVar("T")
 C = TypeVar("C", Catalog, NamespaceRecord)

@@ -14,7 +14,6 @@ from sandur.catalog.locations import check_property_keys, checked_location, fold
 from sandur.catalog.paging import Page
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
@@ -29,7 +28,7 @@ from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import Listing, PageRequest, require_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 CREATE_NAMESPACE: Final = "create-namespace"

@@ -15,12 +15,11 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index.update import finish_place, mark_place
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.names import namespace_not_found
-from sandur.storage.cell import Attempts, Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 R = TypeVar("R", bound=msgspec.Struct)

@@ -35,7 +35,6 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -45,10 +44,10 @@ from sandur.operations.delta.publishing import (
 )
 from sandur.operations.delta.tables import check_takes_commits, load_by_id, table_not_found
 from sandur.operations.index import update
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.receipts import DeltaReceipts, delta_commit_key
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_all
 
 _BACKOFF_SECONDS: Final = 0.002
 

@@ -5,9 +5,9 @@ from typing import Final
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.receipts import DeltaReceipts
+from sandur.storage.cell import gather_all
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 

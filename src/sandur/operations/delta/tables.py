@@ -11,7 +11,6 @@ from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, NameRecord, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import with_creation
 from sandur.operations.lake import Lake
@@ -28,7 +27,7 @@ from sandur.operations.tables.names import (
 )
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 
 MANAGED_FOLDER: Final = "__unitystorage"
 """Everything below this folder belongs to the catalog: no external table may be there."""

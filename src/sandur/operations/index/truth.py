@@ -9,11 +9,11 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
 from sandur.catalog.records import BoundRecord, NameRecord
-from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
 from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.infos import info_of
+from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import LIST_LIMIT_MAX
 
 LOOKS_AT_ONCE: Final = 64

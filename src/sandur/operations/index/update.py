@@ -36,7 +36,6 @@ from sandur.catalog.records import BoundRecord, NameRecord
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.index.rebuild import (
     Damaged,
     expected_of,
@@ -51,7 +50,7 @@ from sandur.operations.index.rebuild import (
 )
 from sandur.operations.index.truth import index_entry, read_entries
 from sandur.operations.lake import INDEX_UPDATES, Counters, Lake, LruCache
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 
 REBUILD_EVERY_MS: Final = 10_000

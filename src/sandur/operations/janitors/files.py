@@ -16,9 +16,9 @@ from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.delta.tables import MANAGED_FOLDER
 from sandur.operations.lake import Lake, LruCache
+from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, ObjectStore
 
 DELETES_AT_ONCE: Final = 32

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from sandur.catalog.index import Mark, Segment
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound
-from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
@@ -27,7 +26,7 @@ from sandur.operations.tables.documents import load_head
 from sandur.operations.transactions import resolution
 from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_in_batches
 from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout, ReceiptState
 

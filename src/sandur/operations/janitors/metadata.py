@@ -20,13 +20,12 @@ from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_b
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
-from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import load_head, missing_file
 from sandur.settings import seconds_of
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
 
 FILES_AT_ONCE: Final = 16

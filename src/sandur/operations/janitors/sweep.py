@@ -7,10 +7,9 @@ from typing import Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_in_batches
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 from sandur.storage.layout import Layout
 

@@ -15,7 +15,6 @@ from sandur.catalog.records import Request
 from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache, PlanResult
 from sandur.operations.planning.manifests import Manifests, run_aside
@@ -24,7 +23,7 @@ from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_ta
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
 from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 PLANS_FOLDER: Final = "plans"

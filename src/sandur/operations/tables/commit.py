@@ -20,10 +20,9 @@ from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import CommitQueues, gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index.update import ListUpdate
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
 from sandur.operations.tables.create import create_by_commit
 from sandur.operations.tables.documents import (
@@ -45,7 +44,7 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.names import ResolvedName, activate_name, allowed_roots, is_alive, resolve_name
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 

@@ -18,7 +18,6 @@ from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
@@ -38,7 +37,7 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.names import allowed_roots, namespace_not_found, resolve_name, resolve_namespace
 from sandur.settings import seconds_of
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 

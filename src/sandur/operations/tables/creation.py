@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request, head_of
 from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
@@ -26,7 +25,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Attempts, Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BoundRecord)

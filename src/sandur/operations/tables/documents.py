@@ -18,11 +18,10 @@ from sandur.iceberg.table_metadata import (
     with_referenced_snapshots_only,
 )
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
 
 M = TypeVar("M", TableMetadata, ViewMetadata)

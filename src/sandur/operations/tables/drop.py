@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
 from sandur.errors import Busy, NotFound, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -21,7 +20,7 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions.resolution import abort_pending
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 
 
 async def drop_name(

@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.transactions.resolution import (
     abort_pending,
     pending_name_outcome,
     resolve_pending_name,
 )
-from sandur.storage.cell import Attempts, Cell, Versioned
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
 
 P = TypeVar("P", Catalog, NamespaceRecord)

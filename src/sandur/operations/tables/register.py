@@ -11,7 +11,6 @@ from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -35,7 +34,7 @@ from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, resolve_name
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
-from sandur.storage.cell import Attempts
+from sandur.storage.cell import Attempts, gather_all
 
 REGISTER: Final = "register-table"
 FILE_BYTES_MAX: Final = 512 << 20

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -26,7 +25,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import Expected
 
 

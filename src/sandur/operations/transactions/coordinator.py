@@ -13,15 +13,14 @@ from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import CommitQueues, gather_all
-from sandur.operations.lake import Lake
+from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.commit import TableChange, check_updates
 from sandur.operations.tables.create import created_metadata
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.names import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 Part = (

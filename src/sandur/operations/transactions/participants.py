@@ -15,7 +15,6 @@ from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
@@ -41,7 +40,7 @@ from sandur.operations.tables.names import (
     settle_name,
 )
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
-from sandur.storage.cell import Attempts, Versioned
+from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
 
 M = TypeVar("M", TableMetadata, ViewMetadata)

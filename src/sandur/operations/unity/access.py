@@ -11,7 +11,6 @@ from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
 from sandur.errors import AlreadyExists, BadRequest, NotFound
-from sandur.operations.concurrency import gather_in_batches
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
@@ -21,7 +20,7 @@ from sandur.operations.unity.registry import load_registry
 from sandur.operations.unity.schemas import load_schema
 from sandur.operations.unity.securables import securable_not_found
 from sandur.operations.unity.tables import load_table
-from sandur.storage.cell import Cell
+from sandur.storage.cell import Cell, gather_in_batches
 
 READS_AT_ONCE: Final = 64
 

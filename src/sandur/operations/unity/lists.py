@@ -7,11 +7,11 @@ from typing import NamedTuple
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.index.lists import prefetch, read_page
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
+from sandur.storage.cell import gather_all
 
 _SEPARATOR = "\x1f"
 

@@ -10,13 +10,12 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import ModelVersion, Request, Securable
 from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.securables import drop_securable, load_securable, securable_not_found
-from sandur.storage.cell import Cell
+from sandur.storage.cell import Cell, gather_all
 
 RESERVE: Final = "reserve-model-version"
 CREATE: Final = "create-model-version"

@@ -10,13 +10,13 @@ from sandur.catalog.index import place_of
 from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
 from sandur.catalog.locations import check_property_keys
 from sandur.catalog.records import NamespaceRecord, Request
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
 from sandur.operations.containers.namespaces import NamespaceCreation
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
+from sandur.storage.cell import gather_all
 
 UPDATE: Final = "update-schema"
 

@@ -4,7 +4,6 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import TableInfo, delta_table_info
 from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import Invalid, NotFound, Unsupported
-from sandur.operations.concurrency import gather_all
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist
@@ -13,6 +12,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
+from sandur.storage.cell import gather_all
 
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
 _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})

@@ -10,7 +10,6 @@ from msgspec.structs import asdict, replace
 from sandur.catalog.garbage import folders_in_use
 from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.concurrency import gather_all
 from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
@@ -21,6 +20,7 @@ from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tasks import ArrowTask, Row, column_names, lake_task, record_batch
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, Version, get_many
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]

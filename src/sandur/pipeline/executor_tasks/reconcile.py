@@ -14,7 +14,6 @@ from sandur.catalog.records import Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import (
     Receipt,
@@ -33,6 +32,7 @@ from sandur.pipeline.sources.range_reader import KeyRange, list_range
 from sandur.pipeline.sources.receipt_rows import key_of, receipt_of_row, row_of
 from sandur.pipeline.tasks import Row, portions, record_batch
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
+from sandur.storage.cell import gather_all
 from sandur.storage.contract import ABSENT
 
 TABLES_AT_ONCE: Final = 16
