@@ -1,4 +1,4 @@
-"""Races for one object: tasks, and processes with tasks, that all begin at the same moment."""
+"""Races for one object: tasks, and processes with tasks, that all start at the same moment."""
 
 import asyncio
 import multiprocessing
@@ -21,7 +21,7 @@ _SECONDS_MAX: Final = 120
 
 
 async def winners_of(attempts: list[Attempt]) -> list[int]:
-    """Let all attempts begin together; the numbers of those that did not lose. Any other failure is raised."""
+    """Start all attempts together; returns the numbers of those that did not lose. Any other failure is raised."""
     barrier = asyncio.Barrier(len(attempts))
 
     async def run(attempt: Attempt) -> bool:
@@ -37,7 +37,7 @@ async def winners_of(attempts: list[Attempt]) -> list[int]:
 
 
 def race_processes(address: Address, *, processes: int, rounds: int, lanes: int) -> Counter[str]:
-    """How often each race was won; each process races with two tasks in every lane."""
+    """The number of winners of each race; each process races with two tasks in every lane."""
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(processes)
     results: Queue[list[str]] = spawn.Queue()
@@ -66,7 +66,7 @@ def _race(
 
 
 async def _rounds(address: Address, barrier: Barrier, number: int, rounds: int, lanes: int) -> list[str]:
-    """The races that this process won. Waiting for the others blocks its loop, which has nothing else to do."""
+    """The races that this process won. It blocks its loop while it waits, because it has no other work."""
     store = address.open()
     won: list[str] = []
     for round_ in range(rounds):
@@ -89,7 +89,7 @@ def _name(kind: str, lane: int, round_: int) -> str:
 
 
 def _attempts(store: ObjectStore, key: str, expected: Expected, kind: str, racer: str) -> list[Attempt]:
-    """What the two tasks of one process do in one lane."""
+    """The work of the two tasks of one process in one lane."""
     first = _writer(store, key, expected, f"first of {racer} {kind}")
     if kind == "delete or swap" and expected is not ABSENT:
         return [first, _deleter(store, key, expected)]

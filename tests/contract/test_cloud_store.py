@@ -1,4 +1,4 @@
-"""What the stores in the cloud do beyond the contract: credentials, servers that are gone, odd orders."""
+"""Cloud stores beyond the contract: credentials, unreachable servers, unsorted listings."""
 
 import base64
 import datetime as dt
@@ -29,8 +29,8 @@ async def keys(store: ObjectStore, *, after: str | None = None, limit: int = 1_0
     return [entry.key for entry in await store.list("", after=after, limit=limit)]
 
 
-async def test_a_store_that_lists_folder_by_folder_is_put_in_order(seaweedfs_settings: Settings) -> None:
-    """SeaweedFS lists `a/b` before `a-b`, and leaves `a/b` out of a listing that starts behind `a-b`."""
+async def test_the_listing_of_a_store_that_lists_folder_by_folder_is_sorted(seaweedfs_settings: Settings) -> None:
+    """SeaweedFS lists `a/b` before `a-b`, and omits `a/b` from a listing that starts after `a-b`."""
     store = open_store(fresh("s3://sandur"), seaweedfs_settings)
     for key in ("a/b", "a/c", "a-b", "a.json", "a0"):
         await store.put(key, key.encode(), expected=ABSENT)
@@ -41,7 +41,7 @@ async def test_a_store_that_lists_folder_by_folder_is_put_in_order(seaweedfs_set
     await store.close()
 
 
-async def test_the_probe_finds_out_before_a_page_could_be_wrong(seaweedfs_settings: Settings) -> None:
+async def test_the_probe_detects_an_unsorted_listing(seaweedfs_settings: Settings) -> None:
     url = fresh("s3://sandur")
     writer, reader = open_store(url, seaweedfs_settings), open_store(url, seaweedfs_settings)
     for key in ("a/b", "a-b", "a0"):
@@ -55,7 +55,7 @@ async def test_the_probe_finds_out_before_a_page_could_be_wrong(seaweedfs_settin
 
 
 @pytest.mark.parametrize("url", ["s3://sandur/x", "az://sandur/x", "gs://sandur/x"])
-async def test_a_server_that_is_not_there_is_never_taken_for_an_empty_store(url: str) -> None:
+async def test_an_unreachable_server_is_not_an_empty_store(url: str) -> None:
     endpoint = f"http://{LOOPBACK}:{free_ports(1)[0]}"
     settings = Settings(
         s3=S3Settings(endpoint=endpoint, region="x", access_key_id="x", secret_access_key="x"),  # noqa: S106 - not a real secret
@@ -119,7 +119,7 @@ async def test_a_wrong_token_of_gcs_is_refused_and_nothing_is_written(gcs_settin
     await right.close()
 
 
-async def test_a_shared_access_token_of_azure_is_enough(azurite_settings: Settings) -> None:
+async def test_a_shared_access_token_of_azure_is_sufficient(azurite_settings: Settings) -> None:
     token = AzureSettings(endpoint=azurite_settings.azure.endpoint, account_name=azurite.ACCOUNT, sas_token=_sas())
     store = open_store(fresh("az://sandur"), Settings(azure=token))
 
@@ -134,7 +134,7 @@ async def test_a_shared_access_token_of_azure_is_enough(azurite_settings: Settin
     await store.close()
 
 
-async def test_an_empty_environment_of_azure_is_filled_from_the_usual_variables(
+async def test_azure_settings_come_from_the_usual_environment_variables(
     azurite_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", azurite.ACCOUNT)
@@ -149,7 +149,7 @@ async def test_an_empty_environment_of_azure_is_filled_from_the_usual_variables(
 
 
 def _sas() -> str:
-    """A token for the container, with every right, for an hour."""
+    """A token for the container with all permissions, valid for an hour."""
     until = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 - the server's clock
     rights, api_version = "racwdl", "2020-12-06"
     # The fields between the resource and the version, and behind it, stay empty.

@@ -19,7 +19,7 @@ from tests.server.unity.delta_requests import SCHEMA, creation
 
 SPECIFICATION: Final = Path(__file__).parents[2].parent / "shared" / "spec" / "unity-catalog" / "delta.yaml"
 EXAMPLES_MAX: Final = 4
-# By the text of the specification simple types are strings, by its schema all types are objects.
+# The text of the specification says that simple types are strings; its schema says that all types are objects.
 WITH_COLUMNS: Final = ("/tables", "/tables/{table}")
 EXISTING: Final[Json] = {"catalog": "main", "schema": "s", "table": "t"}
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def made_table(server: ServerProcess) -> str:
-    """The id of a table that exists, made again if the last operation dropped it."""
+    """The id of an existing table, created again if the last operation dropped it."""
     with httpx.Client(base_url=server.url + UNITY, timeout=60) as client:
         client.post("/schemas", json={"catalog_name": "main", "name": "s"})
         found = client.get(f"{SCHEMA}/tables/t")
@@ -56,7 +56,7 @@ def made_table(server: ServerProcess) -> str:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[f"{one.method} {one.path}" for one in OPERATIONS])
-def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
+def test_no_request_breaks_the_server_and_answers_match_the_specification(
     server: ServerProcess, operation: Any, mode: GenerationMode
 ) -> None:
     uuid = made_table(server)
@@ -84,7 +84,7 @@ def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
 
 
 def aim(case: Any, path: str, uuid: str) -> None:
-    """Let the request be about what exists."""
+    """Make the request refer to existing objects."""
     named = {name: value for name, value in EXISTING.items() if f"{{{name}}}" in path}
     case.path_parameters = {**(case.path_parameters or {}), **named}
     if isinstance(case.query, dict) and "catalog" in case.query:

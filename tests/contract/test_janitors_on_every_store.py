@@ -1,4 +1,4 @@
-"""Janitors on every store: what a listing says of an object is what a read says of it, and every workspace is found."""
+"""Janitors on every store: listings agree with reads, and every workspace is found."""
 
 from sandur.clock import SystemClock
 from sandur.operations.janitors.schedule import list_layouts, run_janitors
@@ -15,7 +15,7 @@ from tests.operations.requests import called, create, furnish, load, request
 
 
 def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:
-    """A server whose clock is so far ahead of the store's, and then stands."""
+    """A server with a fixed clock, ahead of the clock of the store."""
     return Lake(
         store=store,
         layout=Layout(),
@@ -25,7 +25,7 @@ def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:
     )
 
 
-async def test_what_is_over_is_swept_and_what_lives_stays(store: ObjectStore) -> None:
+async def test_expired_objects_are_deleted_and_needed_ones_stay(store: ObjectStore) -> None:
     server = _server(store)
     await furnish(server)
     purged = await filled(server, "purged", snapshots=1)

@@ -1,4 +1,4 @@
-"""What the store in a folder promises beyond the contract: its own folder, files of others, clocks that go back."""
+"""The local store beyond the contract: its own folder, files of other programs, clocks that go back."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(tmp_path: Path, fsync: Fsync) -> LocalStore:
 
 
 @pytest.mark.parametrize("key", [".sandur", ".sandur/x", ".sandur/locks/00", ".sandur/writing/x"])
-async def test_the_stores_own_folder_is_no_place_for_objects(store: LocalStore, key: str) -> None:
+async def test_keys_in_the_stores_own_folder_are_refused(store: LocalStore, key: str) -> None:
     for attempt in (
         store.get(key),
         store.head(key),
@@ -47,14 +47,14 @@ async def test_the_stores_own_folder_is_not_listed(store: LocalStore) -> None:
             await store.list(prefix)
 
 
-async def test_names_that_only_look_like_the_stores_own_are_keys(store: LocalStore) -> None:
+async def test_names_similar_to_the_stores_own_folder_are_valid_keys(store: LocalStore) -> None:
     for key in (".sandur2", ".sandur-x/y", "x/.sandur"):
         await store.put(key, b"1", expected=ABSENT)
 
     assert [entry.key for entry in await store.list("")] == [".sandur-x/y", ".sandur2", "x/.sandur"]
 
 
-async def test_a_file_that_somebody_else_wrote_is_an_object(store: LocalStore, tmp_path: Path) -> None:
+async def test_a_file_written_by_another_program_is_an_object(store: LocalStore, tmp_path: Path) -> None:
     file = tmp_path / "store" / "data" / "part.parquet"
     file.parent.mkdir()
     file.write_bytes(b"by an engine")
@@ -68,7 +68,7 @@ async def test_a_file_that_somebody_else_wrote_is_an_object(store: LocalStore, t
     assert file.read_bytes() == b"ours"
 
 
-async def test_a_key_that_is_a_folder_is_refused_and_loses_nothing(store: LocalStore) -> None:
+async def test_a_key_that_is_a_folder_is_refused_and_changes_nothing(store: LocalStore) -> None:
     version = await store.put("a/b", b"1", expected=ABSENT)
 
     with pytest.raises(BadRequest):
@@ -80,7 +80,7 @@ async def test_a_key_that_is_a_folder_is_refused_and_loses_nothing(store: LocalS
     assert [entry.key for entry in await store.list("")] == ["a/b"]
 
 
-async def test_a_version_advances_though_the_clock_is_behind(store: LocalStore, tmp_path: Path) -> None:
+async def test_a_version_advances_although_the_clock_is_behind(store: LocalStore, tmp_path: Path) -> None:
     await store.put("a", b"1", expected=ABSENT)
     os.utime(tmp_path / "store" / "a", ns=(FUTURE_NS, FUTURE_NS))
     seen = [Version(str(FUTURE_NS))]
@@ -91,7 +91,7 @@ async def test_a_version_advances_though_the_clock_is_behind(store: LocalStore, 
     assert [int(version) for version in seen] == [FUTURE_NS, FUTURE_NS + 1, FUTURE_NS + 2, FUTURE_NS + 3]
 
 
-async def test_a_version_does_not_come_back_after_a_delete_though_the_clock_is_behind(
+async def test_a_version_does_not_repeat_after_a_delete_although_the_clock_is_behind(
     store: LocalStore, tmp_path: Path, fsync: Fsync
 ) -> None:
     await store.put("a", b"1", expected=ABSENT)
@@ -103,7 +103,7 @@ async def test_a_version_does_not_come_back_after_a_delete_though_the_clock_is_b
     assert int(again) > FUTURE_NS
 
 
-async def test_a_delete_that_is_lost_does_not_move_the_floor_of_versions(store: LocalStore) -> None:
+async def test_a_lost_delete_does_not_raise_the_minimum_version(store: LocalStore) -> None:
     await store.put("a", b"1", expected=ABSENT)
 
     with pytest.raises(SwapLost):
@@ -121,11 +121,11 @@ async def test_a_lost_swap_leaves_no_file_behind(store: LocalStore, tmp_path: Pa
     with pytest.raises(SwapLost):
         await store.put("a", b"2", expected=ABSENT)
 
-    await store.close()  # What the object was before is kept for the next write, until then.
+    await store.close()  # Until then the previous file is kept for the next write.
     assert list((tmp_path / "store" / ".sandur" / "writing").iterdir()) == []
 
 
-async def test_old_leftovers_of_killed_writers_are_taken_away_and_young_ones_stay(tmp_path: Path) -> None:
+async def test_old_files_of_killed_writers_are_deleted_and_young_ones_stay(tmp_path: Path) -> None:
     writing = tmp_path / ".sandur" / "writing"
     writing.mkdir(parents=True)
     (writing / "old").write_bytes(b"x")
@@ -145,14 +145,14 @@ async def test_a_root_that_cannot_be_a_folder_is_unavailable(tmp_path: Path) -> 
 
 
 async def test_a_folder_that_vanished_is_unavailable_and_not_a_success(store: LocalStore, tmp_path: Path) -> None:
-    """The disk was unmounted: better no answer than an object in the wrong place."""
+    """The disk may be unmounted; an error is better than an object in the wrong place."""
     (tmp_path / "store").rename(tmp_path / "gone")
 
     with pytest.raises(Unavailable):
         await store.put("a", b"1", expected=ABSENT)
 
 
-def test_a_folder_is_made_and_goes_with_those_above_it_when_empty(store: LocalStore, tmp_path: Path) -> None:
+def test_an_empty_folder_is_removed_with_its_empty_parents(store: LocalStore, tmp_path: Path) -> None:
     store.make_folder("a/b/c")
     store.make_folder("a/b/c")
     assert (tmp_path / "store" / "a" / "b" / "c").is_dir()
@@ -163,7 +163,7 @@ def test_a_folder_is_made_and_goes_with_those_above_it_when_empty(store: LocalSt
     assert [path.name for path in (tmp_path / "store").iterdir()] == [".sandur"]
 
 
-async def test_a_folder_with_something_in_it_stays(store: LocalStore, tmp_path: Path) -> None:
+async def test_a_folder_with_files_is_not_removed(store: LocalStore, tmp_path: Path) -> None:
     version = await store.put("a/b/c", b"1", expected=ABSENT)
 
     assert not store.remove_empty_folder("a/b")
@@ -175,7 +175,7 @@ async def test_a_folder_with_something_in_it_stays(store: LocalStore, tmp_path: 
     assert [path.name for path in (tmp_path / "store" / "a").iterdir()] == ["d"]
 
 
-async def test_a_folder_that_comes_and_goes_stays_and_keeps_no_object_out(store: LocalStore, tmp_path: Path) -> None:
+async def test_a_folder_that_is_used_repeatedly_is_kept_and_blocks_no_object(store: LocalStore, tmp_path: Path) -> None:
     folder = tmp_path / "store" / "a" / "b"
     for is_there in (False, True, True):
         version = await store.put("a/b/c", b"1", expected=ABSENT)
@@ -189,9 +189,7 @@ async def test_a_folder_that_comes_and_goes_stays_and_keeps_no_object_out(store:
     assert await store.list("") == []
 
 
-async def test_a_folder_that_comes_and_goes_is_taken_away_when_that_is_asked_for(
-    store: LocalStore, tmp_path: Path
-) -> None:
+async def test_a_kept_folder_is_removed_on_request(store: LocalStore, tmp_path: Path) -> None:
     for _ in range(2):
         await store.delete("a/b/c", expected=await store.put("a/b/c", b"1", expected=ABSENT))
     assert (tmp_path / "store" / "a" / "b").is_dir()
@@ -201,14 +199,14 @@ async def test_a_folder_that_comes_and_goes_is_taken_away_when_that_is_asked_for
     assert not (tmp_path / "store" / "a" / "b").exists()
 
 
-async def test_a_folder_is_no_object(store: LocalStore) -> None:
+async def test_a_created_folder_is_not_an_object(store: LocalStore) -> None:
     store.make_folder("a/b")
 
     assert await store.get("a/b") is None
     assert await store.list("") == []
 
 
-async def test_a_folder_does_not_take_the_place_of_an_object(store: LocalStore) -> None:
+async def test_a_folder_cannot_replace_an_object(store: LocalStore) -> None:
     version = await store.put("a/b", b"1", expected=ABSENT)
 
     for key in ("a/b", "a/b/c", ".sandur/x", "a/../b"):

@@ -1,4 +1,4 @@
-"""What every store promises about one object: reading, swapping, deleting, versions, and which strings are keys."""
+"""The contract of every store for one object: reads, swaps, deletes, versions, and valid keys."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from tests.contract.conftest import STORES, VERSIONS_ARE_HASHES, Address
 MALFORMED_VERSIONS = ["", "0", "x", '"', "*", "W/", "-1", "9" * 40, "a b", "a\nb", "a\0b", "ü", "1|", "|", "None|x"]
 
 
-async def test_an_absent_object_is_none(store: ObjectStore) -> None:
+async def test_reading_an_absent_object_returns_none(store: ObjectStore) -> None:
     assert await store.get("a/b.json") is None
     assert await store.head("a/b.json") is None
     assert await store.get_if_changed("a/b.json", seen=Version("1")) is None
@@ -26,7 +26,7 @@ async def test_a_created_object_is_read_with_its_version(store: ObjectStore) -> 
     assert await store.get("a/b.json") == Stored(b"one", version)
 
 
-async def test_creating_what_exists_is_lost_and_changes_nothing(store: ObjectStore) -> None:
+async def test_creating_an_existing_object_is_lost_and_changes_nothing(store: ObjectStore) -> None:
     version = await store.put("a", b"one", expected=ABSENT)
 
     with pytest.raises(SwapLost) as lost:
@@ -66,7 +66,7 @@ async def test_a_swap_of_a_missing_object_is_lost_and_creates_nothing(store: Obj
 
 
 @pytest.mark.parametrize("malformed", MALFORMED_VERSIONS)
-async def test_a_version_that_is_none_loses_like_a_stale_one(store: ObjectStore, malformed: str) -> None:
+async def test_a_malformed_version_loses_like_a_stale_one(store: ObjectStore, malformed: str) -> None:
     version = await store.put("a", b"one", expected=ABSENT)
 
     with pytest.raises(SwapLost):
@@ -160,7 +160,7 @@ async def test_the_version_of_a_deleted_object_never_swaps_its_successor(store: 
     assert await store.get("a/b") == Stored(b"two", new)
 
 
-async def test_versions_never_come_back(store: ObjectStore) -> None:
+async def test_versions_never_repeat(store: ObjectStore) -> None:
     seen: list[Version] = []
     for number in range(10):
         seen.append(await store.put("a", b"created %d" % number, expected=ABSENT))
@@ -185,14 +185,14 @@ async def test_equal_bytes_get_a_new_version(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("address", VERSIONS_ARE_HASHES, indirect=True)
-async def test_on_s3_equal_bytes_have_equal_versions_which_is_why_bodies_are_unique(store: ObjectStore) -> None:
+async def test_equal_bytes_have_equal_versions_on_s3(store: ObjectStore) -> None:
     first = await store.put("a", b"same", expected=ABSENT)
 
     assert await store.put("a", b"same", expected=first) == first
     assert await store.put("a", b"other", expected=first) != first
 
 
-async def test_a_conditional_get_transfers_only_what_changed(store: ObjectStore) -> None:
+async def test_a_conditional_get_transfers_only_changed_objects(store: ObjectStore) -> None:
     first = await store.put("a", b"one", expected=ABSENT)
     assert await store.get_if_changed("a", seen=first) is UNCHANGED
 
@@ -204,7 +204,7 @@ async def test_a_conditional_get_transfers_only_what_changed(store: ObjectStore)
     assert await store.get_if_changed("a", seen=second) is None
 
 
-async def test_a_head_tells_the_version_and_the_size(store: ObjectStore) -> None:
+async def test_a_head_returns_the_version_and_the_size(store: ObjectStore) -> None:
     version = await store.put("a/b.json", b"12345", expected=ABSENT)
 
     head = await store.head("a/b.json")
@@ -215,7 +215,7 @@ async def test_a_head_tells_the_version_and_the_size(store: ObjectStore) -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, 8 << 20], ids=["empty", "one byte", "8 MiB"])
-async def test_objects_of_any_size_come_back_whole(store: ObjectStore, size: int) -> None:
+async def test_objects_of_any_size_are_read_completely(store: ObjectStore, size: int) -> None:
     data = os.urandom(size)
 
     version = await store.put("a", data, expected=ABSENT)
@@ -240,8 +240,8 @@ async def test_large_objects_swap_like_small_ones(store: ObjectStore) -> None:
     assert (stored.version, stored.data[:1], len(stored.data)) == (second, b"3", 8 << 20)
 
 
-async def test_a_reader_beside_a_writer_sees_whole_objects(store: ObjectStore) -> None:
-    """Each body is one repeated byte and as long as its number says; a mixture would show."""
+async def test_a_reader_never_sees_a_partly_written_object(store: ObjectStore) -> None:
+    """Each body repeats one byte, and its length depends on the byte; a mixture would be detected."""
     bodies = [bytes([number]) * (100_000 + number) for number in range(1, 13)]
     version = await store.put("a", bodies[0], expected=ABSENT)
     is_done = False
@@ -260,7 +260,7 @@ async def test_a_reader_beside_a_writer_sees_whole_objects(store: ObjectStore) -
     await asyncio.gather(*readers)
 
 
-async def test_a_cancelled_read_harms_no_other(store: ObjectStore) -> None:
+async def test_a_cancelled_read_does_not_affect_other_reads(store: ObjectStore) -> None:
     bodies = {f"large/{number}": bytes([number]) * ((2 << 20) + number) for number in range(4)}
     for key, body in bodies.items():
         await store.put(key, body, expected=ABSENT)
@@ -276,7 +276,7 @@ async def test_a_cancelled_read_harms_no_other(store: ObjectStore) -> None:
         assert [stored and stored.data for stored in found] == list(bodies.values())
 
 
-async def test_many_gets_keep_the_order_of_the_keys(store: ObjectStore) -> None:
+async def test_concurrent_gets_keep_the_order_of_the_keys(store: ObjectStore) -> None:
     for name in ("c", "a", "b"):
         await store.put(f"x/{name}", name.encode(), expected=ABSENT)
 
@@ -292,7 +292,7 @@ TRICKY_KEYS = [
 ]  # fmt: skip
 
 
-async def test_keys_of_any_spelling_stay_distinct_and_come_back(store: ObjectStore) -> None:
+async def test_keys_with_any_characters_are_distinct_and_listed_unchanged(store: ObjectStore) -> None:
     for key in TRICKY_KEYS:
         await store.put(f"k/{key}", key.encode(), expected=ABSENT)
 
@@ -303,7 +303,7 @@ async def test_keys_of_any_spelling_stay_distinct_and_come_back(store: ObjectSto
     assert [entry.key for entry in listed] == sorted(f"k/{key}" for key in TRICKY_KEYS)
 
 
-async def test_keys_of_any_spelling_can_be_swapped_and_deleted(store: ObjectStore) -> None:
+async def test_keys_with_any_characters_can_be_swapped_and_deleted(store: ObjectStore) -> None:
     for key in TRICKY_KEYS:
         first = await store.put(f"k/{key}", b"1", expected=ABSENT)
         second = await store.put(f"k/{key}", b"2", expected=first)
@@ -322,7 +322,7 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize("key", BAD_KEYS, ids=lambda key: ascii(key)[:20])
-async def test_what_is_no_key_is_refused_and_touches_nothing(store: ObjectStore, address: Address, key: str) -> None:
+async def test_an_invalid_key_is_refused_and_touches_nothing(store: ObjectStore, address: Address, key: str) -> None:
     outside_before = _names_around(address)
 
     for attempt in (
@@ -341,7 +341,7 @@ async def test_what_is_no_key_is_refused_and_touches_nothing(store: ObjectStore,
     assert _names_around(address) == outside_before
 
 
-async def test_a_prefix_that_is_no_folder_is_refused(store: ObjectStore) -> None:
+async def test_a_prefix_that_is_not_a_folder_is_refused(store: ObjectStore) -> None:
     for prefix in ("x", "/", "x//", "../", "x/../", "\0/"):
         with pytest.raises(BadRequest):
             await store.list(prefix)
@@ -367,7 +367,7 @@ async def test_the_longest_keys_work(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("address", [name for name in STORES if name != "memory"], indirect=True)
-async def test_two_stores_at_one_address_are_one_store(store: ObjectStore, address: Address) -> None:
+async def test_two_stores_at_one_address_see_the_same_objects(store: ObjectStore, address: Address) -> None:
     other = address.open()
     first = await store.put("a", b"one", expected=ABSENT)
 

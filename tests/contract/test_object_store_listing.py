@@ -1,4 +1,4 @@
-"""What every store promises about listing: byte order, whole folders, paging without holes or repeats."""
+"""The listing contract of every store: byte order, whole folders, pages without gaps or repeats."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ AT_ONCE_MAX = 64
 
 
 async def fill(store: ObjectStore, keys: Sequence[str]) -> None:
-    """Create an object under every key, a bounded number at once."""
+    """Create an object under every key, with bounded concurrency."""
     waiting = iter(keys)
 
     async def work() -> None:
@@ -37,7 +37,7 @@ async def paged_keys(store: ObjectStore, prefix: str, *, limit: int) -> list[str
             return found
 
 
-# In byte order `-` and `.` come before `/`, and digits after it: an order by folders first would differ.
+# In byte order `-` and `.` come before `/` and digits after it; a folder-by-folder order would differ.
 ORDERED = [
     "f/%1F", "f/%252F", "f/%2F", "f/A", "f/B/a", "f/a", "f/a-", "f/a--/x", "f/a.json", "f/a.json.d/x", "f/a0", "f/ab/x",
     "f/abc/x", "f/b/c/d/e/f/g/h/i/j", "f/b/c/d0", "f/b0/x", "f/z~", "f/z~1/z", "f/ä", "f/日", "f/🧊",
@@ -52,7 +52,7 @@ async def test_an_empty_folder_lists_nothing(store: ObjectStore) -> None:
     assert await list_all(store, "") == []
 
 
-async def test_keys_come_in_the_byte_order_of_whole_keys(store: ObjectStore) -> None:
+async def test_keys_are_listed_in_the_byte_order_of_whole_keys(store: ObjectStore) -> None:
     keys = [*ORDERED, *NESTED_BESIDE]
     await fill(store, list(reversed(keys)))
 
@@ -61,7 +61,7 @@ async def test_keys_come_in_the_byte_order_of_whole_keys(store: ObjectStore) -> 
     assert await page_keys(store, "g/") == ["g/a-b", "g/a.json", "g/a/b", "g/a/b.json", "g/a/c", "g/a0"]
 
 
-async def test_a_listing_tells_the_version_and_the_size_of_each_object(store: ObjectStore) -> None:
+async def test_a_listing_has_the_version_and_the_size_of_each_object(store: ObjectStore) -> None:
     await fill(store, ["a", "b/c"])
     first = await store.put("d", b"1", expected=ABSENT)
     await store.put("d", b"12345", expected=first)
@@ -79,7 +79,7 @@ async def _modified_ms(store: ObjectStore, key: str) -> int:
     return head.modified_ms
 
 
-async def test_a_version_from_a_listing_swaps_and_deletes(store: ObjectStore) -> None:
+async def test_a_version_from_a_listing_works_for_swaps_and_deletes(store: ObjectStore) -> None:
     await fill(store, ["a", "b"])
     a, b = await store.list("")
 
@@ -90,13 +90,13 @@ async def test_a_version_from_a_listing_swaps_and_deletes(store: ObjectStore) ->
 
 
 @pytest.mark.parametrize("limit", [*range(1, 9), len(ORDERED) - 1, len(ORDERED), len(ORDERED) + 1, 1_000])
-async def test_pages_of_any_size_show_every_key_once(store: ObjectStore, limit: int) -> None:
+async def test_pages_of_any_size_list_every_key_once(store: ObjectStore, limit: int) -> None:
     await fill(store, [*ORDERED, "e", "g"])
 
     assert await paged_keys(store, "f/", limit=limit) == sorted(ORDERED, key=str.encode)
 
 
-async def test_a_page_begins_behind_any_given_key(store: ObjectStore) -> None:
+async def test_a_page_starts_after_any_given_key(store: ObjectStore) -> None:
     keys = sorted([*ORDERED, *NESTED_BESIDE], key=str.encode)
     await fill(store, keys)
 
@@ -116,7 +116,7 @@ async def test_a_limit_bounds_the_page(store: ObjectStore) -> None:
     assert await page_keys(store, "a/", limit=3) == ["a/1", "a/2", "a/3"]
 
 
-async def test_a_prefix_is_a_folder_and_not_the_beginning_of_a_name(store: ObjectStore) -> None:
+async def test_a_prefix_is_a_folder_and_not_the_start_of_a_name(store: ObjectStore) -> None:
     await fill(store, ["ab/x", "abc/x", "ab.json", "a/b/x", "x/ab/y"])
 
     assert await page_keys(store, "ab/") == ["ab/x"]
@@ -141,7 +141,7 @@ async def test_a_folder_is_not_an_object(store: ObjectStore) -> None:
     assert await page_keys(store, "") == ["a/b/c"]
 
 
-async def test_what_was_deleted_is_not_listed_nor_are_the_folders_it_left(store: ObjectStore) -> None:
+async def test_deleted_objects_and_their_empty_folders_are_not_listed(store: ObjectStore) -> None:
     await fill(store, ["a/b/c/d", "a/e"])
     deep = await store.head("a/b/c/d")
     assert deep
@@ -153,7 +153,7 @@ async def test_what_was_deleted_is_not_listed_nor_are_the_folders_it_left(store:
 
 # SeaweedFS keeps an empty folder for a while, and no object can have its name.
 @pytest.mark.parametrize("address", [name for name in STORES if name != "seaweedfs"], indirect=True)
-async def test_the_name_of_a_folder_that_is_gone_may_become_a_key(store: ObjectStore) -> None:
+async def test_the_name_of_a_deleted_folder_can_become_a_key(store: ObjectStore) -> None:
     version = await store.put("a/b/c/d", b"1", expected=ABSENT)
     await store.delete("a/b/c/d", expected=version)
 

@@ -1,4 +1,4 @@
-"""What every store promises under contention: of those who expect the same, exactly one wins, every time."""
+"""The contract of every store under contention: of all writers that expect the same version, exactly one wins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from sandur.storage.contract import ABSENT, Expected, ObjectStore, Version
 from tests.contract.conftest import SHARED_BETWEEN_PROCESSES, Address
 from tests.contract.racers import RACES, Attempt, race_processes, winners_of
 
-# SeaweedFS lets a loser wait a second for its lock, so races run side by side, each lane on an object of its own.
+# SeaweedFS makes a loser wait a second for its lock, so races run in parallel lanes, each on its own object.
 LANES = 20
 ROUNDS = 2
 RACERS = 8
@@ -32,7 +32,7 @@ async def in_lanes(race: Callable[[str, int], Awaitable[None]]) -> None:
     await asyncio.gather(*(lane(number) for number in range(LANES)))
 
 
-async def test_of_many_creators_exactly_one_wins(store: ObjectStore) -> None:
+async def test_exactly_one_of_many_creators_wins(store: ObjectStore) -> None:
     async def race(lane: str, round_: int) -> None:
         key = f"{lane}{round_}"
         bodies = [b"%d by %d" % (round_, number) for number in range(RACERS)]
@@ -47,7 +47,7 @@ async def test_of_many_creators_exactly_one_wins(store: ObjectStore) -> None:
     await in_lanes(race)
 
 
-async def test_of_many_swappers_exactly_one_wins(store: ObjectStore) -> None:
+async def test_exactly_one_of_many_swappers_wins(store: ObjectStore) -> None:
     async def race(key: str, round_: int) -> None:
         before = await store.get(key)
         version = before.version if before else await store.put(key, b"start", expected=ABSENT)
@@ -64,7 +64,7 @@ async def test_of_many_swappers_exactly_one_wins(store: ObjectStore) -> None:
     await in_lanes(race)
 
 
-async def test_of_deleters_and_swappers_exactly_one_wins(store: ObjectStore) -> None:
+async def test_exactly_one_of_many_deleters_and_swappers_wins(store: ObjectStore) -> None:
     async def race(key: str, round_: int) -> None:
         before = await store.get(key)
         version = before.version if before else await store.put(key, b"start %d" % round_, expected=ABSENT)
@@ -80,7 +80,7 @@ async def test_of_deleters_and_swappers_exactly_one_wins(store: ObjectStore) -> 
     await in_lanes(race)
 
 
-async def test_of_many_deleters_exactly_one_wins(store: ObjectStore) -> None:
+async def test_exactly_one_of_many_deleters_wins(store: ObjectStore) -> None:
     async def race(key: str, round_: int) -> None:
         version = await store.put(key, b"%d" % round_, expected=ABSENT)
 
@@ -114,8 +114,8 @@ async def test_a_counter_swapped_by_many_loses_no_increment(store: ObjectStore) 
     assert int(stored.data.split()[0]) == 40
 
 
-async def test_creating_and_deleting_beside_each_other_in_one_folder_never_fails(store: ObjectStore) -> None:
-    """On a file system the folder comes and goes with its objects."""
+async def test_concurrent_creations_and_deletions_in_one_folder_never_fail(store: ObjectStore) -> None:
+    """On a file system the folder appears and disappears with its objects."""
 
     async def come_and_go(number: int) -> None:
         for round_ in range(20):
@@ -129,7 +129,7 @@ async def test_creating_and_deleting_beside_each_other_in_one_folder_never_fails
 
 
 @pytest.mark.parametrize("address", SHARED_BETWEEN_PROCESSES, indirect=True)
-def test_of_many_processes_exactly_one_wins(address: Address) -> None:
+def test_exactly_one_of_many_processes_wins(address: Address) -> None:
     wins = race_processes(address, processes=3, rounds=ROUNDS, lanes=LANES)
 
     assert len(wins) == len(RACES) * ROUNDS * LANES

@@ -39,8 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-def make_what_exists(server: ServerProcess) -> None:
-    """Bring back what the last operation may have dropped."""
+def restore_objects(server: ServerProcess) -> None:
+    """Restore the objects that the last operation may have dropped."""
     with httpx.Client(base_url=server.url, timeout=60) as client:
         for path, body in (
             ("/v1/namespaces", {"namespace": ["ns"]}),
@@ -52,10 +52,10 @@ def make_what_exists(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: f"{operation.method} {operation.path}")
-def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
+def test_no_request_breaks_the_server_and_answers_match_the_specification(
     server: ServerProcess, operation: Any, mode: GenerationMode
 ) -> None:
-    make_what_exists(server)
+    restore_objects(server)
     with requests.Session() as session:
 
         @seed(20_260_822)

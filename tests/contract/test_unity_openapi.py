@@ -22,7 +22,7 @@ SPECIFICATIONS: Final = Path(__file__).parents[2].parent / "shared" / "spec" / "
 EXAMPLES_MAX: Final = 5
 WHERE: Final[dict[str, object]] = {"catalog_name": "main", "schema_name": "s"}
 
-# What exists, by the parameters of paths and queries and by the fields of bodies that name things.
+# Existing objects, by the parameters and body fields that name them.
 EXISTING: Final[dict[str, dict[str, object]]] = {
     "/catalogs": {"name": "c"},
     "/schemas": {"full_name": "main.s", "catalog_name": "main"},
@@ -59,8 +59,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-def make_what_exists(server: ServerProcess) -> None:
-    """Bring back what the last operation may have dropped."""
+def restore_objects(server: ServerProcess) -> None:
+    """Restore the objects that the last operation may have dropped."""
     with httpx.Client(base_url=server.url, timeout=60) as client:
         for path, body in (
             ("/catalogs", {"name": "c"}),
@@ -81,10 +81,10 @@ def make_what_exists(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("base", "operation"), OPERATIONS, ids=[f"{operation.method} {operation.path}" for _, operation in OPERATIONS]
 )
-def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
+def test_no_request_breaks_the_server_and_answers_match_the_specification(
     server: ServerProcess, base: str, operation: Any, mode: GenerationMode
 ) -> None:
-    make_what_exists(server)
+    restore_objects(server)
     with requests.Session() as session:
 
         @seed(20_261_115)
@@ -109,7 +109,7 @@ def test_no_request_breaks_the_server_and_answers_have_the_promised_form(
 
 
 def aim(case: Any, path: str) -> None:
-    """Let the request be about what exists."""
+    """Make the request refer to existing objects."""
     known = next((values for beginning, values in EXISTING.items() if path.startswith(beginning)), {})
     named = {name: value for name, value in known.items() if f"{{{name}}}" in path}
     case.path_parameters = {**(case.path_parameters or {}), **named}
@@ -122,5 +122,5 @@ def aim(case: Any, path: str) -> None:
 
 
 def is_described(path: str) -> bool:
-    """Whether answers are held against the specification: it does not know the format of an Iceberg table yet."""
+    """Whether answers are checked against the specification, which does not know the format of Iceberg tables yet."""
     return not path.startswith("/tables")

@@ -20,7 +20,7 @@ def rows() -> list[tuple[str, list[str]]]:
 
 
 def exists(name: str) -> bool:
-    """Whether a name is there: a module below `sandur`, an attribute of one, or a record of the catalog."""
+    """Whether a name exists: a module below `sandur`, an attribute of one, or a record of the catalog."""
     parts = name.split(".")
     if parts[0][0].isupper():
         return _has(records, parts)
@@ -41,7 +41,7 @@ def _has(owner: object, names: list[str]) -> bool:
     return True
 
 
-def test_there_are_at_most_thirty_words_and_each_stands_once() -> None:
+def test_there_are_at_most_thirty_distinct_words() -> None:
     words = [word for word, _ in rows()]
 
     assert 20 <= len(words) <= WORDS_MAX

@@ -1,4 +1,4 @@
-"""Every relative link of the documentation, and every path it names, leads somewhere."""
+"""Every relative link and every source path in the documentation exists."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def _is_ours(path: str, page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     assert broken_links(page) == []
 
 

@@ -1,1 +1,1 @@
-"""Stores and a clock that keep the contract and do on purpose what real ones do rarely."""
+"""Stores and a clock that keep the contract and provoke rare behaviour."""

@@ -44,7 +44,7 @@ class LossyStore(WrappingStore):
             return await perform()
         match self._fate:
             case "applied":
-                with contextlib.suppress(SwapLost):  # The lost answer would have said so.
+                with contextlib.suppress(SwapLost):  # The lost answer would have reported this.
                     await perform()
             case "late":
                 self._in_flight = perform

@@ -1,4 +1,4 @@
-"""Work behind the answers that waits for the test, never for the time of the machine."""
+"""Background work that waits for the test, never for the clock of the machine."""
 
 import asyncio
 
@@ -6,10 +6,9 @@ from sandur.operations.lake import Background
 
 
 class PatientBackground(Background):
-    """A pause ends when what it waits for has come, or when somebody waits for all to end: never by itself.
+    """A pause ends when its event happens or when the test drains the background work, never by itself.
 
-    What is to happen a moment later would otherwise happen in the middle of a test that is slow, or begins late in a
-    second.
+    Otherwise delayed work would start in the middle of a slow test.
     """
 
     async def pause(self, seconds: float, awake: asyncio.Event) -> None:  # noqa: ARG002 - the same call for both

@@ -1,4 +1,4 @@
-"""The protocols hold over every interleaving of a few actors, and break when a rule is left out."""
+"""The protocols hold over every interleaving of a few actors, and break if a rule is omitted."""
 
 import json
 
@@ -73,7 +73,7 @@ def counting(*, swaps: bool, losable: int = 0) -> System:
     return System({}, [Actor(name, increment, (name, swaps)) for name in "AB"], judge, losable=losable)
 
 
-def test_the_checker_finds_the_shortest_way_to_a_lost_update() -> None:
+def test_the_checker_finds_the_shortest_trace_to_a_lost_update() -> None:
     verdict = counting(swaps=False).check()
 
     assert verdict.violation == "an increment was lost"
@@ -89,7 +89,7 @@ def test_the_checker_explores_everything_when_nothing_is_wrong() -> None:
     assert verdict.is_complete
 
 
-def test_a_limit_is_told_as_incomplete() -> None:
+def test_a_reached_limit_is_reported_as_incomplete() -> None:
     verdict = counting(swaps=True).check(limit_states=3)
 
     assert not verdict.is_complete
@@ -100,7 +100,7 @@ def write_and_trust() -> Step[str]:
     return "ok" if answer.outcome != "lost" else "lost"
 
 
-def test_a_write_whose_answer_is_lost_may_not_have_landed() -> None:
+def test_a_write_whose_answer_is_lost_may_not_have_happened() -> None:
     def judge(moment: Moment) -> None:
         if moment.results == ("ok",) and held(moment.store, COUNTER) is None:
             raise Violation("acknowledged and not there")
@@ -142,7 +142,7 @@ def test_the_command_prints_outcomes_as_json(capsys: pytest.CaptureFixture[str])
     assert any(line.startswith("rebuild: list name:") for line in outcome["trace"])
 
 
-def test_the_command_tells_a_table_and_traces(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_and_traces(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--trace", "files: without GC1"])
 
     printed = capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_the_command_tells_a_table_and_traces(capsys: pytest.CaptureFixture[str]
     assert "gc: delete file:" in printed
 
 
-def test_the_command_fails_when_a_case_does_not_do_what_it_should(
+def test_the_command_fails_when_a_case_has_an_unexpected_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = Case("counter: updates are lost", lambda: counting(swaps=False))
@@ -163,7 +163,7 @@ def test_the_command_fails_when_a_case_does_not_do_what_it_should(
     assert "1 not as expected" in capsys.readouterr().out
 
 
-def test_the_command_refuses_words_that_choose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_filters_that_match_no_case(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["no such case"])
 
     assert code == 2

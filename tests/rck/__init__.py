@@ -1,1 +1,1 @@
-"""Iceberg's own REST Compatibility Kit, run against a server of ours."""
+"""Iceberg's REST Compatibility Kit, run against a Sandur server."""

@@ -1,4 +1,4 @@
-"""`python -m tests.rck`: run the kit in every mode, show what passed, and fail if anything did not."""
+"""`python -m tests.rck`: run the kit in every mode, print the results, and fail if a test fails."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The kit as a program: its class path, its two classes, and what a run of one of them says."""
+"""The kit as a program: its class path, its two classes, and the result of a run."""
 
 import hashlib
 import os
@@ -35,12 +35,12 @@ MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "server planning": {"scan-planning-mode": "server"},
 }
 
-# What cannot pass in a mode, by the format's own rules, and what the refusal then says. In format 3 a snapshot says
-# from which row id on its rows are numbered, and may not start behind `next-row-id`. A replace that was prepared beside
-# another one does: the client repeats its commit with the snapshot as it is, so that it fails every time. Iceberg's own
-# reference server refuses the same seven.
+# Tests that cannot pass in a mode because of the format's rules, with the message of the refusal. In format 3 a
+# snapshot has a first row id, which must not be below `next-row-id`. A replace that raced with another one breaks
+# this rule: the client retries with the same snapshot, so every retry fails. Iceberg's own reference server refuses
+# the same seven.
 _ROWS_NUMBERED_TWICE: Final = "first-row-id is behind table next-row-id"
-# A client that lets the server plan reports nothing of the planning, which is what this test waits for.
+# This test waits for a report of the planning, which a client with server-side planning does not send.
 _NO_SCAN_REPORT: Final = "expected: 1"
 IMPOSSIBLE: Final[Mapping[str, Mapping[str, str]]] = {
     "format 3": dict.fromkeys(
@@ -62,7 +62,7 @@ _RUN_SECONDS_MAX: Final = 900
 
 
 class Case(NamedTuple):
-    """One test of the kit: `problem` is empty when it passed; `is_skipped` when the kit left it out."""
+    """One test of the kit: `problem` is empty if it passed; `is_skipped` if the kit skipped it."""
 
     name: str
     problem: str = ""
@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
 
 
 def judged(cases: Sequence[Case], mode: str) -> Verdict:
-    """Every case passes, except those that cannot, which fail for the reason that is known."""
+    """Every case must pass, except known failures, which must fail for the known reason."""
     impossible = IMPOSSIBLE.get(mode, {})
     as_expected = [case for case in cases if case.name in impossible and impossible[case.name] in case.problem]
     ran = [case for case in cases if case not in as_expected and not case.is_skipped]
@@ -94,7 +94,7 @@ def judged(cases: Sequence[Case], mode: str) -> Verdict:
 
 
 def missing() -> str | None:
-    """What the kit needs and this machine does not have; None when everything is there."""
+    """The requirement of the kit that this machine lacks; None if all are present."""
     for program, package in (("java", "Java 17"), ("mvn", "Maven, which finds the kit's jars")):
         if shutil.which(program) is None:
             return f"{program} is not installed ({package})"
@@ -102,7 +102,7 @@ def missing() -> str | None:
 
 
 def class_path() -> str:
-    """The jars of the kit, found by Maven once and then remembered."""
+    """The jars of the kit, resolved by Maven once and then cached."""
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
     remembered = CACHE / f"{digest}.classpath"
     if not remembered.exists() or not all(Path(jar).exists() for jar in remembered.read_text().split(os.pathsep)):
@@ -113,7 +113,7 @@ def class_path() -> str:
 
 
 def run(test_class: str, url: str, properties: Mapping[str, str]) -> Sequence[Case]:
-    """Every case of one class against the server at `url`, with the client set up by the properties."""
+    """Run every case of one class against the server at `url`, with these client properties."""
     flags = {**FLAGS, "uri": url, "warehouse": WAREHOUSE, **properties}
     with tempfile.TemporaryDirectory() as reports:
         command = [

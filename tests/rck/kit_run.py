@@ -8,8 +8,8 @@ from tests.server.process import server_process
 
 
 def verdict_on(mode: str, name: str) -> Verdict:
-    """What the class makes of a server of its own: the kit wants its namespaces gone."""
-    # The kit asks for tables and views below /tmp by name.
+    """Run the class on a fresh server, because the kit expects no leftover namespaces."""
+    # The kit creates tables and views at fixed paths below /tmp.
     beside = ("--allow-location", "file:/tmp")
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -12,7 +12,7 @@ SCHEMA: Final[Json] = {
         {"id": 2, "name": "text", "type": "string", "required": False},
     ],
 }
-SNAPSHOT_ID: Final = 4_611_686_018_427_387_905  # Not a double.
+SNAPSHOT_ID: Final = 4_611_686_018_427_387_905  # Not representable as a double.
 
 
 def create_table(name: str, **fields: object) -> Json:

@@ -51,7 +51,7 @@ class FailingStore(WrappingStore):
         return await perform()
 
 
-async def test_beyond_the_limit_requests_are_refused_before_any_effect(catalogs: Catalogs) -> None:
+async def test_requests_beyond_the_limit_are_refused_before_any_effect(catalogs: Catalogs) -> None:
     store = StoppedStore()
     client = await catalogs.open(store, requests_at_once_max=1)
     store.may_go.clear()
@@ -72,13 +72,13 @@ async def test_beyond_the_limit_requests_are_refused_before_any_effect(catalogs:
 
 
 @pytest.mark.parametrize("given", ["mine-1", "a" * 128])
-async def test_a_request_id_comes_back(client: httpx.AsyncClient, given: str) -> None:
+async def test_the_request_id_of_the_client_is_returned(client: httpx.AsyncClient, given: str) -> None:
     for path in ("/v1/config", "/v1/nowhere"):
         assert (await client.get(path, headers={"X-Request-Id": given})).headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", [None, "", "two words", "a" * 129, "é"])
-async def test_without_a_usable_one_a_request_id_is_made(client: httpx.AsyncClient, given: str | None) -> None:
+async def test_a_missing_or_invalid_request_id_is_replaced(client: httpx.AsyncClient, given: str | None) -> None:
     headers = {} if given is None else {b"X-Request-Id": given.encode()}
 
     made = (await client.get("/v1/config", headers=headers)).headers["x-request-id"]
@@ -142,7 +142,7 @@ async def test_an_unavailable_store_is_a_503_that_may_be_retried(catalogs: Catal
     assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_a_commit_of_unknown_outcome_says_so(catalogs: Catalogs) -> None:
+async def test_a_commit_of_unknown_outcome_is_reported_as_unknown(catalogs: Catalogs) -> None:
     store = FailingStore()
     client = await catalogs.open(store)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
@@ -156,7 +156,7 @@ async def test_a_commit_of_unknown_outcome_says_so(catalogs: Catalogs) -> None:
     assert answer.json()["error"]["type"] == "CommitStateUnknownException"
 
 
-async def test_before_startup_completes_the_server_is_alive_but_not_ready() -> None:
+async def test_the_server_is_alive_but_not_ready_before_startup_completes() -> None:
     from sandur.server.process import build  # noqa: PLC0415 - not started on purpose
     from sandur.settings import Settings  # noqa: PLC0415 - likewise
 
@@ -186,10 +186,10 @@ async def test_requests_storage_and_caches_are_counted(client: httpx.AsyncClient
     assert "counted" not in page, "names are not labels"
 
 
-def test_counters_kept_elsewhere_are_taken_over_as_they_grow() -> None:
+def test_counters_never_decrease_when_a_lake_is_evicted() -> None:
     metrics = Metrics()
 
-    for times in (2, 5, 5, 3, 4):  # A lake leaves the cache between the last two.
+    for times in (2, 5, 5, 3, 4):  # A lake is evicted before the fourth.
         metrics.follow([Count("test_grown_total", "result", "ok", times)])
 
     assert b'test_grown_total{result="ok"} 6.0' in metrics.exposition()[0]

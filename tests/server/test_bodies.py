@@ -21,9 +21,7 @@ class Document(NamedTuple):
 
 
 @given(TEXT, st.lists(TEXT, max_size=6), st.none() | TEXT)
-def test_a_page_of_identifiers_is_what_encoding_each_would_give(
-    level: str, names: list[str], token: str | None
-) -> None:
+def test_a_page_of_identifiers_equals_the_encoding_of_each(level: str, names: list[str], token: str | None) -> None:
     namespace = Namespace("main", (level, "x"))
     entries = [Identifier("main", (level, "x"), name) for name in names]
 
@@ -34,7 +32,7 @@ def test_a_page_of_identifiers_is_what_encoding_each_would_give(
 
 
 @given(TEXT)
-def test_metadata_is_spliced_in_byte_by_byte(location: str) -> None:
+def test_metadata_is_spliced_in_unchanged(location: str) -> None:
     metadata = b'{"odd"  :  1.0,"snapshot-id":9007199254740993}'
 
     body = loaded_body(Document(location, metadata), {"token": '"'})
@@ -51,7 +49,7 @@ def test_a_staged_table_has_no_location() -> None:
     assert json.loads(loaded_body(Document(None, b"{}"), {})) == {"metadata": {}, "config": {}}
 
 
-def test_a_commit_answers_metadata_and_location_only() -> None:
+def test_a_commit_returns_only_metadata_and_location() -> None:
     assert json.loads(committed_body(Document("file:/x", b"{}"))) == {"metadata-location": "file:/x", "metadata": {}}
 
 

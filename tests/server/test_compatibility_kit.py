@@ -21,7 +21,7 @@ def test_every_test_of_the_kit_passes(name: str, count: int) -> None:
     assert verdict.passed == count
 
 
-def test_what_cannot_pass_counts_as_expected_in_its_mode_only() -> None:
+def test_a_known_failure_is_expected_only_in_its_mode() -> None:
     cases = [Case("testOther()"), Case("testLeftOut()", is_skipped=True), *IMPOSSIBLE_CASES]
 
     verdict = judged(cases, FORMAT_3)
@@ -30,7 +30,7 @@ def test_what_cannot_pass_counts_as_expected_in_its_mode_only() -> None:
     assert len(judged(cases, "default").wrong) == 7
 
 
-def test_what_cannot_pass_is_wrong_when_it_passes_or_fails_for_another_reason() -> None:
+def test_a_known_failure_is_wrong_if_it_passes_or_fails_for_another_reason() -> None:
     passed, failed, *others = IMPOSSIBLE_CASES
     cases = [Case(passed.name), Case(failed.name, "Server error: 500"), *others]
 

@@ -27,7 +27,7 @@ async def test_config_advertises_exactly_the_mounted_routes(client: httpx.AsyncC
         assert "No route" not in answer.text, endpoint
 
 
-async def test_config_has_what_clients_need(client: httpx.AsyncClient) -> None:
+async def test_config_has_the_fields_that_clients_need(client: httpx.AsyncClient) -> None:
     config = (await client.get("/v1/config")).json()
 
     assert config["defaults"] == {}
@@ -119,7 +119,7 @@ async def test_the_default_catalog_is_a_setting(catalogs: Catalogs) -> None:
     assert (await client.get("/v1/config", params={"warehouse": "main"})).status_code == 404
 
 
-async def test_a_catalog_with_an_odd_name_has_an_encoded_prefix(catalogs: Catalogs) -> None:
+async def test_a_catalog_name_with_special_characters_has_an_encoded_prefix(catalogs: Catalogs) -> None:
     client = await catalogs.open(default_catalog="my lake/1")
 
     prefix = (await client.get("/v1/config", params={"warehouse": "my lake/1"})).json()["overrides"]["prefix"]

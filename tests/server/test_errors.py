@@ -63,7 +63,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("error", "operation", "code", "kind"), EXPECTED)
-def test_an_error_has_the_code_and_type_that_clients_look_for(
+def test_an_error_has_the_code_and_type_that_clients_dispatch_on(
     error: Exception, operation: str, code: int, kind: str
 ) -> None:
     answer = ERRORS.answer(error, operation, "request-1")

@@ -28,7 +28,7 @@ def lines(form: str, level: str = "info") -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_json_lines_hold_every_field() -> None:
+def test_json_lines_contain_every_field() -> None:
     events = [json.loads(line) for line in lines("json")]
 
     assert [event["event"] for event in events] == ["request", "careful", "broken pipe", "unexpected error"]
@@ -38,7 +38,7 @@ def test_json_lines_hold_every_field() -> None:
     assert "ZeroDivisionError" in events[3]["exception"]
 
 
-def test_a_value_can_forge_neither_a_field_nor_a_line() -> None:
+def test_a_value_cannot_forge_a_field_or_a_line() -> None:
     first = lines("text")[0]
 
     assert first.endswith(r"""info request status=200 path='a b' odd='x\ny=1' empty=''""")

@@ -28,7 +28,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float:
     return metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-async def test_calls_are_counted_by_operation_area_and_end() -> None:
+async def test_calls_are_counted_by_operation_area_and_outcome() -> None:
     metrics = Metrics()
     store = MeasuredStore(MemoryStore(), metrics)
     labels = {"operation": "opOne", "area": "names"}
@@ -45,7 +45,7 @@ async def test_calls_are_counted_by_operation_area_and_end() -> None:
     assert sample(metrics, "sandur_swap_conflicts_total", **labels) == 1
 
 
-async def test_a_call_is_counted_once_however_often_the_metrics_are_collected() -> None:
+async def test_a_call_is_counted_once_if_the_metrics_are_collected_often() -> None:
     metrics = Metrics()
     store = MeasuredStore(MemoryStore(), metrics)
     current_rounds.set(Rounds("opThree"))
@@ -77,7 +77,7 @@ def test_times_fall_into_the_buckets_of_a_prometheus_histogram() -> None:
     assert sample(ours, "sandur_storage_seconds_sum", call="get") == registry.get_sample_value("theirs_sum")
 
 
-def test_the_numbers_of_workers_add_up_and_those_of_a_dead_one_stay_counted(tmp_path: Path) -> None:
+def test_the_metrics_of_all_workers_are_added_also_of_dead_ones(tmp_path: Path) -> None:
     alive, dead = Metrics(tmp_path), Metrics(tmp_path)
     for metrics in (alive, dead):
         metrics.under_way = 1
@@ -94,7 +94,7 @@ def test_the_numbers_of_workers_add_up_and_those_of_a_dead_one_stay_counted(tmp_
     assert sample(alive, "sandur_requests_under_way") == 1
 
 
-def test_requests_do_not_change_numbers_that_are_being_collected() -> None:
+def test_requests_do_not_change_metrics_during_their_collection() -> None:
     metrics = Metrics()
     metrics.count(SWAP_CONFLICTS, "op", "names")
 
@@ -104,7 +104,7 @@ def test_requests_do_not_change_numbers_that_are_being_collected() -> None:
     assert collected.counters == {("sandur_swap_conflicts", "op", "names"): 1}
 
 
-async def test_calls_at_the_same_time_are_one_round() -> None:
+async def test_concurrent_calls_are_one_round() -> None:
     metrics = Metrics()
     store = MeasuredStore(MemoryStore(), metrics)
     rounds = Rounds("opTwo")
@@ -116,7 +116,7 @@ async def test_calls_at_the_same_time_are_one_round() -> None:
     assert rounds.count == 2
 
 
-def test_the_areas_are_bounded_whatever_the_key() -> None:
+def test_the_number_of_areas_is_bounded_for_any_key() -> None:
     assert area_of(KEY) == "names"
     assert area_of("tenant=t/workspace=w/_catalog/index/tables/a.v1.json") == "index"
     assert area_of("tables/default/default/ns/t/metadata/00000.metadata.json") == "files"

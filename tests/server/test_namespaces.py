@@ -14,7 +14,7 @@ async def client(client: httpx.AsyncClient) -> httpx.AsyncClient:
     return client
 
 
-async def test_a_created_namespace_is_answered_and_loaded(client: httpx.AsyncClient) -> None:
+async def test_a_created_namespace_is_returned_and_loaded(client: httpx.AsyncClient) -> None:
     made = await client.post("/v1/namespaces", json={"namespace": ["new"], "properties": {"k": "v"}})
     loaded = await client.get("/v1/namespaces/new")
 
@@ -44,7 +44,7 @@ async def test_lists_show_direct_children_only(client: httpx.AsyncClient) -> Non
     assert empty == top
 
 
-async def test_pages_are_followed_to_the_end(client: httpx.AsyncClient) -> None:
+async def test_paging_returns_every_namespace(client: httpx.AsyncClient) -> None:
     seen, token = [], ""
     for _ in range(10):
         page = (await client.get("/v1/namespaces", params={"pageToken": token, "pageSize": 1})).json()
@@ -56,7 +56,7 @@ async def test_pages_are_followed_to_the_end(client: httpx.AsyncClient) -> None:
     assert seen == [["a"], ["z"]]
 
 
-async def test_a_page_size_without_a_token_gets_everything(client: httpx.AsyncClient) -> None:
+async def test_a_page_size_without_a_token_returns_everything(client: httpx.AsyncClient) -> None:
     page = (await client.get("/v1/namespaces", params={"pageSize": 1})).json()
 
     assert page == {"namespaces": [["a"], ["z"]], "next-page-token": None}
@@ -80,7 +80,7 @@ async def test_children_of_a_missing_namespace_are_404(client: httpx.AsyncClient
     }
 
 
-async def test_head_answers_with_the_status_alone(client: httpx.AsyncClient) -> None:
+async def test_head_returns_only_the_status(client: httpx.AsyncClient) -> None:
     there = await client.head("/v1/namespaces/a%1Fb")
     missing = await client.head("/v1/namespaces/a%1Fnope")
 
@@ -88,7 +88,7 @@ async def test_head_answers_with_the_status_alone(client: httpx.AsyncClient) -> 
     assert (missing.status_code, missing.content) == (404, b"")
 
 
-async def test_properties_are_updated_and_all_three_lists_answered(client: httpx.AsyncClient) -> None:
+async def test_an_update_returns_updated_removed_and_missing_properties(client: httpx.AsyncClient) -> None:
     body = {"removals": ["owner", "never"], "updates": {"team": "x"}}
 
     answer = await client.post("/v1/namespaces/z/properties", json=body)
@@ -120,7 +120,7 @@ async def test_an_empty_namespace_is_dropped(client: httpx.AsyncClient) -> None:
     assert (await client.delete("/v1/namespaces/z")).status_code == 404
 
 
-async def test_a_namespace_with_a_child_or_a_table_stays(client: httpx.AsyncClient) -> None:
+async def test_a_namespace_with_a_child_or_a_table_is_not_dropped(client: httpx.AsyncClient) -> None:
     await client.post("/v1/namespaces/z/tables", json=create_table("t"))
 
     for namespace in ("a", "z"):
@@ -131,7 +131,7 @@ async def test_a_namespace_with_a_child_or_a_table_stays(client: httpx.AsyncClie
 
 
 @pytest.mark.parametrize("level", ["a b", "a/b", "a.b", "a+b", "a%b", "é🧊", "a?b", "a#b", "..", "%1F", "a&b=c"])
-async def test_odd_names_survive_the_path(client: httpx.AsyncClient, level: str) -> None:
+async def test_names_with_special_characters_work_in_paths(client: httpx.AsyncClient, level: str) -> None:
     from urllib.parse import quote, quote_plus  # noqa: PLC0415 - two ways of encoding, beside their use
 
     await client.post("/v1/namespaces", json={"namespace": ["odd"]})

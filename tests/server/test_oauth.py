@@ -19,7 +19,7 @@ async def test_without_authentication_any_client_gets_a_token_that_is_accepted(c
     assert (await client.get("/v1/namespaces", headers=headers)).status_code == 200
 
 
-async def test_with_authentication_the_secret_buys_the_token(catalogs: Catalogs) -> None:
+async def test_with_authentication_the_secret_is_exchanged_for_the_token(catalogs: Catalogs) -> None:
     client = await catalogs.open(authentication="token", token="hush")  # noqa: S106 - a test's secret
 
     refused = await client.get("/v1/namespaces")
@@ -32,7 +32,7 @@ async def test_with_authentication_the_secret_buys_the_token(catalogs: Catalogs)
     assert (await client.get("/v1/namespaces", headers=headers)).status_code == 200
 
 
-async def test_a_token_is_exchanged_for_a_token(catalogs: Catalogs) -> None:
+async def test_a_token_can_be_exchanged_for_a_token(catalogs: Catalogs) -> None:
     client = await catalogs.open(authentication="token", token="hush")  # noqa: S106 - a test's secret
     form = {"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token": "hush"}
 
@@ -61,7 +61,7 @@ async def test_a_refusal_has_the_form_of_oauth(
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_form_that_is_none_is_an_invalid_request(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_not_a_form_is_an_invalid_request(client: httpx.AsyncClient) -> None:
     answer = await client.post(TOKENS, content=b"\xff\xfe")
 
     assert answer.status_code == 400

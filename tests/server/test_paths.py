@@ -15,7 +15,7 @@ LEVELS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)
 
 
 @given(LEVELS)
-def test_levels_survive_both_ways_of_encoding_them(levels: tuple[str, ...]) -> None:
+def test_levels_are_decoded_from_both_encodings(levels: tuple[str, ...]) -> None:
     like_java = "%1F".join(quote_plus(level) for level in levels)
     like_python = quote("\x1f".join(levels), safe="")
 
@@ -59,7 +59,7 @@ def test_a_parent_is_understood_from_java_and_from_pyiceberg(levels: tuple[str, 
         assert parent_levels(from_java, is_encoded_twice=False) == levels
 
 
-def test_a_query_keeps_blanks_and_the_first_of_equals() -> None:
+def test_a_query_keeps_blank_values_and_the_first_of_repeated_keys() -> None:
     assert decode_query(b"pageToken=&pageSize=5&pageSize=6&parent=a%1Fb+c") == {
         "pageToken": "",
         "pageSize": "5",

@@ -55,7 +55,7 @@ async def test_two_upgrades_in_a_row_are_two_requests() -> None:
     assert bodies(answer) == [b"POST /a hello", b"POST /a again", b"POST /b xyz"]
 
 
-async def test_a_chunked_body_behind_an_upgrade_is_read() -> None:
+async def test_a_chunked_body_of_a_request_with_an_upgrade_is_read() -> None:
     chunked = UPGRADE.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")
 
     async with serving(echo) as port:

@@ -37,7 +37,7 @@ def namespace(catalog: RestCatalog) -> str:
     return name
 
 
-def test_rows_written_are_rows_read(catalog: RestCatalog, namespace: str) -> None:
+def test_appended_rows_are_read_back(catalog: RestCatalog, namespace: str) -> None:
     table = catalog.create_table((namespace, "t"), SCHEMA)
     table.append(ROWS)
     table.append(ROWS)
@@ -61,7 +61,7 @@ def test_a_schema_evolves_and_properties_change(catalog: RestCatalog, namespace:
     assert again.schema().column_names == ["id", "text", "more"]
 
 
-def test_a_create_transaction_is_seen_whole(catalog: RestCatalog, namespace: str) -> None:
+def test_a_create_transaction_is_visible_only_after_its_commit(catalog: RestCatalog, namespace: str) -> None:
     with catalog.create_table_transaction((namespace, "t"), SCHEMA) as transaction:
         assert not catalog.table_exists((namespace, "t"))
         transaction.append(ROWS)
@@ -84,7 +84,7 @@ def test_tables_are_listed_renamed_registered_and_dropped(catalog: RestCatalog, 
 
 
 @pytest.mark.parametrize("level", ["plain", "with space", "dot.ted", "slash/ed", "per%cent", "plus+ed", "é🧊"])
-def test_namespaces_of_any_name_nest(catalog: RestCatalog, namespace: str, level: str) -> None:
+def test_namespaces_of_any_name_can_be_nested(catalog: RestCatalog, namespace: str, level: str) -> None:
     nested = (namespace, level)
 
     catalog.create_namespace(nested, {"k": "v"})
@@ -100,7 +100,7 @@ def test_namespaces_of_any_name_nest(catalog: RestCatalog, namespace: str, level
     assert catalog.load_table((*nested, "t")).name() == (*nested, "t")
 
 
-def test_errors_are_those_that_pyiceberg_knows(catalog: RestCatalog, namespace: str) -> None:
+def test_errors_raise_the_exceptions_of_pyiceberg(catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table((namespace, "t"), SCHEMA)
 
     with pytest.raises(TableAlreadyExistsError):

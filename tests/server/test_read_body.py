@@ -28,7 +28,7 @@ async def test_the_parts_of_a_body_are_joined() -> None:
     assert await read_body(arriving(b"a", b"", b"bc"), EXPECTED, 3) == b"abc"
 
 
-async def test_without_a_length_there_is_no_body() -> None:
+async def test_a_request_without_a_length_has_no_body() -> None:
     assert await read_body(arriving(), {}, 3) == b""
 
 

@@ -29,7 +29,7 @@ def hash_of(body: bytes, operation: str = "updateTable", *names: str) -> str:
 
 
 @given(VALUES)
-def test_within_its_range_the_form_is_that_of_rfc_8785(value: Json) -> None:
+def test_the_canonical_form_follows_rfc_8785_within_its_range(value: Json) -> None:
     expected = rfc8785.dumps(value)
 
     assert canonical(json.dumps(value, ensure_ascii=True)) == expected
@@ -37,7 +37,7 @@ def test_within_its_range_the_form_is_that_of_rfc_8785(value: Json) -> None:
 
 
 @given(st.dictionaries(TEXT, st.integers(), min_size=2), st.randoms(use_true_random=False))
-def test_neither_order_nor_spacing_matters(value: dict[str, int], chance: Random) -> None:
+def test_key_order_and_whitespace_do_not_matter(value: dict[str, int], chance: Random) -> None:
     items = list(value.items())
     chance.shuffle(items)
 
@@ -51,11 +51,11 @@ def test_neighbouring_snapshot_ids_beyond_two_to_the_53_differ(extra: str) -> No
     assert len({hash_of(body) for body in bodies}) == 3
 
 
-def test_a_number_is_not_its_text() -> None:
+def test_a_number_and_its_text_have_different_hashes() -> None:
     assert hash_of(b'{"a": 9007199254740993}') != hash_of(b'{"a": "9007199254740993"}')
 
 
-def test_notations_of_one_number_are_equal() -> None:
+def test_notations_of_one_number_have_the_same_hash() -> None:
     assert hash_of(b"[1000, 1.5]") == hash_of(b"[1e3, 1.50]")
 
 
@@ -90,7 +90,7 @@ def test_operation_and_names_are_part_of_the_hash() -> None:
         b"9" * 5000,
     ],
 )
-def test_what_is_not_json_is_a_bad_request(body: bytes) -> None:
+def test_invalid_json_is_a_bad_request(body: bytes) -> None:
     with pytest.raises(BadRequest):
         parse_json(body, depth_max=50).canonical()
 

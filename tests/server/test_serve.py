@@ -40,7 +40,7 @@ def table(server: ServerProcess) -> str:
     return "/v1/namespaces/wire/tables/t"
 
 
-def test_the_banner_says_how_to_connect_each_engine_that_reads_folders(server: ServerProcess) -> None:
+def test_the_banner_has_a_recipe_for_each_engine_that_reads_folders(server: ServerProcess) -> None:
     printed = "\n".join(server.printed)
 
     for text in ("Spark", "PyIceberg", "DuckDB", f"uri={server.url}", f"ENDPOINT '{server.url}'", "/readyz"):
@@ -53,7 +53,7 @@ def test_health_and_readiness(server: ServerProcess) -> None:
     assert get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 
-async def test_a_load_on_the_wire(server: ServerProcess, table: str) -> None:
+async def test_a_load_over_the_wire(server: ServerProcess, table: str) -> None:
     answer = await exchange(
         server.port, f"GET {table} HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nConnection: close\r\n\r\n".encode()
     )
@@ -109,8 +109,8 @@ def test_a_connection_serves_many_requests(server: ServerProcess, table: str) ->
         assert "Request Count: 5" in repr(connection)
 
 
-def test_the_numbers_of_two_workers_add_up(server: ServerProcess, table: str) -> None:
-    for _ in range(60):  # Each on its own connection, which the kernel gives to one of the workers.
+def test_the_metrics_of_two_workers_are_added(server: ServerProcess, table: str) -> None:
+    for _ in range(60):  # Each request uses its own connection, which the kernel assigns to one of the workers.
         assert get(server.url + table).status_code == 200
     give_up = time.monotonic() + 60
     pages: list[str] = []
@@ -136,7 +136,7 @@ def loads_counted(text: str) -> float:
     )
 
 
-def test_every_request_is_one_line_of_the_log(tmp_path: Path) -> None:
+def test_every_request_logs_one_line(tmp_path: Path) -> None:
     with server_process(tmp_path, log_format="json") as running:
         get(f"{running.url}/v1/namespaces", headers={"X-Request-Id": "abc-1", "X-Sandur-Tenant": "acme"})
         get(f"{running.url}/v1/namespaces/nope/tables/t", headers={"X-Request-Id": 'bad "id'})
@@ -268,7 +268,7 @@ def _pause() -> None:
         (("--host", "fe80::1%nowhere"), {"allow_unauthenticated": "true"}, "cannot listen on"),
     ],
 )
-def test_a_setting_that_cannot_be_served_is_one_line_and_exit_code_1(
+def test_an_invalid_setting_prints_one_line_and_exits_with_code_1(
     tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], expected: str
 ) -> None:
     store = () if "--store" in arguments else ("--store", str(tmp_path))

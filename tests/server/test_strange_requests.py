@@ -54,13 +54,13 @@ async def test_another_method_is_405(client: httpx.AsyncClient, method: str, pat
 
 
 @pytest.mark.parametrize("path", ["/", "/nope", "/iceberg", "/v1", "/v2/config", "/healthz/x"])
-async def test_outside_the_apis_an_unknown_page_is_404(client: httpx.AsyncClient, path: str) -> None:
+async def test_an_unknown_page_outside_the_apis_is_404(client: httpx.AsyncClient, path: str) -> None:
     assert is_problem(await client.get(path), 404)
 
 
 @pytest.mark.parametrize("path", ["/v1/namespaces/%FF", "/v1/namespaces/%", "/v1/namespaces/a%2", "/v1/%ff/namespaces"])
 async def test_a_broken_path_is_400(client: httpx.AsyncClient, path: str) -> None:
-    # httpx would mend the path; the server sees it as it is.
+    # httpx would normalize the path; the server must receive it unchanged.
     request = client.build_request("GET", "/v1/config")
     request.url = _Raw(path)
 
@@ -143,7 +143,7 @@ async def test_a_body_nested_beyond_the_limit_is_400(catalogs: Catalogs) -> None
     assert "nested more than 5 levels" in answer.text
 
 
-async def test_a_name_that_is_too_long_is_no_failure(client: httpx.AsyncClient) -> None:
+async def test_a_name_that_is_too_long_is_a_client_error(client: httpx.AsyncClient) -> None:
     name = "n" * 5000
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
 

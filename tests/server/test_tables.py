@@ -35,7 +35,7 @@ async def test_a_created_table_is_loaded_with_its_metadata(client: httpx.AsyncCl
     assert table["config"] == {}
 
 
-async def test_an_answer_is_private_and_says_what_it_depends_on(client: httpx.AsyncClient) -> None:
+async def test_an_answer_has_cache_control_private_and_vary(client: httpx.AsyncClient) -> None:
     answer = await client.get(TABLE)
 
     assert answer.headers["cache-control"] == "private"
@@ -65,7 +65,7 @@ async def test_the_two_representations_have_different_etags(client: httpx.AsyncC
     assert (await client.get(TABLE, params={"snapshots": "some"})).status_code == 400
 
 
-async def test_create_and_commit_answer_the_etag_of_the_load(client: httpx.AsyncClient) -> None:
+async def test_create_and_commit_return_the_etag_of_the_load(client: httpx.AsyncClient) -> None:
     made = await client.post("/v1/namespaces/ns/tables", json=create_table("u"))
     assert made.headers["etag"] == (await client.get("/v1/namespaces/ns/tables/u")).headers["etag"]
 
@@ -82,7 +82,7 @@ async def test_refs_omit_snapshots_without_a_reference(client: httpx.AsyncClient
     assert [snapshot["snapshot-id"] for snapshot in refs["snapshots"]] == [2]
 
 
-async def test_a_staged_table_is_answered_but_not_there(client: httpx.AsyncClient) -> None:
+async def test_a_staged_table_is_returned_but_does_not_exist(client: httpx.AsyncClient) -> None:
     staged = await client.post("/v1/namespaces/ns/tables", json=create_table("s", stage_create=True))
 
     assert staged.status_code == 200
@@ -91,7 +91,7 @@ async def test_a_staged_table_is_answered_but_not_there(client: httpx.AsyncClien
     assert (await client.head("/v1/namespaces/ns/tables/s")).status_code == 404
 
 
-async def test_staging_switched_off_is_501(catalogs: Catalogs) -> None:
+async def test_disabled_staging_is_501(catalogs: Catalogs) -> None:
     client = await catalogs.open(stage_create=False)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
 
@@ -102,7 +102,7 @@ async def test_staging_switched_off_is_501(catalogs: Catalogs) -> None:
 
 
 @pytest.mark.parametrize("path", [TABLE, "/v1/namespaces/ns/tables/nope", "/v1/namespaces/nope/tables/t"])
-async def test_head_answers_with_the_status_alone(client: httpx.AsyncClient, path: str) -> None:
+async def test_head_returns_only_the_status(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.head(path)
 
     assert answer.status_code == (204 if path == TABLE else 404)
@@ -138,7 +138,7 @@ async def test_a_failed_requirement_is_409_commit_failed(client: httpx.AsyncClie
     assert "UUID does not match" in answer.json()["error"]["message"]
 
 
-async def test_ids_beyond_doubles_come_back_exactly(client: httpx.AsyncClient) -> None:
+async def test_ids_beyond_the_range_of_doubles_are_exact(client: httpx.AsyncClient) -> None:
     metadata = (await loaded(client))["metadata"]
 
     committed = await client.post(TABLE, json=add_snapshot(metadata))
@@ -162,7 +162,7 @@ async def test_creating_a_table_in_a_missing_namespace_reports_the_namespace(cli
     assert answer.json()["error"]["type"] == "NoSuchNamespaceException"
 
 
-async def test_lists_and_their_pages(client: httpx.AsyncClient) -> None:
+async def test_tables_are_listed_in_pages(client: httpx.AsyncClient) -> None:
     for name in ("a", "b", 'quo"te'):
         await client.post("/v1/namespaces/ns/tables", json=create_table(name))
 
@@ -201,7 +201,7 @@ async def test_a_renamed_table_is_found_by_its_new_name_only(client: httpx.Async
     assert (await client.get(TABLE)).status_code == 404
 
 
-async def test_what_a_rename_may_miss(client: httpx.AsyncClient) -> None:
+async def test_a_refused_rename_reports_the_missing_or_taken_name(client: httpx.AsyncClient) -> None:
     await client.post("/v1/namespaces/ns/tables", json=create_table("u"))
 
     source = await client.post("/v1/tables/rename", json=rename("nope", "x"))
@@ -262,7 +262,7 @@ async def test_the_history_routes_are_served(client: httpx.AsyncClient) -> None:
     assert SNAPSHOT_ID in [value for snapshot in snapshots for value in snapshot.values()]
 
 
-async def test_a_transaction_commits_several_tables_and_answers_nothing(client: httpx.AsyncClient) -> None:
+async def test_a_transaction_commits_several_tables_and_returns_no_body(client: httpx.AsyncClient) -> None:
     await client.post("/v1/namespaces/ns/tables", json=create_table("u"))
     changes = [{"identifier": {"namespace": ["ns"], "name": name}, **set_properties(k=name)} for name in ("t", "u")]
 

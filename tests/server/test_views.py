@@ -52,7 +52,7 @@ async def test_a_view_is_replaced(client: httpx.AsyncClient) -> None:
     assert (await loaded(client))["metadata-location"] == answer.json()["metadata-location"]
 
 
-async def test_missing_views_are_told_of_the_view(client: httpx.AsyncClient) -> None:
+async def test_a_missing_view_is_no_such_view(client: httpx.AsyncClient) -> None:
     for path in ("/v1/namespaces/ns/views/nope", "/v1/namespaces/nope/views/v", "/v1/namespaces/ns/views/t"):
         for method in ("GET", "DELETE"):
             answer = await client.request(method, path)
@@ -84,7 +84,7 @@ async def test_a_view_is_renamed_and_dropped(client: httpx.AsyncClient) -> None:
     assert (await client.head("/v1/namespaces/ns/views/w")).status_code == 404
 
 
-async def test_a_dropped_view_is_registered_again(client: httpx.AsyncClient) -> None:
+async def test_a_dropped_view_can_be_registered_again(client: httpx.AsyncClient) -> None:
     location = (await loaded(client))["metadata-location"]
     body = {"name": "again", "metadata-location": location}
 
@@ -96,7 +96,7 @@ async def test_a_dropped_view_is_registered_again(client: httpx.AsyncClient) -> 
     assert (await client.head("/v1/namespaces/ns/views/again")).status_code == 204
 
 
-async def test_there_are_no_functions_and_that_is_told(client: httpx.AsyncClient) -> None:
+async def test_functions_are_an_empty_list_and_each_is_not_found(client: httpx.AsyncClient) -> None:
     listed = await client.get("/v1/namespaces/ns/functions")
     missing = await client.get("/v1/namespaces/ns/functions/f")
     nowhere = await client.get("/v1/namespaces/nope/functions/f")

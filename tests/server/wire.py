@@ -48,8 +48,8 @@ async def serving(app: AsgiApp) -> AsyncIterator[int]:
 async def exchange(port: int, *packets: bytes) -> bytes:
     """All bytes that the server sends until it closes; the last packet must make it close.
 
-    Each packet is sent by itself. The sending side stays open: a server that is slow to read would take its end for
-    the end of it all, and answer nothing.
+    Each packet is sent by itself. The sending side stays open: a slow server would take a half-closed connection
+    for a disconnect, and send no answer.
     """
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:
@@ -57,7 +57,7 @@ async def exchange(port: int, *packets: bytes) -> bytes:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             await loop.sock_connect(connection, ("127.0.0.1", port))
-            # Who refuses what it has not read to the end breaks the connection off, behind its answer.
+            # A server that refuses a body before its end resets the connection after its answer.
             with contextlib.suppress(ConnectionError):
                 for packet in packets:
                     await loop.sock_sendall(connection, packet)

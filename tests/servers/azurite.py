@@ -1,4 +1,4 @@
-"""Azurite, the Azure Blob Storage of the tests; npm installs it, and without it the tests say that they are skipped."""
+"""Azurite, the Azure Blob Storage of the tests; npm installs it; without it the tests are skipped with a reason."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ from tests.servers.processes import LOOPBACK, free_ports, running
 
 CONTAINER: Final = "sandur"
 
-# The account and key that every emulator of Azure Blob Storage knows; they are no secret.
+# The account and key that every emulator of Azure Blob Storage knows; they are public.
 ACCOUNT: Final = "devstoreaccount1"
 ACCOUNT_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -58,7 +58,7 @@ def _create_container(endpoint: str) -> None:
     """Create the container by a request signed with the shared key: obstore has no call for it."""
     date = formatdate(usegmt=True)
     headers = f"x-ms-date:{date}\nx-ms-version:{_API_VERSION}\n"
-    # The account stands twice: once as the signer, once as the first segment of an emulator's path.
+    # The account appears twice: as the signer, and as the first segment of the emulator's path.
     resource = f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container"
     signed = hmac.digest(
         base64.b64decode(ACCOUNT_KEY), f"PUT{chr(10) * 12}{headers}{resource}".encode(), hashlib.sha256

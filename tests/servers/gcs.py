@@ -1,8 +1,8 @@
 """A double of Google Cloud Storage: the part of its XML API that obstore speaks, atomic and in memory.
 
-No emulator at hand speaks that API (docs/decisions/0004-testing-without-a-gcs-emulator.md), so what this double claims
-about Google is ours to keep true: generations are never given twice, conditions are judged under one lock, an ETag is
-a hash of the bytes, and a listing is in the byte order of the names.
+No available emulator supports that API (docs/decisions/0004-testing-without-a-gcs-emulator.md), so this double must
+behave like Google: generations never repeat, conditions are evaluated under one lock, an ETag is a hash of the bytes,
+and a listing is in the byte order of the names.
 """
 
 import bisect
@@ -40,7 +40,7 @@ class Blob(NamedTuple):
 
 
 class Bucket:
-    """The objects, and the one lock under which they are judged and changed."""
+    """The objects, and the one lock under which they are read and changed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -109,7 +109,7 @@ class _Exchange(BaseHTTPRequestHandler):
         return self._answer(204 if found else 404)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing."""
+        """Log nothing."""
 
     def _list(self) -> None:
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
@@ -123,7 +123,7 @@ class _Exchange(BaseHTTPRequestHandler):
         self._answer(200, None, f"<ListBucketResult>{contents}{more}</ListBucketResult>".encode())
 
     def _name(self) -> str:
-        """The object's name; empty when the address is the bucket's own."""
+        """The object's name; empty if the path is the bucket itself."""
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").removeprefix("/")
 
     def _is_known(self) -> bool:

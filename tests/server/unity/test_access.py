@@ -16,7 +16,7 @@ EXCHANGE = {
 SECRET = "a secret that is long enough to sign with"  # noqa: S105 - a test's
 
 
-async def test_a_user_is_made_loaded_listed_changed_and_deleted(control: Unity) -> None:
+async def test_a_user_is_created_loaded_listed_changed_and_deleted(control: Unity) -> None:
     made = await control.made(
         "/scim2/Users", {"displayName": "Me", "externalId": "7", "emails": [{"value": "me@here.org", "primary": True}]}
     )
@@ -34,7 +34,7 @@ async def test_a_user_is_made_loaded_listed_changed_and_deleted(control: Unity) 
     assert code(await control.delete(path)) == (404, "NOT_FOUND")
 
 
-async def test_there_is_one_user_to_an_address(control: Unity) -> None:
+async def test_an_address_belongs_to_one_user(control: Unity) -> None:
     body = {"displayName": "Me", "emails": [{"value": "me@here.org"}]}
     made = await control.made("/scim2/Users", body)
 
@@ -47,7 +47,7 @@ async def test_there_is_one_user_to_an_address(control: Unity) -> None:
     assert code(moved) == (400, "INVALID_ARGUMENT")
 
 
-async def test_users_are_found_by_filter_and_in_pages(control: Unity) -> None:
+async def test_users_are_filtered_and_paged(control: Unity) -> None:
     for number in range(5):
         await control.made("/scim2/Users", {"displayName": f"u{number}", "emails": [{"value": f"u{number}@x.org"}]})
 
@@ -119,11 +119,11 @@ async def test_a_token_is_stored_in_a_cookie_on_request_and_removed_at_logout(co
         {**EXCHANGE, "subject_token": "x", "subject_token_type": "nonsense"},
     ],
 )
-async def test_forms_that_make_no_sense_are_refused(control: Unity, form: dict[str, str]) -> None:
+async def test_invalid_forms_are_refused(control: Unity, form: dict[str, str]) -> None:
     assert code(await control.http.post(f"{CONTROL}/auth/tokens", data=form)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_cookie_cannot_be_broken_out_of(control: Unity) -> None:
+async def test_a_token_cannot_add_attributes_to_the_cookie(control: Unity) -> None:
     form = {**EXCHANGE, "subject_token": "x; Domain=evil\r\nX: y"}
 
     answer = await control.http.post(f"{CONTROL}/auth/tokens", params={"ext": "cookie"}, data=form)

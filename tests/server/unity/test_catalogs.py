@@ -9,7 +9,7 @@ from tests.server.unity.client import Json, Unity, code
 KEY = "0190b6a0-0000-7000-8000-000000000001"
 
 
-async def test_a_catalog_is_made_loaded_and_listed(unity: Unity) -> None:
+async def test_a_catalog_is_created_loaded_and_listed(unity: Unity) -> None:
     made = await unity.made("/catalogs", {"name": "c", "comment": "words", "properties": {"k": "v"}})
     loaded = (await unity.get("/catalogs/c")).json()
     listed = (await unity.get("/catalogs")).json()
@@ -33,11 +33,11 @@ async def test_an_existing_catalog_conflicts(unity: Unity) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "a/b", "x" * 256, "ä"])
-async def test_names_that_full_names_could_not_hold_are_refused(unity: Unity, name: str) -> None:
+async def test_names_that_would_break_full_names_are_refused(unity: Unity, name: str) -> None:
     assert code(await unity.post("/catalogs", {"name": name})) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_root_outside_of_the_allowed_places_is_refused(unity: Unity) -> None:
+async def test_a_root_outside_the_allowed_locations_is_refused(unity: Unity) -> None:
     answer = await unity.post("/catalogs", {"name": "c", "storage_root": "s3://elsewhere/x"})
 
     assert code(answer) == (400, "INVALID_ARGUMENT")
@@ -60,7 +60,7 @@ async def test_an_empty_change_changes_nothing(unity: Unity) -> None:
         assert (await unity.patch("/catalogs/c", body)).json() == made
 
 
-async def test_a_catalog_is_not_renamed(unity: Unity) -> None:
+async def test_a_catalog_cannot_be_renamed(unity: Unity) -> None:
     assert code(await unity.patch("/catalogs/main", {"new_name": "other"})) == (501, "UNIMPLEMENTED")
 
 
@@ -111,7 +111,7 @@ async def test_a_forced_deletion_also_deletes_what_iceberg_clients_created(
     assert (await client.get("/v1/c/namespaces/a")).status_code == 404
 
 
-async def test_the_default_catalog_stays(unity: Unity) -> None:
+async def test_the_default_catalog_cannot_be_deleted(unity: Unity) -> None:
     assert code(await unity.delete("/catalogs/main", force="true")) == (400, "INVALID_ARGUMENT")
 
 
@@ -181,7 +181,7 @@ async def test_an_unknown_route_gets_an_error_of_this_api(unity: Unity) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"name":1}', b"\xff", b"{}"])
-async def test_bodies_that_say_nothing_are_refused(unity: Unity, body: bytes) -> None:
+async def test_malformed_bodies_are_refused(unity: Unity, body: bytes) -> None:
     answer = await unity.http.post("/api/2.1/unity-catalog/catalogs", content=body)
 
     assert code(answer) == (400, "INVALID_ARGUMENT")

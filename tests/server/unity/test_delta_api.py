@@ -68,7 +68,7 @@ async def test_a_created_table_has_the_requested_metadata(unity: Unity) -> None:
     assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
 
 
-async def test_the_classic_api_shows_the_same_table(unity: Unity) -> None:
+async def test_the_classic_api_returns_the_same_table(unity: Unity) -> None:
     made = await created(unity)
 
     table = (await unity.get("/tables/main.s.t")).json()
@@ -97,7 +97,7 @@ async def test_a_repeated_creation_gets_the_same_answer(unity: Unity) -> None:
     assert problem(other) == (400, "InvalidParameterValueException")
 
 
-async def test_a_name_that_is_taken_is_refused(unity: Unity) -> None:
+async def test_a_taken_name_is_refused(unity: Unity) -> None:
     stage = await staged(unity, "t")
     await created(unity, "t")
 
@@ -128,7 +128,7 @@ MANAGED = "a managed table needs"
         ({"uniform": {"iceberg": {"metadata-location": "x", "converted-delta-version": 0}}}, "uniform"),
     ],
 )
-async def test_a_table_that_breaks_the_contract_is_refused(unity: Unity, change: Json, says: str) -> None:
+async def test_an_invalid_creation_is_refused(unity: Unity, change: Json, says: str) -> None:
     answer = await unity.post(f"{SCHEMA}/tables", creation(await staged(unity), **change))
 
     assert answer.status_code in {400, 404}
@@ -262,7 +262,7 @@ async def test_too_many_unpublished_commits_are_refused_until_some_are_published
     assert len((await unity.get(T)).json()["commits"]) == 10
 
 
-async def test_a_table_of_another_format_is_no_delta_table(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_a_table_of_another_format_is_refused(unity: Unity, client: httpx.AsyncClient) -> None:
     schema = {"type": "struct", "fields": [{"id": 1, "name": "x", "type": "long", "required": True}]}
     await client.post("/v1/main/namespaces/s/tables", json={"name": "i", "schema": schema})
     await unity.made(
@@ -357,7 +357,7 @@ async def test_an_unknown_route_is_not_implemented(unity: Unity) -> None:
     assert problem(await unity.get("/delta/v1/no/such/route")) == (501, "NotImplementedException")
 
 
-async def test_an_iceberg_client_sees_no_delta_table_and_cannot_take_its_name(
+async def test_iceberg_clients_cannot_see_a_delta_table_or_take_its_name(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await created(unity)

@@ -120,7 +120,7 @@ async def test_errors_have_the_body_of_the_classic_api(unity: Unity, client: htt
     assert code(await listed(client, table, start_version=2, end_version=1)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_full_table_is_exhausted(unity: Unity) -> None:
+async def test_a_table_with_too_many_unpublished_commits_is_exhausted(unity: Unity) -> None:
     table = await created(unity)
     for version in range(1, 11):
         await unity.made(COMMITS, posted(table, version))

@@ -29,7 +29,7 @@ LISTS: list[Any] = [
 
 
 async def filled(catalogs: Catalogs, store: MemoryStore | SpyStore, **settings: object) -> Unity:
-    """A server with a few catalogs, schemas and tables, and nothing left to do."""
+    """A server with a few catalogs, schemas and tables, and no background work left."""
     unity = Unity(await catalogs.open(store=store, **settings))
     for name in ("a", "b"):
         await unity.made("/catalogs", {"name": name})
@@ -67,7 +67,7 @@ async def test_a_list_reads_the_index_and_lists_no_prefix(
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt", "of an older form"])
 @pytest.mark.parametrize(("path", "params", "key", "index"), LISTS)
-async def test_without_its_index_a_list_is_the_same_and_the_index_is_rebuilt(
+async def test_a_list_without_its_index_is_the_same_and_rebuilds_the_index(
     catalogs: Catalogs, path: str, params: Any, key: str, index: str, damage: str
 ) -> None:
     store = MemoryStore()
@@ -162,7 +162,7 @@ async def test_lists_work_without_the_index_when_it_is_disabled(catalogs: Catalo
     assert await unity.names("/tables", "tables", **WHERE, max_results=2) == ["x", "y", "z"]
 
 
-async def test_a_page_follows_the_other_when_the_index_is_lost_in_between(catalogs: Catalogs) -> None:
+async def test_paging_continues_when_the_index_is_lost_between_two_pages(catalogs: Catalogs) -> None:
     store = MemoryStore()
     unity = await filled(catalogs, store)
     first = (await unity.get("/tables", **WHERE, max_results=1)).json()
@@ -176,7 +176,7 @@ async def test_a_page_follows_the_other_when_the_index_is_lost_in_between(catalo
     assert [table["name"] for table in [*first["tables"], *rest["tables"]]] == ["x", "y", "z"]
 
 
-async def test_data_leaves_the_index_alone_and_a_change_of_properties_does_not(catalogs: Catalogs) -> None:
+async def test_a_change_of_properties_updates_the_index_and_a_data_commit_does_not(catalogs: Catalogs) -> None:
     spy = SpyStore(MemoryStore())
     unity = await filled(catalogs, spy)
     metadata = (await unity.http.get("/v1/namespaces/s/tables/x")).json()["metadata"]
@@ -192,11 +192,11 @@ async def test_data_leaves_the_index_alone_and_a_change_of_properties_does_not(c
 
     assert added.status_code == changed.status_code == 200
     assert by_data == []
-    assert len(marked) == 1  # The index itself is written a moment later, for all changes until then.
+    assert len(marked) == 1  # The index is written a moment later, once for all changes.
     assert listed[0]["properties"]["k"] == "v"
 
 
-async def test_creates_at_once_by_several_servers_are_all_listed(catalogs: Catalogs) -> None:
+async def test_concurrent_creations_by_several_servers_are_all_listed(catalogs: Catalogs) -> None:
     store = MemoryStore(seed=5)
     servers = [Unity(await catalogs.open(store=store)) for _ in range(3)]
     await servers[0].made("/schemas", {"catalog_name": "main", "name": "s"})
@@ -259,7 +259,7 @@ def test_the_command_line_rebuilds_indexes(tmp_path: Path) -> None:
     assert run("index", "rebuild", "c")["rebuilt"] == 1
 
 
-async def test_a_list_of_many_is_whole(catalogs: Catalogs) -> None:
+async def test_a_list_of_many_entries_is_complete(catalogs: Catalogs) -> None:
     unity = Unity(await catalogs.open())
     await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
     for start in range(0, 320, 32):

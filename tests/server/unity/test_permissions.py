@@ -15,7 +15,7 @@ def grant(principal: str, add: list[str] | None = None, remove: list[str] | None
 
 
 async def everything(unity: Unity) -> dict[str, str]:
-    """One thing of each kind, by its full name."""
+    """One object of each kind, by its full name."""
     await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
     root = (await unity.get("/catalogs/main")).json()["storage_location"]
     table = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "CSV", "columns": []}
@@ -57,7 +57,7 @@ async def test_privileges_are_granted_listed_and_revoked_on_every_securable(unit
         assert (await unity.get(path, principal="nobody")).json()["privilege_assignments"] == []
 
 
-async def test_grants_follow_a_rename_and_end_with_the_thing(unity: Unity) -> None:
+async def test_grants_follow_a_rename_and_end_with_a_drop(unity: Unity) -> None:
     await everything(unity)
     await unity.patch("/permissions/volume/main.s.v", grant("me", ["READ VOLUME"]))
 
@@ -71,7 +71,7 @@ async def test_grants_follow_a_rename_and_end_with_the_thing(unity: Unity) -> No
     assert (await unity.get("/permissions/volume/main.s.w")).json() == {"privilege_assignments": []}
 
 
-async def test_grants_made_at_once_are_all_kept(unity: Unity) -> None:
+async def test_concurrent_grants_are_all_kept(unity: Unity) -> None:
     names = [f"user{number}" for number in range(20)]
 
     await asyncio.gather(*(unity.patch("/permissions/catalog/main", grant(name, ["USE CATALOG"])) for name in names))
@@ -94,7 +94,7 @@ async def test_grants_made_at_once_are_all_kept(unity: Unity) -> None:
         ("catalog/main", {}, (400, "INVALID_ARGUMENT")),
     ],
 )
-async def test_changes_that_make_no_sense_are_refused(unity: Unity, path: str, body: Json, expected: Any) -> None:
+async def test_invalid_changes_are_refused(unity: Unity, path: str, body: Json, expected: Any) -> None:
     assert code(await unity.patch(f"/permissions/{path}", body)) == expected
 
 

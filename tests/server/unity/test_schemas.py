@@ -10,7 +10,7 @@ KEY = "0190b6a0-0000-7000-8000-000000000002"
 SCHEMA = {"catalog_name": "main", "name": "s", "comment": "words", "properties": {"k": "v"}}
 
 
-async def test_a_schema_is_made_loaded_and_listed(unity: Unity) -> None:
+async def test_a_schema_is_created_loaded_and_listed(unity: Unity) -> None:
     made = await unity.made("/schemas", SCHEMA)
     loaded = (await unity.get("/schemas/main.s")).json()
     listed = (await unity.get("/schemas", catalog_name="main")).json()
@@ -29,7 +29,7 @@ async def test_iceberg_clients_see_the_schema_and_its_comment(unity: Unity, clie
     assert {"comment": "words", "k": "v"}.items() <= properties.items()
 
 
-async def test_a_namespace_of_iceberg_is_a_schema(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_an_iceberg_namespace_is_listed_as_a_schema(unity: Unity, client: httpx.AsyncClient) -> None:
     body = {"namespace": ["n"], "properties": {"comment": "from Iceberg", "owner": "me"}}
     assert (await client.post("/v1/namespaces", json=body)).status_code == 200
 
@@ -39,7 +39,7 @@ async def test_a_namespace_of_iceberg_is_a_schema(unity: Unity, client: httpx.As
     assert (await unity.get("/schemas/main.n")).json() == listed[0]
 
 
-async def test_a_comment_changed_by_one_protocol_is_changed_in_the_other(
+async def test_a_comment_changed_in_one_protocol_is_changed_in_the_other(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await unity.made("/schemas", SCHEMA)
@@ -63,9 +63,7 @@ async def test_nested_namespaces_are_reached_by_their_dotted_names(unity: Unity,
     assert await unity.names("/schemas", "schemas", catalog_name="main") == ["a"]
 
 
-async def test_a_level_with_a_dot_is_not_listed_because_no_full_name_can_name_it(
-    unity: Unity, client: httpx.AsyncClient
-) -> None:
+async def test_a_level_that_contains_a_dot_is_not_listed(unity: Unity, client: httpx.AsyncClient) -> None:
     await client.post("/v1/namespaces", json={"namespace": ["x.y"]})
 
     assert await unity.names("/schemas", "schemas", catalog_name="main") == []
@@ -87,7 +85,7 @@ async def test_a_schema_needs_its_catalog(unity: Unity) -> None:
     assert code(await unity.get("/schemas/main.none")) == (404, "SCHEMA_NOT_FOUND")
 
 
-async def test_a_change_replaces_all_properties_and_an_empty_one_none(unity: Unity) -> None:
+async def test_a_change_replaces_all_properties_and_an_empty_change_keeps_them(unity: Unity) -> None:
     made = await unity.made("/schemas", SCHEMA)
 
     unchanged = (await unity.patch("/schemas/main.s", {"properties": {}})).json()
@@ -109,7 +107,7 @@ async def test_a_change_repeated_with_its_key_does_not_undo_a_later_one(unity: U
     assert (await unity.get("/schemas/main.s")).json()["comment"] == "two"
 
 
-async def test_a_schema_that_holds_a_table_is_deleted_only_by_force(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_a_schema_with_a_table_is_deleted_only_by_force(unity: Unity, client: httpx.AsyncClient) -> None:
     await unity.made("/schemas", SCHEMA)
     table = {"name": "t", "schema": {"type": "struct", "fields": []}}
     assert (await client.post("/v1/namespaces/s/tables", json=table)).status_code == 200
@@ -121,13 +119,13 @@ async def test_a_schema_that_holds_a_table_is_deleted_only_by_force(unity: Unity
     assert code(await unity.delete("/schemas/main.s", force="true")) == (404, "SCHEMA_NOT_FOUND")
 
 
-async def test_a_schema_is_not_renamed(unity: Unity) -> None:
+async def test_a_schema_cannot_be_renamed(unity: Unity) -> None:
     await unity.made("/schemas", SCHEMA)
 
     assert code(await unity.patch("/schemas/main.s", {"new_name": "other"})) == (501, "UNIMPLEMENTED")
 
 
-async def test_of_a_concurrent_catalog_drop_and_schema_creation_one_wins(
+async def test_exactly_one_of_a_catalog_drop_and_a_schema_creation_wins(
     unity: Unity,
 ) -> None:
     for _ in range(20):

@@ -33,7 +33,7 @@ FUNCTION: Json = {
     "routine_dependencies": {"dependencies": [{"function": {"function_full_name": "main.s.g"}}]},
 }
 
-# How each kind is made, where it is, and what its list is called.
+# For each kind: the body that creates it, its path, and the field of its list.
 KINDS: list[Any] = [
     pytest.param("/volumes", {**WHERE, "name": "x", "volume_type": "MANAGED"}, "volumes", "volume", id="volume"),
     pytest.param("/functions", {"function_info": {**FUNCTION, "name": "x"}}, "functions", "function", id="function"),
@@ -44,7 +44,9 @@ pytestmark = pytest.mark.usefixtures("schema")
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), KINDS)
-async def test_it_is_made_loaded_listed_and_deleted(unity: Unity, path: str, body: Json, key: str, kind: str) -> None:
+async def test_each_kind_is_created_loaded_listed_and_deleted(
+    unity: Unity, path: str, body: Json, key: str, kind: str
+) -> None:
     made = await unity.made(path, body)
     loaded = (await unity.get(f"{path}/main.s.x")).json()
     listed = (await unity.get(path, **WHERE)).json()
@@ -61,7 +63,7 @@ async def test_it_is_made_loaded_listed_and_deleted(unity: Unity, path: str, bod
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), KINDS)
-async def test_names_are_taken_whatever_the_kind(
+async def test_all_kinds_share_their_names(
     unity: Unity, client: httpx.AsyncClient, path: str, body: Json, key: str, kind: str
 ) -> None:
     assert (await client.post("/v1/namespaces/s/tables", json=create_table("t"))).status_code == 200
@@ -78,7 +80,9 @@ async def test_names_are_taken_whatever_the_kind(
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), KINDS)
-async def test_a_schema_that_holds_it_is_not_empty(unity: Unity, path: str, body: Json, key: str, kind: str) -> None:
+async def test_a_schema_with_an_object_of_any_kind_is_not_empty(
+    unity: Unity, path: str, body: Json, key: str, kind: str
+) -> None:
     await unity.made(path, body)
 
     assert code(await unity.delete("/schemas/main.s")) == (400, "FAILED_PRECONDITION")
@@ -103,7 +107,9 @@ async def test_a_creation_repeated_with_its_key_gets_the_same_answer(
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), KINDS)
-async def test_it_needs_its_schema_and_catalog(unity: Unity, path: str, body: Json, key: str, kind: str) -> None:
+async def test_each_kind_needs_an_existing_schema_and_catalog(
+    unity: Unity, path: str, body: Json, key: str, kind: str
+) -> None:
     assert code(await unity.post(path, _at(body, schema_name="none"))) == (404, "SCHEMA_NOT_FOUND")
     assert code(await unity.post(path, _at(body, catalog_name="none"))) == (404, "CATALOG_NOT_FOUND")
     assert code(await unity.get(path, catalog_name="main", schema_name="none")) == (404, "SCHEMA_NOT_FOUND")
@@ -114,7 +120,7 @@ async def test_it_needs_its_schema_and_catalog(unity: Unity, path: str, body: Js
     assert kind
 
 
-async def test_iceberg_clients_see_the_names_of_functions_and_no_tables(
+async def test_iceberg_clients_see_the_names_of_functions_but_no_tables(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     await unity.made("/functions", {"function_info": FUNCTION})
@@ -126,7 +132,7 @@ async def test_iceberg_clients_see_the_names_of_functions_and_no_tables(
     assert tables["identifiers"] == []
 
 
-async def test_a_function_comes_back_as_it_was_described(unity: Unity) -> None:
+async def test_a_function_is_returned_as_it_was_created(unity: Unity) -> None:
     made = await unity.made("/functions", {"function_info": FUNCTION})
 
     assert {name: made[name] for name in FUNCTION} == FUNCTION
@@ -160,7 +166,7 @@ async def test_a_comment_and_a_name_are_changed(unity: Unity, path: str, body: J
 
 
 @pytest.mark.parametrize(("path", "body", "key", "kind"), [kind for kind in KINDS if kind.id != "function"])
-async def test_a_change_of_both_repeated_with_its_key_gets_the_same_answer(
+async def test_a_repeated_keyed_change_of_name_and_comment_gets_the_same_answer(
     unity: Unity, path: str, body: Json, key: str, kind: str
 ) -> None:
     await unity.made(path, body)
@@ -177,7 +183,7 @@ async def test_a_change_of_both_repeated_with_its_key_gets_the_same_answer(
     assert kind
 
 
-async def test_what_is_not_there_is_not_changed(unity: Unity) -> None:
+async def test_a_change_of_a_missing_object_is_not_found(unity: Unity) -> None:
     for path in ("/volumes/main.s.none", "/models/main.s.none"):
         for body in ({"comment": "c"}, {"new_name": "y"}):
             assert code(await unity.patch(path, body)) == (404, "NOT_FOUND")
@@ -233,7 +239,7 @@ async def test_versions_are_numbered_finalized_changed_and_dropped(unity: Unity)
     ]
 
 
-async def test_versions_come_in_pages(unity: Unity) -> None:
+async def test_versions_are_listed_in_pages(unity: Unity) -> None:
     await unity.made("/models", {**WHERE, "name": "m"})
     for _ in range(12):
         await unity.made("/models/versions", {**WHERE, "model_name": "m", "source": "x"})
@@ -274,7 +280,7 @@ async def test_a_model_with_versions_is_deleted_only_by_force(unity: Unity) -> N
 
 
 @pytest.mark.parametrize("version", ["x", "-1", "9" * 30])
-async def test_versions_that_are_no_numbers_are_refused(unity: Unity, version: str) -> None:
+async def test_versions_that_are_not_numbers_are_refused(unity: Unity, version: str) -> None:
     await unity.made("/models", {**WHERE, "name": "m"})
 
     assert code(await unity.get(f"/models/main.s.m/versions/{version}"))[0] == 400

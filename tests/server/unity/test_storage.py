@@ -19,7 +19,7 @@ async def credential(unity: Unity) -> Json:
     return await unity.made("/credentials", {"name": "k", "aws_iam_role": ROLE, "comment": "words"})
 
 
-async def test_a_credential_is_made_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
+async def test_a_credential_is_created_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
     assert (credential["name"], credential["aws_iam_role"], credential["purpose"]) == ("k", ROLE, "STORAGE")
     assert (await unity.get("/credentials/k")).json() == credential
     assert (await unity.get("/credentials")).json() == {"credentials": [credential]}
@@ -42,11 +42,11 @@ async def test_a_credential_is_made_loaded_listed_changed_and_deleted(unity: Uni
     "body",
     [{"name": "a b"}, {"name": "k", "aws_iam_role": {"role_arn": "nonsense"}}, {"name": "k", "purpose": "SERVICE"}, {}],
 )
-async def test_credentials_that_make_no_sense_are_refused(unity: Unity, body: Json) -> None:
+async def test_invalid_credentials_are_refused(unity: Unity, body: Json) -> None:
     assert code(await unity.post("/credentials", body)) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_location_is_made_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
+async def test_a_location_is_created_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
     made = await unity.made("/external-locations", {"name": "l", "url": "s3a://bucket/a/", "credential_name": "k"})
     await unity.made("/credentials", {"name": "other"})
 
@@ -63,7 +63,7 @@ async def test_a_location_is_made_loaded_listed_changed_and_deleted(unity: Unity
 
 @pytest.mark.parametrize("url", ["s3://bucket/a", "s3://bucket/a/b", "s3://bucket", "s3a://bucket/a/"])
 @pytest.mark.usefixtures("credential")
-async def test_locations_do_not_overlap(unity: Unity, url: str) -> None:
+async def test_overlapping_locations_are_refused(unity: Unity, url: str) -> None:
     await unity.made("/external-locations", {"name": "l", "url": "s3://bucket/a", "credential_name": "k"})
     await unity.made("/external-locations", {"name": "n", "url": "s3://bucket/ab", "credential_name": "k"})
 
@@ -76,14 +76,14 @@ async def test_locations_do_not_overlap(unity: Unity, url: str) -> None:
 
 @pytest.mark.parametrize("url", ["", "http://host/x", "s3://", "s3://b/../c", "nonsense:x"])
 @pytest.mark.usefixtures("credential")
-async def test_locations_of_no_known_kind_are_refused(unity: Unity, url: str) -> None:
+async def test_locations_of_an_unknown_scheme_are_refused(unity: Unity, url: str) -> None:
     body = {"name": "l", "url": url, "credential_name": "k"}
 
     assert code(await unity.post("/external-locations", body)) == (400, "INVALID_ARGUMENT")
 
 
 @pytest.mark.usefixtures("credential")
-async def test_a_credential_that_a_location_needs_is_deleted_only_by_force(unity: Unity) -> None:
+async def test_a_credential_used_by_a_location_is_deleted_only_by_force(unity: Unity) -> None:
     unknown = {"name": "l", "url": "s3://b/x", "credential_name": "none"}
     assert code(await unity.post("/external-locations", unknown)) == (404, "NOT_FOUND")
     await unity.made("/external-locations", {**unknown, "credential_name": "k"})
@@ -94,14 +94,14 @@ async def test_a_credential_that_a_location_needs_is_deleted_only_by_force(unity
     assert (await unity.get("/external-locations")).json() == {"external_locations": []}
 
 
-async def test_lists_of_credentials_come_in_pages(unity: Unity) -> None:
+async def test_credentials_are_listed_in_pages(unity: Unity) -> None:
     for number in range(7):
         await unity.made("/credentials", {"name": f"k{number}"})
 
     assert await unity.names("/credentials", "credentials", max_results=3) == [f"k{number}" for number in range(7)]
 
 
-async def test_a_location_made_under_a_key_is_made_once(unity: Unity, credential: Json) -> None:
+async def test_a_location_with_a_key_is_created_once(unity: Unity, credential: Json) -> None:
     body = {"name": "l", "url": "s3://b/x", "credential_name": credential["name"]}
 
     first = await unity.post("/external-locations", body, Idempotency_Key=KEY)
@@ -161,7 +161,7 @@ async def test_an_iceberg_table_is_found_by_its_id(unity: Unity, client: httpx.A
         ("model-version", {**WHERE, "model_name": "o", "version": 1, "operation": "READ_MODEL_VERSION"}, 404),
     ],
 )
-async def test_credentials_for_what_is_not_there_are_refused(
+async def test_credentials_for_a_missing_object_are_not_found(
     unity: Unity, path: str, body: Json, expected: int
 ) -> None:
     assert code(await unity.post(f"/temporary-{path}-credentials", body))[0] == expected

@@ -121,7 +121,7 @@ async def test_an_iceberg_table_is_listed_with_its_columns(unity: Unity, client:
     assert await listed(unity) == [table]
 
 
-async def test_a_change_of_columns_or_properties_is_listed_and_data_leaves_the_index_alone(
+async def test_a_change_of_columns_or_properties_updates_the_index_and_a_data_commit_does_not(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     metadata = await made_by_iceberg(client, "t")
@@ -163,7 +163,7 @@ async def test_a_transaction_that_changes_columns_is_listed(unity: Unity, client
     assert other["properties"]["k"] == "v"
 
 
-async def test_renames_and_drops_of_iceberg_are_listed(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_renames_and_drops_by_iceberg_clients_are_listed(unity: Unity, client: httpx.AsyncClient) -> None:
     await made_by_iceberg(client, "a")
     await made_by_iceberg(client, "b")
 
@@ -174,7 +174,9 @@ async def test_renames_and_drops_of_iceberg_are_listed(unity: Unity, client: htt
     assert code(await unity.get("/tables/main.s.b")) == (404, "TABLE_NOT_FOUND")
 
 
-async def test_an_iceberg_table_dropped_here_is_gone_there(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_an_iceberg_table_dropped_in_unity_is_gone_for_iceberg_clients(
+    unity: Unity, client: httpx.AsyncClient
+) -> None:
     await made_by_iceberg(client, "t")
 
     assert (await unity.delete("/tables/main.s.t")).status_code == 200
@@ -258,7 +260,7 @@ async def test_external_tables_of_every_format_keep_their_columns(unity: Unity, 
     assert made["properties"] == {}
 
 
-async def test_iceberg_clients_do_not_see_what_they_cannot_read(unity: Unity, client: httpx.AsyncClient) -> None:
+async def test_iceberg_clients_do_not_see_tables_they_cannot_read(unity: Unity, client: httpx.AsyncClient) -> None:
     root = await root_of(unity)
     where = {"storage_location": f"{root}/x", "table_type": "EXTERNAL", "data_source_format": "CSV"}
     await unity.made("/tables", {**WHERE, **where, "name": "x", "columns": [COLUMN]})
@@ -298,7 +300,7 @@ async def test_names_are_unique_across_formats(unity: Unity, client: httpx.Async
         {"table_type": "MANAGED", "data_source_format": "PARQUET"},
     ],
 )
-async def test_tables_that_make_no_sense_are_refused(unity: Unity, change: Json) -> None:
+async def test_invalid_tables_are_refused(unity: Unity, change: Json) -> None:
     root = await root_of(unity)
     body = {
         **WHERE,
@@ -312,7 +314,7 @@ async def test_tables_that_make_no_sense_are_refused(unity: Unity, change: Json)
     assert code(await unity.post("/tables", {**body, **change})) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_managed_table_is_made_of_what_was_staged(unity: Unity) -> None:
+async def test_a_managed_table_is_created_from_its_stage(unity: Unity) -> None:
     staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
     body = {
         **WHERE,
@@ -352,7 +354,7 @@ async def test_a_schema_dropped_by_force_drops_tables_of_every_format(unity: Uni
         assert code(await unity.get(f"/tables/main.s.{name}")) == (404, "TABLE_NOT_FOUND")
 
 
-async def test_a_view_is_made_and_listed(unity: Unity) -> None:
+async def test_a_view_is_created_and_listed(unity: Unity) -> None:
     body = {
         **WHERE,
         "name": "v",
@@ -371,7 +373,7 @@ async def test_a_view_is_made_and_listed(unity: Unity) -> None:
     assert (await unity.delete("/tables/main.s.v")).status_code == 200
 
 
-async def test_what_is_missing_is_named(unity: Unity) -> None:
+async def test_the_error_names_the_missing_object(unity: Unity) -> None:
     assert code(await unity.get("/tables/main.s.none")) == (404, "TABLE_NOT_FOUND")
     assert code(await unity.get("/tables/main.none.t")) == (404, "SCHEMA_NOT_FOUND")
     assert code(await unity.get("/tables/none.s.t")) == (404, "CATALOG_NOT_FOUND")
@@ -379,7 +381,7 @@ async def test_what_is_missing_is_named(unity: Unity) -> None:
     assert code(await unity.get("/tables/t")) == (400, "INVALID_ARGUMENT")
 
 
-async def test_a_list_without_max_results_is_whole_and_pages_follow_each_other(
+async def test_a_list_without_max_results_is_complete_and_pages_are_in_order(
     unity: Unity, client: httpx.AsyncClient
 ) -> None:
     names = [f"t{number:03d}" for number in range(130)]
@@ -417,7 +419,7 @@ async def test_columns_and_properties_are_omitted_on_request(unity: Unity, clien
     assert slim["name"] == "t"
 
 
-async def test_a_table_made_under_a_key_is_made_once(unity: Unity) -> None:
+async def test_a_table_with_a_key_is_created_once(unity: Unity) -> None:
     root = await root_of(unity)
     body = {
         **WHERE,

@@ -183,7 +183,7 @@ class TestCreate:
         assert (request.location, request.properties) == (None, None)
 
     @pytest.mark.parametrize("missing", ["name", "schema", "view-version"])
-    def test_what_is_missing_is_named(self, missing: str) -> None:
+    def test_the_error_names_the_missing_field(self, missing: str) -> None:
         with pytest.raises(BadRequest, match=f"create view request is malformed: .*`{missing}`"):
             decode_create_view(body(**{key: value for key, value in CREATION.items() if key != missing}))
 
