@@ -35,10 +35,8 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         with running(_command(folder, ports), answers=f"{endpoint}/status", folder=folder, environment=environment):
             yield Settings(s3=s3)
     finally:
-        for (
-            part,
-            port,
-        ) in ports.items():  # SeaweedFS creates these files in a fixed place and does not remove all of them.
+        # SeaweedFS creates these files in a fixed place and does not remove all of them.
+        for part, port in ports.items():
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
 
 

@@ -17,14 +17,14 @@ S3_ENVIRONMENT = {
 }
 
 
-def shown(settings: Settings, width: int = 40) -> str:
+def banner_text(settings: Settings, width: int = 40) -> str:
     printed = io.StringIO()
     show_banner(Console(file=printed, width=width, highlight=False), settings, "http://127.0.0.1:8181")
     return printed.getvalue()
 
 
-def test_lines_to_paste_are_whole_however_narrow_the_terminal() -> None:
-    text = shown(Settings(), width=20)
+def test_lines_to_paste_are_not_wrapped_in_a_narrow_terminal() -> None:
+    text = banner_text(Settings(), width=20)
 
     for lines in recipes("http://127.0.0.1:8181", Settings()).values():
         for line in lines:
@@ -38,18 +38,18 @@ def test_the_banner_prints_how_to_activate_an_inactive_environment() -> None:
     show_banner(console, Settings(), "http://h:1", activation=Path("/home/me/my tools/bin/activate"))
 
     assert "\n  source '/home/me/my tools/bin/activate'\n" in printed.getvalue()
-    assert "source " not in shown(Settings())
+    assert "source " not in banner_text(Settings())
 
 
 def test_the_banner_prints_the_settings() -> None:
-    text = shown(load_settings(flags={"store": "s3://bucket/p", "workers": 3, "default_catalog": "lake"}))
+    text = banner_text(load_settings(flags={"store": "s3://bucket/p", "workers": 3, "default_catalog": "lake"}))
 
     for text_part in ("s3://bucket/p", "lake", "/iceberg", "/healthz", "/metrics", "open to everyone"):
         assert text_part in text
 
 
-def test_a_token_is_named_by_its_variable_never_by_its_value() -> None:
-    text = shown(load_settings(flags={"authentication": "token", "token": "hush"}))
+def test_a_token_is_printed_as_its_variable_and_never_as_its_value() -> None:
+    text = banner_text(load_settings(flags={"authentication": "token", "token": "hush"}))
 
     assert "hush" not in text
     assert text.count("SANDUR_TOKEN") >= 3
@@ -71,7 +71,7 @@ def test_recipes_have_the_endpoint_of_the_bucket_but_not_its_keys(engine: str) -
     (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
 
     assert "s3.example:9000" in "\n".join(lines)
-    assert "hush" not in shown(ON_S3)
+    assert "hush" not in banner_text(ON_S3)
 
 
 def test_there_is_no_trino_recipe_for_a_folder() -> None:

@@ -36,7 +36,7 @@ async def test_an_empty_cell_reads_as_none() -> None:
     assert await cell(MemoryStore()).read() is None
 
 
-async def test_what_was_swapped_in_is_read_back() -> None:
+async def test_a_swapped_value_is_read_back() -> None:
     counts = cell(MemoryStore())
 
     created = await counts.create(Count(count=1))
@@ -46,7 +46,7 @@ async def test_what_was_swapped_in_is_read_back() -> None:
     assert swapped.value.count == 2
 
 
-async def test_a_swap_from_a_version_that_is_gone_is_lost() -> None:
+async def test_a_swap_from_a_stale_version_is_lost() -> None:
     counts = cell(MemoryStore())
     created = await counts.create(Count(count=1))
     await counts.swap(Count(count=2), expected=created.version)
@@ -74,7 +74,7 @@ async def test_equal_values_are_written_with_different_bytes() -> None:
     assert json.loads(after.data) == {"event_id": second.value.event_id, "count": 1}
 
 
-async def test_a_conditional_read_tells_unchanged_from_changed_and_empty() -> None:
+async def test_a_conditional_read_distinguishes_unchanged_changed_and_empty() -> None:
     counts = cell(MemoryStore())
     first = await counts.create(Count(count=1))
 
@@ -130,7 +130,7 @@ async def test_an_update_fills_an_empty_cell_and_changes_a_full_one() -> None:
     assert await counts.read() == second
 
 
-async def test_an_update_that_decides_on_nothing_writes_nothing() -> None:
+async def test_an_update_without_a_change_writes_nothing() -> None:
     counts = cell(MemoryStore())
 
     assert await counts.update(lambda _: None, is_idempotent=True) is None
@@ -138,7 +138,7 @@ async def test_an_update_that_decides_on_nothing_writes_nothing() -> None:
     assert await counts.update(lambda _: None, is_idempotent=True) == created
 
 
-async def test_an_update_decides_again_on_what_a_faster_writer_wrote() -> None:
+async def test_an_update_decides_again_after_a_faster_writer() -> None:
     counts = cell(MemoryStore())
     await counts.create(Count(count=1))
     decided_on: list[int] = []
@@ -188,7 +188,7 @@ async def test_an_update_that_always_loses_gives_up_after_growing_pauses() -> No
     assert 0.02 < max(clock.slept_seconds) < 0.2
 
 
-async def test_an_update_may_begin_with_a_value_that_was_read_before() -> None:
+async def test_an_update_can_start_with_a_value_that_was_read_before() -> None:
     spy = SpyStore(MemoryStore())
     counts = Cell(spy, KEY, Count, FixedClock())
     stale = await counts.create(Count(count=1))
@@ -202,7 +202,7 @@ async def test_an_update_may_begin_with_a_value_that_was_read_before() -> None:
     assert [call.name for call in spy.calls] == ["put", "get", "put"]
 
 
-async def test_an_update_whose_answer_was_lost_is_done_when_the_cell_still_has_its_value() -> None:
+async def test_an_update_whose_answer_was_lost_succeeds_if_the_cell_has_its_value() -> None:
     store = MemoryStore()
     counts = Cell(Unsettled(store, None), KEY, Count, FixedClock())
 
@@ -249,7 +249,7 @@ async def test_two_cells_are_read_in_one_round() -> None:
     assert store.rounds == 1
 
 
-async def test_two_cells_of_a_folder_are_read_as_they_are_now(tmp_path: Path) -> None:
+async def test_two_cells_of_a_folder_are_read_in_their_current_state(tmp_path: Path) -> None:
     seen: dict[str, Versioned[Count]] = {}
     store = LocalStore(tmp_path, fsync="never")
     one, other = (Cell(store, key, Count, FixedClock(), seen=seen) for key in ("one", "other"))
@@ -264,7 +264,7 @@ async def test_two_cells_of_a_folder_are_read_as_they_are_now(tmp_path: Path) ->
     assert (one.recall(), one.confirmed()) == (first, first)
 
 
-async def test_a_stale_value_is_recalled_unless_the_store_can_tell_at_once(tmp_path: Path) -> None:
+async def test_a_stale_value_is_recalled_unless_the_store_checks_versions_synchronously(tmp_path: Path) -> None:
     for store, expected in ((LocalStore(tmp_path, fsync="never"), False), (MemoryStore(), True)):
         seen: dict[str, Versioned[Count]] = {}
         counts = Cell(store, KEY, Count, FixedClock(), seen=seen)

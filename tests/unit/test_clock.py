@@ -1,4 +1,4 @@
-"""The clock: ids are what their standard says."""
+"""The clock: ids follow their standard."""
 
 import uuid
 
@@ -13,7 +13,7 @@ def test_a_new_id_is_a_uuid_of_version_7_and_carries_the_time() -> None:
     assert parsed.int >> 80 == 1_700_000_000_123
 
 
-def test_a_new_uuid_is_random_but_for_its_version() -> None:
+def test_a_new_uuid_is_random_except_for_its_version() -> None:
     clock = SystemClock()
     parsed = [uuid.UUID(clock.new_uuid()) for _ in range(500)]
 
@@ -23,7 +23,7 @@ def test_a_new_uuid_is_random_but_for_its_version() -> None:
         assert {one.int >> bit & 1 for one in parsed} == {0, 1}, bit
 
 
-def test_ids_are_never_given_twice() -> None:
+def test_ids_never_repeat() -> None:
     clock = SystemClock()
 
     assert len({clock.new_id() for _ in range(10_000)}) == 10_000

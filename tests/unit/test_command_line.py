@@ -13,7 +13,7 @@ def sandur(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_does_not_import_large_packages() -> None:
     script = f"""
 import sys
 from sandur.cli.main import app
@@ -29,7 +29,7 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert "Usage" in done.stdout
 
 
-def test_a_bad_setting_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_an_invalid_setting_prints_one_line_and_exits_with_code_1(tmp_path: Path) -> None:
     file = tmp_path / "sandur.toml"
     file.write_text("prot = 1")
 

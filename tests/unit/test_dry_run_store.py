@@ -26,7 +26,7 @@ async def _content(store: ObjectStore) -> dict[str, bytes | None]:
     return {key: stored.data if stored else None for key, stored in found.items()}
 
 
-async def test_what_is_written_is_seen_here_and_not_behind() -> None:
+async def test_writes_are_visible_only_through_the_dry_run_store() -> None:
     behind = await _filled()
     before = await _content(behind)
     store = DryRunStore(behind)
@@ -68,7 +68,7 @@ async def test_a_swap_from_another_version_is_lost(*, is_written: bool) -> None:
             await write
 
 
-async def test_a_version_never_comes_back() -> None:
+async def test_a_version_never_repeats() -> None:
     store = DryRunStore(MemoryStore())
     versions = []
     for _ in range(3):
@@ -80,7 +80,7 @@ async def test_a_version_never_comes_back() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_listings_are_those_of_a_store_that_was_really_written(seed: int) -> None:
+async def test_listings_equal_those_of_a_real_store(seed: int) -> None:
     chance = random.Random(seed)
     real, behind = await _filled(), await _filled()
     pretending = DryRunStore(behind)

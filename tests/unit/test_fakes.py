@@ -1,4 +1,4 @@
-"""The fakes do what they say: other tests lean on them."""
+"""The fakes keep their promises, which other tests rely on."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def spy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return SpyStore(MemoryStore() if is_memory else LocalStore(tmp_path_factory.mktemp("spied"), fsync="never"))
 
 
-async def test_calls_made_at_the_same_time_are_one_round(spy: SpyStore) -> None:
+async def test_concurrent_calls_are_one_round(spy: SpyStore) -> None:
     await get_many(spy, ["a", "b", "c"])
 
     assert spy.rounds == 1
@@ -38,7 +38,7 @@ async def test_a_call_after_others_have_ended_is_the_next_round(spy: SpyStore) -
     assert spy.calls[-1] == Call("put", "a", b"1")
 
 
-async def test_two_chains_side_by_side_are_as_many_rounds_as_the_longer_one(spy: SpyStore) -> None:
+async def test_two_concurrent_chains_are_as_many_rounds_as_the_longer_one(spy: SpyStore) -> None:
     async def chain(name: str, length: int) -> None:
         for number in range(length):
             await spy.get(f"{name}{number}")
@@ -76,7 +76,7 @@ async def test_failed_calls_are_rounds_too(spy: SpyStore) -> None:
     assert spy.rounds == 3
 
 
-async def test_the_spy_counts_bytes_and_forgets_when_told(spy: SpyStore) -> None:
+async def test_the_spy_counts_bytes_until_it_is_reset(spy: SpyStore) -> None:
     await spy.put("a", b"12345", expected=ABSENT)
     await spy.get("a")
     await spy.get("absent")
@@ -109,7 +109,7 @@ async def test_a_dying_store_dies_at_its_call_and_stays_dead(*, after: bool) -> 
     assert await inner.get("c") is None
 
 
-async def test_a_store_dies_even_after_a_call_that_fails() -> None:
+async def test_a_store_dies_also_after_a_failed_call() -> None:
     inner = MemoryStore()
     await inner.put("a", b"1", expected=ABSENT)
     dying = DyingStore(inner, dies_at=1, after=True)
@@ -132,7 +132,7 @@ async def test_death_is_not_an_error_that_code_can_handle() -> None:
 
 
 @pytest.mark.parametrize(("fate", "lands"), [("applied", True), ("dropped", False), ("late", False)])
-async def test_a_lost_answer_says_nothing_about_the_write(fate: Fate, *, lands: bool) -> None:
+async def test_a_write_with_a_lost_answer_may_or_may_not_be_applied(fate: Fate, *, lands: bool) -> None:
     inner = MemoryStore()
     lossy = LossyStore(inner, loses_at=2, fate=fate)
     await lossy.put("a", b"1", expected=ABSENT)
@@ -154,7 +154,7 @@ async def test_reads_do_not_count_as_writes_that_may_be_lost() -> None:
         await lossy.put("a", b"1", expected=ABSENT)
 
 
-async def test_a_late_write_lands_once_when_it_is_delivered() -> None:
+async def test_a_late_write_is_applied_once_when_it_is_delivered() -> None:
     inner = MemoryStore()
     lossy = LossyStore(inner, loses_at=1, fate="late")
     with pytest.raises(OutcomeUnknown):
@@ -227,7 +227,7 @@ async def test_the_same_seed_gives_the_same_interleaving_and_others_differ() -> 
     assert len({tuple(order) for order in orders}) > 5
 
 
-async def test_a_fixed_clock_moves_only_when_told_or_slept() -> None:
+async def test_a_fixed_clock_moves_only_by_advance_and_sleep() -> None:
     clock = FixedClock(1_000)
 
     assert clock.now_ms() == clock.now_ms() == 1_000

@@ -24,7 +24,7 @@ def test_the_table_in_readme_is_rendered_from_the_result() -> None:
     assert update(page, render_table(figures)) == page, "run: python -m bench.report"
 
 
-def test_every_result_file_says_where_it_comes_from() -> None:
+def test_every_result_file_has_its_provenance() -> None:
     for name in MEASURED:
         result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         assert {"date", "machine", "settings"} <= result.keys(), name

@@ -45,7 +45,7 @@ def pointer(uuid: str, location: str, **fields: object) -> Pointer:
         (f"s3://bucket/t/metadata/00000-{HASH}-{NONCE}.metadata.json", 0),
     ],
 )
-def test_a_file_that_the_catalog_wrote_is_known_by_its_name(name: str, version: int) -> None:
+def test_a_file_written_by_the_catalog_is_recognized_by_its_name(name: str, version: int) -> None:
     assert written_version(name) == version
 
 
@@ -63,11 +63,11 @@ def test_a_file_that_the_catalog_wrote_is_known_by_its_name(name: str, version: 
         "",
     ],
 )
-def test_a_file_that_somebody_else_named_is_never_ours(name: str) -> None:
+def test_a_file_with_another_name_is_never_recognized(name: str) -> None:
     assert written_version(name) is None
 
 
-def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
+def test_a_file_that_any_owner_needs_stays_also_under_another_scheme() -> None:
     one = Owner("one", 1, frozenset({own(0), own(1)}))
     other = Owner("other", 1, frozenset({own(1, "f" * 12)}))
     other_form = MetadataFile(own(1).replace("s3://", "s3a://"), 1, 0, 1)
@@ -76,13 +76,13 @@ def test_what_any_owner_needs_stays_however_it_spells_it() -> None:
     assert deletable_files(files, [one, other], before_ms=0) == (file(1, nonce="e" * 12),)
 
 
-def test_what_is_young_stays() -> None:
+def test_young_files_stay() -> None:
     files = [file(1, modified_ms=10), file(1, modified_ms=11, nonce="f" * 12)]
 
     assert deletable_files(files, [], before_ms=10) == (files[0],)
 
 
-def test_only_an_attempt_that_could_still_win_asks_for_a_bump() -> None:
+def test_only_an_attempt_that_could_still_win_needs_a_bump() -> None:
     owner = Owner("one", 5, frozenset())
 
     assert not needs_bump(owner, [file(4), file(5)])
@@ -108,5 +108,5 @@ def test_a_folder_belongs_to_every_table_that_has_a_file_in_it() -> None:
     }
 
 
-def test_what_lies_outside_the_roots_is_nobodys_to_collect() -> None:
+def test_folders_outside_the_roots_are_not_collected() -> None:
     assert folders_in_use([pointer("one", own(3))], roots=("s3://bucket/tables", "file:///t")) == {}

@@ -23,13 +23,13 @@ def test_six_equal_lines_in_two_modules_are_a_duplicate(tmp_path: Path) -> None:
     assert found == ["sandur.a:1 = sandur.b:2"]
 
 
-def test_five_equal_lines_are_no_duplicate(tmp_path: Path) -> None:
+def test_five_equal_lines_are_not_a_duplicate(tmp_path: Path) -> None:
     five = SIX_LINES.rpartition("\n")[0]
 
     assert not duplicates(modules(tmp_path, a=f"{five}\ny = 1", b=f"{five}\nz = 1"))
 
 
-def test_equal_imports_are_no_duplicate(tmp_path: Path) -> None:
+def test_equal_imports_are_not_a_duplicate(tmp_path: Path) -> None:
     imports = "from m import (\n    a,\n    b,\n    c,\n    d,\n    e,\n)"
 
     assert not duplicates(modules(tmp_path, a=f"{imports}\ny = 1", b=f"{imports}\nz = 1"))

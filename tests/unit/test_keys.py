@@ -1,4 +1,4 @@
-"""Which strings are keys."""
+"""Which strings are valid keys."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ PIECES = ["a", "Z", "0", ".", "..", "/", "//", "%", "=", "~", "-", "_", "é", " 
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
-def test_what_is_accepted_at_a_glance_is_accepted_in_full(text: str) -> None:
+def test_the_fast_check_accepts_only_valid_keys(text: str) -> None:
     if _PLAIN_KEY.match(text) and len(text) <= KEY_BYTES_MAX:
         assert _key_problem(text) is None
 
@@ -19,11 +19,11 @@ def test_what_is_accepted_at_a_glance_is_accepted_in_full(text: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", ".", "a/../b", "a\nb", "a\n", "a\\b", "x" * 256, "a/" * 450 + "a"]
 )
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(BadRequest):
         validate_key(key)
 
 
 @pytest.mark.parametrize("key", ["a", "tenant=t/_catalog/a%20b~/c.json", ".empty/x", "é", "a b", "x" * 255])
-def test_what_is_a_key_is_returned(key: str) -> None:
+def test_a_valid_key_is_returned(key: str) -> None:
     assert validate_key(key) == key

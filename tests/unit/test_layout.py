@@ -1,4 +1,4 @@
-"""Keys: every key can be parsed, and no two things share a key."""
+"""Keys: every key can be parsed, and no two objects share a key."""
 
 import pytest
 from hypothesis import example, given
@@ -38,7 +38,7 @@ LAYOUT = Layout()
 @example(text="x" * 201)
 @example(text=LONG)
 @example(text="\ud800")
-def test_every_text_survives_encoding(text: str) -> None:
+def test_every_text_can_be_decoded_again(text: str) -> None:
     path = encode_segment(text)
 
     assert len(split_path(path)) == 1
@@ -51,7 +51,7 @@ def test_every_text_survives_encoding(text: str) -> None:
 @example(levels=("a", ""))
 @example(levels=("%1F", "a.b", "a/b"))
 @example(levels=(LONG, LONG))
-def test_every_namespace_survives_encoding(levels: tuple[str, ...]) -> None:
+def test_every_namespace_can_be_decoded_again(levels: tuple[str, ...]) -> None:
     path = encode_levels(levels)
 
     assert decode_levels(split_path(path)[0]) == levels
@@ -64,7 +64,7 @@ def test_different_namespaces_have_different_segments(first: tuple[str, ...], se
     assert (encode_levels(first) == encode_levels(second)) == (first == second)
 
 
-def test_a_level_that_holds_the_separator_is_refused() -> None:
+def test_a_level_that_contains_the_separator_is_refused() -> None:
     with pytest.raises(BadRequest, match="0x1F"):
         encode_levels(("a\x1fb",))
 
@@ -104,7 +104,7 @@ def test_keys_by_id_can_be_read_back(text: str) -> None:
 
 
 @given(catalog=TEXTS, levels=LEVELS, name=TEXTS)
-def test_a_key_lies_in_the_folder_it_is_listed_by(catalog: str, levels: tuple[str, ...], name: str) -> None:
+def test_a_key_is_in_the_folder_that_lists_it(catalog: str, levels: tuple[str, ...], name: str) -> None:
     identifier = Identifier(catalog, levels, name)
 
     assert LAYOUT.name(identifier).startswith(LAYOUT.names_folder(identifier.namespace))
@@ -113,7 +113,7 @@ def test_a_key_lies_in_the_folder_it_is_listed_by(catalog: str, levels: tuple[st
     assert LAYOUT.pointer(name).startswith(LAYOUT.pointers_folder())
 
 
-def test_the_keys_are_those_of_the_design() -> None:
+def test_the_keys_are_the_documented_ones() -> None:
     root = "tenant=default/workspace=default/_catalog/"
     expected = {
         LAYOUT.catalog("main"): "catalogs/main.json",
@@ -142,9 +142,7 @@ def test_the_keys_are_those_of_the_design() -> None:
 
 
 @given(catalog=TEXTS, levels=LEVELS, child=TEXTS)
-def test_the_keys_below_a_namespace_begin_alike_and_no_others_do(
-    catalog: str, levels: tuple[str, ...], child: str
-) -> None:
+def test_exactly_the_keys_below_a_namespace_share_its_prefix(catalog: str, levels: tuple[str, ...], child: str) -> None:
     parent, below = Namespace(catalog, levels), Namespace(catalog, (*levels, child))
     beginning = LAYOUT.namespaces_below(parent)
 
@@ -169,7 +167,7 @@ def test_tenants_and_workspaces_do_not_share_keys() -> None:
 @example(tenant="a", workspace="w", other="w0")
 @example(tenant="a", workspace="w", other="w-")
 @example(tenant=LONG, workspace="", other=LONG)
-def test_every_key_tells_its_workspace_and_lies_before_its_end(tenant: str, workspace: str, other: str) -> None:
+def test_the_workspace_of_every_key_can_be_parsed(tenant: str, workspace: str, other: str) -> None:
     layout, beside = Layout(tenant, workspace), Layout(tenant, other)
     key, beyond = layout.catalog("x"), beside.catalog("x")
 
@@ -181,20 +179,20 @@ def test_every_key_tells_its_workspace_and_lies_before_its_end(tenant: str, work
 @pytest.mark.parametrize(
     "key", ["", "x", "tenant", "tenant=a", "tenant=a/x", "tables/a/b", "_probe/tenant=a/workspace=b"]
 )
-def test_a_key_of_no_tenant_belongs_to_no_workspace(key: str) -> None:
+def test_a_key_without_a_tenant_has_no_workspace(key: str) -> None:
     assert layout_of(key) is None
 
 
 @pytest.mark.parametrize(
     "key", ["", "x", LAYOUT.root, LAYOUT.pointer("u"), LAYOUT.name(Identifier("main", ("a",), "t")) + "x"]
 )
-def test_a_key_of_another_kind_is_not_read_as_a_name(key: str) -> None:
+def test_a_key_of_another_kind_is_not_parsed_as_a_name(key: str) -> None:
     with pytest.raises(BadRequest, match="does not have the form"):
         LAYOUT.parse_name(key)
 
 
 @given(uuid=TEXTS)
-def test_the_keys_of_delta_tables_and_of_their_places_can_be_read_back(uuid: str) -> None:
+def test_the_keys_of_delta_tables_and_stages_can_be_read_back(uuid: str) -> None:
     assert LAYOUT.parse_delta_table(LAYOUT.delta_table(uuid)) == uuid
     assert LAYOUT.parse_delta_stage(LAYOUT.delta_stage(uuid)) == uuid
     assert LAYOUT.delta_table(uuid) != LAYOUT.delta_stage(uuid)

@@ -43,7 +43,7 @@ def entries_of(names: set[str]) -> tuple[Entry, ...]:
 
 
 @given(before=st.sets(NAMES), gone=st.sets(NAMES), there=st.sets(NAMES))
-def test_merging_says_what_is_true_and_keeps_the_rest(before: set[str], gone: set[str], there: set[str]) -> None:
+def test_a_merge_applies_changes_and_keeps_the_other_entries(before: set[str], gone: set[str], there: set[str]) -> None:
     truth: dict[str, Entry | None] = dict.fromkeys(gone) | {name: entry(name, "new") for name in there}
 
     after = merge_entries(entries_of(before), truth)
@@ -55,7 +55,7 @@ def test_merging_says_what_is_true_and_keeps_the_rest(before: set[str], gone: se
 
 
 @given(names=st.sets(NAMES), last=NAMES)
-def test_what_comes_behind_a_name_does_not_hold_it(names: set[str], last: str) -> None:
+def test_the_entries_after_a_name_exclude_it(names: set[str], last: str) -> None:
     entries = entries_of(names)
 
     assert [found.name for found in entries_after(entries, last)] == sorted(name for name in names if name > last)
@@ -73,7 +73,7 @@ def test_packing_keeps_every_entry_once_and_in_order(count: int) -> None:
     assert [first for first, _ in parts] == ["", *(part[0].name for _, part in parts[1:])][: len(parts)]
 
 
-def test_an_index_is_cut_by_what_its_entries_say_too() -> None:
+def test_an_index_is_also_split_by_the_size_of_its_entries() -> None:
     said = msgspec.Raw(b'"%s"' % (b"x" * (PART_BYTES_MAX // 3)))
     entries = tuple(msgspec.structs.replace(entry(f"t{number}"), info=said) for number in range(7))
 
@@ -87,7 +87,7 @@ def test_an_index_is_cut_by_what_its_entries_say_too() -> None:
     assert not is_full((msgspec.structs.replace(entry("t"), info=msgspec.Raw(bytes(said) * 9)),))
 
 
-def test_entries_of_an_older_form_are_as_good_as_none() -> None:
+def test_entries_of_an_older_format_are_not_sound() -> None:
     body = (
         b'{"version":1,"updated_at_epoch_ms":0,"entries":[{"name":"t","kind":"table","uuid":"u","format":"iceberg"}]}'
     )
@@ -96,7 +96,7 @@ def test_entries_of_an_older_form_are_as_good_as_none() -> None:
 
 
 @given(names=st.sets(NAMES, min_size=2), other=NAMES)
-def test_a_split_sends_every_name_to_the_half_in_which_it_is_looked_for(names: set[str], other: str) -> None:
+def test_a_split_puts_every_name_into_the_half_that_lookups_read(names: set[str], other: str) -> None:
     entries = entries_of(names)
     split = Split(split_key(entries), "left", "right")
     segments = after_split((SegmentRef("", "full"),), "full", split)
@@ -114,7 +114,7 @@ def test_a_split_sends_every_name_to_the_half_in_which_it_is_looked_for(names: s
     assert segments[segment_at(segments, other)].id == ("left" if other < split.cut else "right")
 
 
-def test_a_split_of_a_segment_that_is_not_there_any_more_changes_nothing() -> None:
+def test_a_split_of_a_missing_segment_changes_nothing() -> None:
     assert after_split((SegmentRef("", "one"),), "two", Split("m", "left", "right")) is None
 
 
@@ -144,7 +144,9 @@ def test_every_name_belongs_to_one_segment(names: set[str], cuts: set[str]) -> N
         (["a"], ["", "m"], False),
     ],
 )
-def test_only_what_we_would_write_is_sound(entries: list[str], segments: list[str], *, is_sound: bool) -> None:
+def test_only_sorted_manifests_without_duplicates_are_sound(
+    entries: list[str], segments: list[str], *, is_sound: bool
+) -> None:
     manifest = Manifest(
         version=1,
         updated_at_epoch_ms=0,
@@ -155,7 +157,7 @@ def test_only_what_we_would_write_is_sound(entries: list[str], segments: list[st
     assert manifest.is_sound == is_sound
 
 
-def test_a_manifest_is_spelled_as_the_seed_says() -> None:
+def test_a_manifest_has_the_documented_fields() -> None:
     manifest = Manifest(version=1, updated_at_epoch_ms=7, entries=(entry("t"),), event_id="e")
 
     assert msgspec.json.decode(msgspec.json.encode(manifest)) == {
@@ -166,18 +168,18 @@ def test_a_manifest_is_spelled_as_the_seed_says() -> None:
     }
 
 
-def test_a_manifest_of_another_form_is_not_read() -> None:
+def test_a_manifest_of_another_format_is_not_read() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"version": 2, "updated_at_epoch_ms": 0, "entries": []}', type=Manifest)
 
 
-def test_things_are_listed_beside_their_siblings() -> None:
+def test_the_scope_of_an_object_is_its_parent() -> None:
     assert place_of(Identifier("main", ("a", "b"), "t")) == (names_scope(Namespace("main", ("a", "b"))), "t")
     assert place_of(Namespace("main", ("a",))) == (namespaces_scope("main", None), "a")
     assert place_of(Namespace("main", ("a", "b"))) == (namespaces_scope("main", Namespace("main", ("a",))), "b")
 
 
-def test_scopes_are_told_apart() -> None:
+def test_different_scopes_have_different_hashes() -> None:
     scopes = [
         Scope("catalogs"),
         Scope("schemas", "main"),

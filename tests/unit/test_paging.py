@@ -19,7 +19,7 @@ TEXTS = st.lists(st.text(max_size=5), max_size=4)
 
 
 @given(what=TEXTS, last=st.text(max_size=300))
-def test_a_token_brings_back_where_its_page_ended(what: list[str], last: str) -> None:
+def test_a_token_contains_the_end_of_its_page(what: list[str], last: str) -> None:
     token = encode_page_token(what, last)
 
     assert decode_page_token(token, what) == last
@@ -28,7 +28,7 @@ def test_a_token_brings_back_where_its_page_ended(what: list[str], last: str) ->
 
 
 @given(what=TEXTS, other=TEXTS)
-def test_a_token_belongs_to_one_list(what: list[str], other: list[str]) -> None:
+def test_a_token_is_valid_for_one_list(what: list[str], other: list[str]) -> None:
     token = encode_page_token(what, "x")
 
     if what != other:
@@ -37,7 +37,7 @@ def test_a_token_belongs_to_one_list(what: list[str], other: list[str]) -> None:
 
 
 @given(token=st.text(min_size=1))
-def test_what_is_no_token_of_ours_is_refused(token: str) -> None:
+def test_a_malformed_token_is_refused(token: str) -> None:
     with pytest.raises(BadRequest, match="Invalid page token"):
         decode_page_token(token, ["a"])
 
@@ -45,7 +45,7 @@ def test_what_is_no_token_of_ours_is_refused(token: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"[1]", b'{"a": 1}', b'[1,"x","y","z"]', b'[2,"x","y"]', b'["1","x","y"]', b"\xff\xfe"]
 )
-def test_what_only_looks_like_a_token_is_refused(body: bytes) -> None:
+def test_an_encoded_value_that_is_not_a_token_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="Invalid page token"):
         decode_page_token(base64.urlsafe_b64encode(body).decode().rstrip("=") or "=", ["a"])
 

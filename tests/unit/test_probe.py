@@ -1,4 +1,4 @@
-"""The boot probe: a good store passes and is left clean; a bad one is refused by the name of what it breaks."""
+"""The boot probe: a correct store passes and stays clean; a broken one is refused with the broken guarantee."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import WrappingStore
 
 
-async def test_a_good_store_is_proven_and_left_empty() -> None:
+async def test_a_correct_store_passes_and_stays_empty() -> None:
     store = MemoryStore(seed=1)
 
     proven = await verify_store(store, FixedClock())
@@ -38,7 +38,7 @@ class ListsFolderByFolder(WrappingStore):
         return sorted(await super().list(prefix, after=after, limit=limit), key=lambda listed: listed.key.split("/"))
 
 
-class ListsVersionsOfItsOwn(WrappingStore):
+class ListsOtherVersions(WrappingStore):
     async def list(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> Sequence[Listed]:
         found = await super().list(prefix, after=after, limit=limit)
         return [listed._replace(version=Version(f'"{listed.version}"')) for listed in found]
@@ -56,7 +56,7 @@ class IgnoresVersions(WrappingStore):
         return await super().put(key, data, expected=found.version if found else expected)
 
 
-class WritesWhereNothingIs(WrappingStore):
+class SwapsAbsentObjects(WrappingStore):
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         is_there = await self._inner.get(key)
         return await super().put(key, data, expected=expected if is_there else ABSENT)
@@ -111,7 +111,7 @@ class FoldsCase(WrappingStore):
 
 
 class LetsTwoWin(WrappingStore):
-    """Right for one client at a time; of racers, the one that read before the other wrote wins too."""
+    """Correct for one client; in a race, a writer that read before another write wins too."""
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         found = await self._inner.get(key)
@@ -135,10 +135,10 @@ class Down(WrappingStore):
         (LosesWrites, "a read shows what was written before it"),
         (ListsLate, "a listing shows what was written before it"),
         (ListsFolderByFolder, "a listing has the versions, in the byte order of the keys"),
-        (ListsVersionsOfItsOwn, "a listing has the versions, in the byte order of the keys"),
+        (ListsOtherVersions, "a listing has the versions, in the byte order of the keys"),
         (Overwrites, "an object is created only if it does not exist"),
         (IgnoresVersions, "an object is replaced only at the expected version"),
-        (WritesWhereNothingIs, "an object is replaced only at the expected version"),
+        (SwapsAbsentObjects, "an object is replaced only at the expected version"),
         (NeverChanges, "a conditional read detects whether an object changed"),
         (DeletesAnything, "an object is deleted only at the expected version"),
         (CountsPerObject, "a version never returns"),

@@ -1,4 +1,4 @@
-"""The records that names refer to, as they lie in stores."""
+"""The records that names refer to, as they are stored."""
 
 import msgspec
 import pytest

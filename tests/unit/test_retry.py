@@ -1,4 +1,4 @@
-"""Retries: what is repeated, what is looked up, and what is never claimed (rule G2)."""
+"""Retries: which calls are repeated, and which outcomes stay unknown (rule G2)."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -22,7 +22,7 @@ TRIES_MAX = 4
 
 
 class RefusingStore(WrappingStore):
-    """Raises the given errors, one a call, before it lets calls through."""
+    """Raises the given errors, one per call, and then passes calls on."""
 
     def __init__(self, inner: ObjectStore, *errors: SandurError | None, only: str = "") -> None:
         super().__init__(inner)
@@ -44,7 +44,7 @@ async def stored(store: ObjectStore, expected: Expected = ABSENT, data: bytes = 
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-async def test_a_write_whose_answer_was_lost_is_done_when_it_is_found(*, is_there: bool) -> None:
+async def test_a_write_whose_answer_was_lost_succeeds_if_the_object_has_its_bytes(*, is_there: bool) -> None:
     memory = MemoryStore()
     expected: Expected = await stored(memory) if is_there else ABSENT
     spy = SpyStore(LossyStore(memory, loses_at=1, fate="applied"))
@@ -57,7 +57,7 @@ async def test_a_write_whose_answer_was_lost_is_done_when_it_is_found(*, is_ther
 
 @pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize("fate", ["dropped", "late"])
-async def test_a_write_that_did_not_land_is_repeated_as_it_was(fate: Fate, *, is_there: bool) -> None:
+async def test_a_write_that_was_not_applied_is_repeated_unchanged(fate: Fate, *, is_there: bool) -> None:
     memory = MemoryStore()
     expected: Expected = await stored(memory) if is_there else ABSENT
     lossy = LossyStore(memory, loses_at=1, fate=fate)
@@ -69,7 +69,7 @@ async def test_a_write_that_did_not_land_is_repeated_as_it_was(fate: Fate, *, is
     assert await memory.get(KEY) == Stored(MINE, version)
 
 
-async def test_a_write_that_lands_between_look_and_repetition_is_found() -> None:
+async def test_a_write_that_is_applied_between_the_check_and_the_retry_is_found() -> None:
     memory = MemoryStore()
     lossy = LossyStore(memory, loses_at=1, fate="late")
 
@@ -87,17 +87,17 @@ async def test_a_write_that_lands_between_look_and_repetition_is_found() -> None
     assert await memory.get(KEY) == Stored(MINE, version)
 
 
-async def test_a_write_overtaken_while_its_answer_was_lost_is_lost_but_not_definitely() -> None:
+async def test_a_write_with_a_lost_answer_that_was_overtaken_is_not_definitely_lost() -> None:
     memory = MemoryStore()
     before = await stored(memory)
 
-    class OvertakesBeforeTheLook(WrappingStore):
+    class OvertakesBeforeTheCheck(WrappingStore):
         async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
             if call.name == "get" and (found := await memory.get(KEY)):
                 await memory.put(KEY, b"another's", expected=found.version)
             return await perform()
 
-    store = retrying(OvertakesBeforeTheLook(LossyStore(memory, loses_at=1, fate="applied")))
+    store = retrying(OvertakesBeforeTheCheck(LossyStore(memory, loses_at=1, fate="applied")))
     with pytest.raises(SwapLost) as caught:
         await store.put(KEY, MINE, expected=before)
 
@@ -167,7 +167,7 @@ async def test_reads_are_repeated_a_bounded_number_of_times() -> None:
         await failing(TRIES_MAX).get(KEY)
 
 
-async def test_waits_grow_up_to_a_limit_and_differ_by_chance() -> None:
+async def test_pauses_grow_up_to_a_limit_and_have_jitter() -> None:
     clocks = [FixedClock(seed=seed) for seed in (1, 2)]
     settings = RetrySettings(tries_max=8, first_wait_ms=50, wait_max_ms=400)
     for clock in clocks:
@@ -191,18 +191,18 @@ async def test_a_delete_whose_answer_was_lost_ends_with_the_object_gone(fate: Fa
     assert await memory.get(KEY) is None
 
 
-async def test_a_delete_of_something_that_moved_on_meanwhile_is_lost_but_not_definitely() -> None:
+async def test_a_delete_with_a_lost_answer_of_a_changed_object_is_not_definitely_lost() -> None:
     memory = MemoryStore()
     version = await stored(memory)
 
-    class RecreatesBeforeTheLook(WrappingStore):
+    class RecreatesBeforeTheCheck(WrappingStore):
         async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
             if call.name == "get":
                 await stored(memory, data=b"again")
             return await perform()
 
     with pytest.raises(SwapLost) as caught:
-        await retrying(RecreatesBeforeTheLook(LossyStore(memory, loses_at=1, fate="applied"))).delete(
+        await retrying(RecreatesBeforeTheCheck(LossyStore(memory, loses_at=1, fate="applied"))).delete(
             KEY, expected=version
         )
 

@@ -8,7 +8,7 @@ from sandur.errors import BadRequest
 from sandur.settings import Settings, load_settings, seconds_of, setting_keys
 
 
-def test_without_any_source_everything_has_its_default() -> None:
+def test_every_setting_has_a_default() -> None:
     assert load_settings() == Settings()
 
 
@@ -47,7 +47,7 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
         ({"SANDUR_ZZZZZZ": "1"}, "no such setting; known settings: store, fsync"),
     ],
 )
-def test_a_bad_setting_is_told_by_name_and_source(environment: dict[str, str], message: str) -> None:
+def test_the_error_of_an_invalid_setting_has_its_name_and_source(environment: dict[str, str], message: str) -> None:
     with pytest.raises(BadRequest) as caught:
         load_settings(environment=environment)
 
@@ -66,7 +66,7 @@ def test_a_bad_setting_is_told_by_name_and_source(environment: dict[str, str], m
         ("[s3.deep]\nx = 1", "setting s3.deep in file"),
     ],
 )
-def test_a_bad_file_is_told_by_name(tmp_path: Path, text: str, message: str) -> None:
+def test_the_error_of_an_invalid_file_has_its_name(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "sandur.toml"
     file.write_text(text)
 
@@ -76,7 +76,7 @@ def test_a_bad_file_is_told_by_name(tmp_path: Path, text: str, message: str) -> 
     assert message in str(caught.value)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="cannot be read"):
         load_settings(file=tmp_path / "none.toml")
 
@@ -90,18 +90,18 @@ def test_every_key_is_reachable_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("PT1H", 3600), ("PT72H", 259_200), ("P1DT12H", 129_600), ("PT1M30S", 90), ("P2D", 172_800)]
 )
-def test_a_duration_is_told_in_iso_8601(text: str, seconds: int) -> None:
+def test_a_duration_is_parsed_as_iso_8601(text: str, seconds: int) -> None:
     assert load_settings(flags={"stage_ttl": text}).stage_ttl == text
     assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1H\n", "P1D T1H", "PT-1H", "PT1.5H", "P1Y", "PT1H1H"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="ISO-8601"):
         load_settings(flags={"stage_ttl": text})
     with pytest.raises(BadRequest, match="ISO-8601"):
         seconds_of(text)
 
 
-def test_what_tests_are_told_by_the_environment_is_no_setting() -> None:
+def test_environment_variables_of_tests_are_not_settings() -> None:
     assert load_settings(environment={"SANDUR_UC_JARS": "connector.jar"}) == load_settings(environment={})

@@ -1,4 +1,4 @@
-"""docs/settings.md says what the settings class says."""
+"""docs/settings.md agrees with the settings class."""
 
 from checks.settings_reference import PAGE, render_page
 

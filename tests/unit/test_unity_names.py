@@ -20,7 +20,7 @@ PARTS = st.text(min_size=1, max_size=5).filter(has_full_name)
 
 
 @given(catalog=PARTS, levels=st.lists(PARTS, min_size=1, max_size=3).map(tuple), name=PARTS)
-def test_a_full_name_names_what_it_is_made_of(catalog: str, levels: tuple[str, ...], name: str) -> None:
+def test_a_full_name_is_parsed_into_its_parts(catalog: str, levels: tuple[str, ...], name: str) -> None:
     identifier = Identifier(catalog, levels, name)
 
     assert parse_full_name(full_name_of(identifier)) == identifier
@@ -29,7 +29,7 @@ def test_a_full_name_names_what_it_is_made_of(catalog: str, levels: tuple[str, .
 
 
 @pytest.mark.parametrize("text", ["", "a", "a.b", "a..b", ".a.b", "a.b."])
-def test_what_is_no_full_name_is_refused(text: str) -> None:
+def test_an_invalid_full_name_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         parse_full_name(text)
 
@@ -41,7 +41,7 @@ def test_the_full_name_of_a_schema_has_a_catalog() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a.b", "a b", "a/b", "ä", "x" * 256, "a\n"])
-def test_names_that_nothing_new_may_have_are_refused(text: str) -> None:
+def test_invalid_names_of_new_objects_are_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         checked_new_name("table", text)
     assert checked_new_name("table", "Az_09-@") == "Az_09-@"

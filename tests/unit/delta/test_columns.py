@@ -25,7 +25,7 @@ STRUCT = {
 }
 
 
-def test_columns_survive_the_way_to_where_they_are_kept_and_back() -> None:
+def test_columns_are_unchanged_after_encoding_and_decoding() -> None:
     columns = columns_from_api(STRUCT, ["b"])
 
     assert struct_for_api(decode_columns(encode_columns(columns))) == STRUCT
@@ -43,13 +43,13 @@ def test_partition_columns_keep_the_order_in_which_they_are_named() -> None:
 
 
 @pytest.mark.parametrize("partitions", [["c"], ["a", "A"]])
-def test_partition_columns_exist_and_come_once(partitions: list[str]) -> None:
+def test_missing_and_repeated_partition_columns_are_refused(partitions: list[str]) -> None:
     with pytest.raises(Invalid, match="partition-columns"):
         columns_from_api(STRUCT, partitions)
 
 
 @pytest.mark.parametrize("struct", [None, [], {"type": "long"}, {"type": "struct", "fields": []}])
-def test_a_table_has_columns(struct: object) -> None:
+def test_a_table_without_columns_is_refused(struct: object) -> None:
     with pytest.raises(Invalid):
         columns_from_api(struct, None)
 
@@ -75,7 +75,7 @@ def test_a_column_must_not_contradict_its_json() -> None:
         complete_columns([ColumnInfo(name="a", type_json=json, nullable=False)], is_delta=True)
 
 
-def test_only_a_delta_table_needs_types_that_delta_knows() -> None:
+def test_only_a_delta_table_refuses_types_that_delta_does_not_have() -> None:
     column = ColumnInfo(name="a", type_text="something else")
 
     assert complete_columns([column], is_delta=False)[0].type_text == "something else"
@@ -83,11 +83,11 @@ def test_only_a_delta_table_needs_types_that_delta_knows() -> None:
         complete_columns([column], is_delta=True)
 
 
-def test_json_that_is_none_is_as_good_as_nothing() -> None:
+def test_invalid_json_of_a_type_is_ignored() -> None:
     assert field_from_column(ColumnInfo(name="a", type_text="int", type_json="{not json"))["type"] == "integer"
 
 
 @pytest.mark.parametrize("names", [("a", "A"), ("",)])
-def test_columns_have_names_of_their_own(names: tuple[str, ...]) -> None:
+def test_empty_and_duplicate_column_names_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(Invalid):
         complete_columns([ColumnInfo(name=name, type_text="int") for name in names], is_delta=False)

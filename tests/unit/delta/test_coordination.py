@@ -1,4 +1,4 @@
-"""The rules of commits, one by one."""
+"""The rules of commits."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ def test_the_first_commit_is_version_1() -> None:
         decide_commit(FRESH, 2, "a")
 
 
-def test_a_version_that_is_taken_is_a_replay_by_its_file_alone() -> None:
+def test_a_taken_version_is_a_replay_only_with_the_same_file() -> None:
     assert decide_commit(BUSY, 6, "a") is Verdict.APPEND
     assert decide_commit(BUSY, 4, "4.json") is Verdict.REPLAY
     assert decide_commit(BUSY, 3, "3.json") is Verdict.COMPARE
@@ -49,7 +49,7 @@ def test_a_version_that_is_taken_is_a_replay_by_its_file_alone() -> None:
         decide_commit(BUSY, 7, "a")
 
 
-def test_a_report_says_something_new_or_nothing() -> None:
+def test_a_report_of_a_published_version_is_new_or_ignored() -> None:
     assert newly_published(BUSY, 5, commits=True) == 5
     assert newly_published(BUSY, 3, commits=True) is None
     assert newly_published(FRESH, 0, commits=True) is None
@@ -59,7 +59,7 @@ def test_a_report_says_something_new_or_nothing() -> None:
         newly_published(FRESH, 0, commits=False)
 
 
-def test_room_is_counted_from_what_is_published() -> None:
+def test_the_bound_counts_unpublished_commits() -> None:
     log = LogTail(13, 3, rows(*range(4, 14)))
 
     with pytest.raises(Exhausted):
@@ -93,7 +93,7 @@ GOOD = {"version": 1, "timestamp": 1, "file_name": "a.json", "file_size": 1, "fi
         *({"file_name": name} for name in ("", ".", "..", "a/b", "a\\b", "a\nb", "x" * 600)),
     ],
 )
-def test_a_commit_that_cannot_be_one_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_commit_is_refused(change: dict[str, object]) -> None:
     checked_commit(CommitFile(**GOOD))  # type: ignore[arg-type] # Given by name.
     with pytest.raises(Invalid):
         checked_commit(CommitFile(**{**GOOD, **change}))  # type: ignore[arg-type] # Given by name.

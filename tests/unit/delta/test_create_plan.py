@@ -54,7 +54,7 @@ def test_a_plain_table_has_the_oldest_protocol_and_no_files() -> None:
     assert protocol == {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 
 
-def test_a_managed_table_keeps_the_contract() -> None:
+def test_a_managed_table_has_the_required_features_and_properties() -> None:
     made = plan(catalog=True)
 
     check_contract(made.protocol, (), made.properties, waives_deletion_vectors=False)
@@ -64,7 +64,7 @@ def test_a_managed_table_keeps_the_contract() -> None:
     assert set(REQUIRED_WRITER_FEATURES) <= set(protocol["protocol"]["writerFeatures"])  # type: ignore[call-overload] # JSON
 
 
-def test_what_describes_the_table_is_not_kept_as_its_configuration() -> None:
+def test_properties_that_describe_the_table_are_not_stored_as_configuration() -> None:
     described = dict.fromkeys(
         ("location", "provider", "owner", "external", "is_managed_location", "path", "option.path", "comment"), "x"
     )
@@ -83,7 +83,7 @@ def test_what_describes_the_table_is_not_kept_as_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("key", ["delta.minReaderVersion", "delta.minWriterVersion", "delta.ignoreProtocolDefaults"])
-def test_the_protocol_is_not_told_by_its_numbers(key: str) -> None:
+def test_protocol_version_numbers_are_refused(key: str) -> None:
     with pytest.raises(Invalid, match=key):
         plan({key: "3"})
 
@@ -99,20 +99,20 @@ def test_the_protocol_is_not_told_by_its_numbers(key: str) -> None:
         ({"delta.feature.catalogManaged": "supported"}, {"catalogManaged", "inCommitTimestamp"}),
     ],
 )
-def test_properties_ask_for_their_features(properties: dict[str, str], features: set[str]) -> None:
+def test_properties_enable_their_features(properties: dict[str, str], features: set[str]) -> None:
     found = set(plan(properties).protocol.writer_features or ())
 
     assert found - {"appendOnly", "invariants"} == features
 
 
-def test_types_ask_for_their_features_at_any_depth() -> None:
+def test_types_at_any_depth_enable_their_features() -> None:
     made = plan(columns="a ARRAY<STRUCT<x: TIMESTAMP_NTZ>>, v VARIANT")
 
     assert set(made.protocol.reader_features or ()) == {"timestampNtz", "variantType"}
     assert made.protocol.min_reader_version == 3
 
 
-def test_a_clustered_table_says_so_in_its_domain() -> None:
+def test_a_clustered_table_has_a_clustering_domain() -> None:
     *_, domain = actions(plan(clustering=["id"]))
 
     assert domain["domainMetadata"]["domain"] == "delta.clustering"
@@ -139,6 +139,6 @@ def test_an_invalid_definition_is_refused(definition: dict[str, object]) -> None
         plan(**definition)  # type: ignore[arg-type] # Given by name.
 
 
-def test_a_managed_table_refuses_what_contradicts_its_contract() -> None:
+def test_a_managed_table_refuses_properties_that_contradict_its_contract() -> None:
     with pytest.raises(Invalid, match="enableDeletionVectors"):
         plan({"delta.enableDeletionVectors": "false"}, catalog=True)

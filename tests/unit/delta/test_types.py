@@ -20,7 +20,7 @@ NESTED = {
 }
 
 
-def test_a_nested_type_survives_the_way_to_the_api_and_back() -> None:
+def test_a_nested_type_is_unchanged_after_conversion_to_the_api_and_back() -> None:
     converted = to_api(NESTED)
 
     assert isinstance(converted, dict)
@@ -64,7 +64,7 @@ def test_types_have_the_text_and_the_name_that_clients_expect(kind: object, text
         {"type": "struct"},
     ],
 )
-def test_what_is_no_type_is_refused(kind: object) -> None:
+def test_an_invalid_type_is_refused(kind: object) -> None:
     with pytest.raises(Invalid):
         from_api(kind, "t")
 
@@ -90,12 +90,12 @@ def test_deeply_nested_types_are_refused() -> None:
         "a long",
     ],
 )
-def test_a_field_says_all_there_is_to_say(field: object) -> None:
+def test_an_incomplete_field_is_refused(field: object) -> None:
     with pytest.raises(Invalid):
         fields_from_api([field], "columns")
 
 
-def test_names_are_unique_whatever_their_case() -> None:
+def test_names_that_differ_only_in_case_are_refused() -> None:
     fields: list[dict[str, object]] = [
         {"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("a", "A")
     ]

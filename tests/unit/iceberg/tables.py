@@ -136,7 +136,7 @@ def committed(
 
 
 def after(base: TableMetadata | None, *updates: Json, **more: Any) -> Json:
-    """What is in the file that the commit writes."""
+    """The content of the file that the commit writes."""
     return written(committed(base, *updates, **more))
 
 
@@ -145,7 +145,7 @@ def created(*updates: Json, version: int = 2, now_ms: int = NOW_MS) -> TableMeta
 
 
 def creation(version: int = 2) -> list[Json]:
-    """What clients send to create a table."""
+    """The request of a client that creates a table."""
     return [
         {"action": "assign-uuid", "uuid": UUID},
         {"action": "upgrade-format-version", "format-version": version},

@@ -30,7 +30,7 @@ def spec(*fields: tuple[int, str, int | None]) -> PartitionSpec:
         ("string", "aB", "aB"),
     ],
 )
-def test_a_default_is_written_as_java_writes_it_and_found_again(kind: str, sent: str, written: str) -> None:
+def test_a_default_is_written_like_java_and_recognized_as_equal(kind: str, sent: str, written: str) -> None:
     checked = checked_schema(schema_with_default(kind, sent))
 
     assert checked.fields[0].initial_default == written
@@ -38,18 +38,18 @@ def test_a_default_is_written_as_java_writes_it_and_found_again(kind: str, sent:
     assert same_schema(schema_with_default(kind, sent), checked)
 
 
-def test_defaults_that_differ_in_more_than_spelling_make_another_schema() -> None:
+def test_different_default_values_make_another_schema() -> None:
     assert not same_schema(schema_with_default("binary", "78"), schema_with_default("binary", "79"))
     assert not same_schema(schema_with_default("string", "a"), schema_with_default("string", "A"))
 
 
-def test_an_empty_list_of_identifiers_is_left_out() -> None:
+def test_an_empty_list_of_identifiers_is_omitted() -> None:
     schema = Schema(fields=schema_with_default("int", 3).fields, identifier_field_ids=())
 
     assert checked_schema(schema).identifier_field_ids is None
 
 
-def test_fields_that_share_an_id_in_older_specs_get_two_when_they_meet_in_one() -> None:
+def test_fields_with_the_same_id_in_older_specs_get_different_ids_in_one_spec() -> None:
     older = [spec((1, "identity", 1000)), spec((2, "void", 1000))]
 
     assigned = with_field_ids(spec((1, "identity", None), (2, "void", None)), older, last_id=1000, format_version=2)

@@ -106,7 +106,7 @@ COMMITS = st.lists(st.lists(UPDATES, min_size=1, max_size=4), min_size=1, max_si
 
 
 def applied(base: TableMetadata, updates: list[Json], now_ms: int) -> TableMetadata | None:
-    """The next metadata, or nothing if the commit is refused; it is refused in no other way."""
+    """The next metadata, or None if the commit is refused; any other error fails the test."""
     commit = decode_table_commit(json.dumps({"updates": updates}).encode())
     try:
         return next_metadata(base, commit.requirements, commit.updates, now_ms=now_ms)
@@ -143,7 +143,7 @@ def test_every_invariant_holds_after_every_commit(version: int, commits: list[li
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([1, 2, 3]), COMMITS)
-def test_writing_and_reading_give_back_the_same(version: int, commits: list[list[Json]]) -> None:
+def test_writing_and_reading_again_gives_the_same_metadata(version: int, commits: list[list[Json]]) -> None:
     for metadata in history(version, commits):
         data = encode_table_metadata(metadata)
 
@@ -153,7 +153,7 @@ def test_writing_and_reading_give_back_the_same(version: int, commits: list[list
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([1, 2, 3]), st.lists(UPDATES, min_size=1, max_size=6))
-def test_a_spliced_result_says_what_full_decoding_says(version: int, updates: list[Json]) -> None:
+def test_a_spliced_result_equals_full_decoding(version: int, updates: list[Json]) -> None:
     text = json.dumps(base_document(version))
     compact = json.dumps(base_document(version), separators=(",", ":"))
     spread = json.dumps(base_document(version), indent=3)
@@ -186,7 +186,7 @@ def test_a_spliced_result_says_what_full_decoding_says(version: int, updates: li
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([1, 2, 3]), COMMITS)
-def test_unknown_fields_survive_wherever_their_object_does(version: int, commits: list[list[Json]]) -> None:
+def test_unknown_fields_survive_with_their_object(version: int, commits: list[list[Json]]) -> None:
     original = base_document(version)
     for metadata in history(version, commits):
         fields = json.loads(encode_table_metadata(metadata))
@@ -206,13 +206,13 @@ def test_unknown_fields_survive_wherever_their_object_does(version: int, commits
 
 
 def _is_new(item: Json) -> bool:
-    # An id may be used again after its object was removed; what has no unknown fields came with a commit.
+    # An id may be used again after its object was removed; an object without unknown fields came with a commit.
     return "future" not in item
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from([1, 2, 3]), COMMITS)
-def test_the_refs_representation_differs_in_the_snapshots_only(version: int, commits: list[list[Json]]) -> None:
+def test_the_refs_representation_differs_only_in_the_snapshots(version: int, commits: list[list[Json]]) -> None:
     metadata = history(version, commits)[-1]
 
     all_of_it = json.loads(encode_table_metadata(metadata))

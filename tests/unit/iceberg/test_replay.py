@@ -1,4 +1,4 @@
-"""Natural replay: a commit that was applied before is recognised, anything else is not."""
+"""Natural replay: a commit that was applied before is recognized, anything else is not."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def stored(metadata: TableMetadata) -> TableMetadata:
 APPEND = (add_snapshot(3, 3, parent=2), set_main(3))
 
 
-def test_an_append_that_was_applied_is_recognised_also_after_later_commits() -> None:
+def test_an_applied_append_is_recognized_after_later_commits() -> None:
     once = stored(committed(table(), *APPEND))
     later = stored(committed(once, add_snapshot(4, 4, parent=3), set_main(4)))
 
@@ -38,23 +38,23 @@ def test_an_append_that_was_applied_is_recognised_also_after_later_commits() -> 
     assert not replayed(table(), *APPEND)
 
 
-def test_the_same_id_with_other_content_is_no_replay() -> None:
+def test_the_same_id_with_other_content_is_not_a_replay() -> None:
     once = committed(table(), *APPEND)
 
     assert not replayed(once, add_snapshot(3, 3, parent=2, summary={"operation": "delete"}), set_main(3))
 
 
-def test_all_added_snapshots_must_be_there() -> None:
+def test_a_replay_needs_all_added_snapshots() -> None:
     once = committed(table(), *APPEND)
 
     assert not replayed(once, *APPEND, add_snapshot(4, 4, parent=3))
 
 
-def test_a_commit_that_adds_no_snapshot_is_never_recognised() -> None:
+def test_a_commit_without_a_snapshot_is_never_recognized() -> None:
     assert not replayed(table(), {"action": "set-properties", "updates": {"owner": "ada"}})
 
 
-def test_a_created_table_is_recognised_by_its_uuid() -> None:
+def test_a_created_table_is_recognized_by_its_uuid() -> None:
     requirements = [{"type": "assert-create"}]
 
     assert replayed(created(), *creation(), requirements=requirements)

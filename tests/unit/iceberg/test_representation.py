@@ -12,7 +12,7 @@ def test_only_snapshots_with_a_reference_are_kept() -> None:
     assert fields == document() | {"snapshots": [snapshot(1, 1), snapshot(2, 2, note="kept")]}
 
 
-def test_a_table_whose_snapshots_all_have_references_is_shown_as_it_is() -> None:
+def test_a_table_whose_snapshots_all_have_references_is_unchanged() -> None:
     base = table()
 
     assert with_referenced_snapshots_only(base) is base

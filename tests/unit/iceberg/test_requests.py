@@ -1,4 +1,4 @@
-"""Request bodies: what is understood, and one clear error for what is not."""
+"""Request bodies: valid ones are parsed, all others get one clear error."""
 
 import json
 
@@ -102,7 +102,7 @@ REQUIREMENTS: list[Json] = [
 ]
 
 
-def test_a_commit_means_the_same_whether_it_is_spelled_strictly_or_as_clients_do() -> None:
+def test_the_strict_form_and_the_form_of_clients_are_the_same_commit() -> None:
     strict = decode_table_commit(body(*ONE_OF_EACH, requirements=REQUIREMENTS))
     as_clients_do = decode_table_commit(
         body(
@@ -161,7 +161,7 @@ def test_unknown_actions_and_requirements_are_all_named() -> None:
         (b'{"updates":[]} x', "commit is malformed: trailing characters (byte 16)"),
     ],
 )
-def test_a_body_that_is_no_commit_is_one_clear_error(data: bytes, text: str) -> None:
+def test_a_body_that_is_not_a_commit_is_one_clear_error(data: bytes, text: str) -> None:
     assert refusal(data) == text
 
 
@@ -171,7 +171,7 @@ def test_numbers_beyond_64_bits_are_refused() -> None:
     assert "malformed" in refusal(b'{"updates":[{"action":"set-current-schema","schema-id":1e999}]}')
 
 
-def test_of_a_key_given_twice_the_last_one_counts() -> None:
+def test_the_last_of_repeated_keys_counts() -> None:
     commit = decode_table_commit(b'{"updates":[],"updates":[{"action":"set-properties","updates":{"a":"1","a":"2"}}]}')
 
     assert commit.updates == (SetProperties(updates={"a": "2"}),)
@@ -183,7 +183,7 @@ def test_a_missing_snapshot_id_means_that_the_reference_must_not_exist() -> None
     assert commit.requirements == (AssertRefSnapshotId(ref="main", snapshot_id=None),)
 
 
-def test_missing_requirements_are_none() -> None:
+def test_missing_requirements_are_an_empty_list() -> None:
     assert decode_table_commit(body()).requirements == ()
     assert decode_table_commit(body(requirements=None)).requirements == ()
 
@@ -208,7 +208,7 @@ def test_deeply_nested_types_are_refused_quickly() -> None:
     assert refusal(start + open_list * 50_000) == "commit is malformed: nested too deeply"
 
 
-def test_a_commit_has_bounds() -> None:
+def test_the_size_of_a_commit_is_bounded() -> None:
     too_many: list[Json] = [{"action": "set-location", "location": "x"}] * (CHANGES_MAX + 1)
     assert refusal(body(*too_many)) == f"commit is malformed: more than {CHANGES_MAX} updates and requirements"
 
@@ -226,7 +226,7 @@ class TestTransactions:
         with pytest.raises(BadRequest, match="every change needs an identifier"):
             decode_transaction(json.dumps({"table-changes": [change, {"updates": []}]}).encode())
 
-    def test_no_changes_are_refused(self) -> None:
+    def test_a_transaction_without_changes_is_refused(self) -> None:
         with pytest.raises(BadRequest, match="empty"):
             decode_transaction(b'{"table-changes":[]}')
 
@@ -240,16 +240,16 @@ class TestCreateAndRegister:
         assert (request.name, request.location, request.partition_spec, request.stage_create) == ("t", None, None, None)
 
     @pytest.mark.parametrize("data", [b"{}", b'{"name":"t"}', b'{"name":1,"schema":{}}', b"\xff", b'{"name":"\xff"}'])
-    def test_what_is_no_request_is_one_clear_error(self, data: bytes) -> None:
+    def test_an_invalid_request_is_one_clear_error(self, data: bytes) -> None:
         for decode in (decode_create_table, decode_register_table):
             with pytest.raises(BadRequest, match="malformed"):
                 decode(data)
 
-    def test_register(self) -> None:
+    def test_a_registration_is_parsed(self) -> None:
         request = decode_register_table(b'{"name":"t","metadata-location":"s3://x","overwrite":true}')
 
         assert (request.name, request.metadata_location, request.overwrite) == ("t", "s3://x", True)
 
 
-def test_all_errors_belong_to_this_program() -> None:
+def test_all_errors_are_sandur_errors() -> None:
     assert issubclass(BadRequest, SandurError)

@@ -97,7 +97,7 @@ def test_a_requirement_of_views_is_refused_on_tables() -> None:
 
 
 @pytest.mark.parametrize("base", [table(), None])
-def test_assert_create_stands_alone(base: object) -> None:
+def test_assert_create_must_be_the_only_requirement(base: object) -> None:
     requirements = [{"type": "assert-create"}, {"type": "assert-table-uuid", "uuid": UUID}]
 
     with pytest.raises(Invalid) as refused:

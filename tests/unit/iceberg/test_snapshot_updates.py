@@ -53,7 +53,7 @@ class TestAddSnapshot:
         assert fields["current-snapshot-id"] == 2
         assert log_ids(fields) == [1, 2]
 
-    def test_it_is_written_without_what_is_absent(self) -> None:
+    def test_absent_fields_are_not_written(self) -> None:
         sent = add_snapshot(3, 3, parent=2, **{"schema-id": 0, "key-id": None, "first-row-id": None})
 
         assert after(table(), sent)["snapshots"][-1] == snapshot(3, 3, parent=2, **{"schema-id": 0})
@@ -77,7 +77,7 @@ class TestAddSnapshot:
             committed(table(), {"action": "add-snapshot", "snapshot": sent})
 
     @pytest.mark.parametrize("first", [2, 3])
-    def test_an_id_that_exists_is_refused(self, first: int) -> None:
+    def test_an_existing_id_is_refused(self, first: int) -> None:
         text = refusal(add_snapshot(first, 3, parent=2), add_snapshot(first, 4, parent=2))
 
         assert text == f"Snapshot already exists for id: {first}"
@@ -249,7 +249,7 @@ class TestRemoveSnapshotRef:
 
 
 class TestRemoveSnapshots:
-    def test_a_snapshot_leaves_with_its_statistics_and_references(self) -> None:
+    def test_a_snapshot_is_removed_with_its_statistics_and_references(self) -> None:
         base = table(
             statistics=[STATISTICS, {**STATISTICS, "snapshot-id": 2}],
             **{"partition-statistics": [PARTITION_STATISTICS, {**PARTITION_STATISTICS, "snapshot-id": 2}]},

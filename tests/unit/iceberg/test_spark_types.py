@@ -49,7 +49,7 @@ def test_every_primitive_has_a_type_that_spark_reads(iceberg: str, spark: str, t
     assert (type_text(field["type"]), type_name(field["type"])) == (text, name)
 
 
-def test_nested_types_keep_what_may_be_null() -> None:
+def test_nested_types_keep_their_nullability() -> None:
     inner = StructType(fields=(NestedField(id=10, name="x", required=True, type="int", doc="inside"),))
     schema = fields(
         inner,

@@ -26,7 +26,7 @@ class TestSpecs:
         assert fields["last-partition-id"] == 1001
         assert fields["default-spec-id"] == 0
 
-    def test_an_equal_spec_is_reused_whatever_its_field_ids(self) -> None:
+    def test_an_equal_spec_is_reused_with_any_field_ids(self) -> None:
         assert unchanged(add_spec(spec_field(1, "id_bucket", "bucket[8]", **{"field-id": 1777})))
         assert unchanged(add_spec(spec_field(1, "id_bucket", "BUCKET[8]")))
 

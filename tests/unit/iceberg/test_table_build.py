@@ -52,11 +52,11 @@ class TestMetadataLog:
     def test_a_base_that_was_never_written_is_not_logged(self) -> None:
         assert after(decode_table_metadata(encode_table_metadata(table())), TOUCH)["metadata-log"] == []
 
-    def test_the_new_metadata_has_no_place_yet(self) -> None:
+    def test_the_new_metadata_has_no_location_yet(self) -> None:
         assert committed(table(), TOUCH).metadata_location is None
 
     @pytest.mark.parametrize("length", [99, 100, 250])
-    def test_it_keeps_a_hundred_files(self, length: int) -> None:
+    def test_the_log_keeps_a_hundred_files(self, length: int) -> None:
         kept = files(length, {})
 
         assert len(kept) == 100
@@ -64,7 +64,7 @@ class TestMetadataLog:
         assert kept[-2] == f"f{length - 1}"
 
     @pytest.mark.parametrize("key", ["write.metadata.previous-versions-max", "metadata.previous-versions-max"])
-    def test_the_property_counts_in_the_very_commit_that_sets_it(self, key: str) -> None:
+    def test_the_property_applies_to_the_commit_that_sets_it(self, key: str) -> None:
         assert files(10, {key: "3"}) == ["f8", "f9", BASE_FILE]
 
     def test_the_real_name_of_the_property_wins_over_its_alias(self) -> None:
@@ -77,7 +77,7 @@ class TestMetadataLog:
         assert files(10, {"write.metadata.previous-versions-max": value}) == [BASE_FILE]
 
     @pytest.mark.parametrize("value", ["many", "", "1.5", "9" * 5000, "99999999999", "\uff11"])
-    def test_a_value_that_is_no_number_is_refused(self, value: str) -> None:
+    def test_a_value_that_is_not_a_number_is_refused(self, value: str) -> None:
         text = refusal(
             table(), {"action": "set-properties", "updates": {"write.metadata.previous-versions-max": value}}
         )
@@ -137,7 +137,7 @@ class TestDefaults:
 
         assert text == "Cannot find source column for sort field: identity(1) ASC NULLS FIRST"
 
-    def test_specs_and_orders_that_are_no_default_may_become_invalid_and_stay(self) -> None:
+    def test_specs_and_orders_that_are_not_the_default_may_become_invalid(self) -> None:
         fields = after(
             table(),
             {"action": "add-schema", "schema": schema(*COLUMNS[1:])},
@@ -163,7 +163,7 @@ def test_a_request_without_updates_changes_nothing() -> None:
     assert committed(base) is base
 
 
-def test_a_replace_keeps_history_and_leaves_nothing_current() -> None:
+def test_a_replace_keeps_the_history_and_has_no_current_snapshot() -> None:
     fields = after(
         table(),
         {"action": "remove-snapshot-ref", "ref-name": "main"},
@@ -177,8 +177,8 @@ def test_a_replace_keeps_history_and_leaves_nothing_current() -> None:
     assert len(fields["metadata-log"]) == 1
 
 
-def test_a_table_kept_in_memory_stays_as_its_file_would_be_read_again() -> None:
-    """It neither carries what earlier commits appended along, nor comes to differ from its file."""
+def test_a_table_in_memory_equals_its_decoded_file() -> None:
+    """It does not accumulate the pieces that earlier commits appended."""
     kept = read_again = table()
 
     for number in range(3, 150):

@@ -80,7 +80,7 @@ class TestIds:
         assert made.default_sort_order.order_id == 1
         assert made.default_sort_order.fields[0].sources == (1,)
 
-    def test_field_ids_of_the_requested_spec_do_not_count(self) -> None:
+    def test_field_ids_of_the_requested_spec_are_ignored(self) -> None:
         wanted = {"spec-id": 7, "fields": [spec_field(3, "x", "bucket[2]", **{"field-id": 1234})]}
 
         made = create(column(3, "a"), **{"partition-spec": wanted})
@@ -89,7 +89,7 @@ class TestIds:
             {"spec-id": 0, "fields": [{"source-id": 1, "field-id": 1000, "name": "x", "transform": "bucket[2]"}]}
         ]
 
-    def test_without_spec_and_order(self) -> None:
+    def test_a_table_without_spec_and_order_is_unpartitioned_and_unsorted(self) -> None:
         fields = written(create(column(3, "a")))
 
         assert fields["partition-specs"] == [{"spec-id": 0, "fields": []}]
@@ -115,7 +115,7 @@ class TestIds:
             ),
         ],
     )
-    def test_what_names_a_missing_column_is_refused(self, more: Json, text: str) -> None:
+    def test_a_reference_to_a_missing_column_is_refused(self, more: Json, text: str) -> None:
         assert refusal(column(1, "a"), **more) == text
 
 
@@ -160,7 +160,7 @@ class TestProperties:
     def test_a_property_that_breaks_a_rule_is_refused(self, properties: Json, text: str) -> None:
         assert refusal(column(1, "a"), properties=properties) == text
 
-    def test_metrics_of_existing_columns_and_encryption_in_v3(self) -> None:
+    def test_metrics_of_existing_columns_and_encryption_in_v3_are_accepted(self) -> None:
         properties = {"write.metadata.metrics.column.s.a": "full", "encryption.key-id": "k", "format-version": "3"}
 
         assert create(column(1, "s", schema(column(2, "a"))), properties=properties).format_version == 3

@@ -1,4 +1,4 @@
-"""Metadata files: what is written for each format version, what is read from other engines, what survives."""
+"""Metadata files: what is written and read for each format version, and which unknown fields are kept."""
 
 import gzip
 import json
@@ -88,7 +88,7 @@ class TestWriting:
         assert fields["partition-spec"] == fields["partition-specs"][1]["fields"]
 
     @pytest.mark.parametrize("version", [1, 2, 3])
-    def test_what_was_read_is_what_is_written(self, version: int) -> None:
+    def test_a_decoded_table_is_written_unchanged(self, version: int) -> None:
         assert written(table(version)) == document(version)
 
     @pytest.mark.parametrize("version", [1, 2, 3])
@@ -97,7 +97,7 @@ class TestWriting:
 
         assert encode_table_metadata(decode_table_metadata(once)) == once
 
-    def test_the_place_it_was_read_from_is_not_written(self) -> None:
+    def test_the_metadata_location_is_not_written(self) -> None:
         assert b"00003-x" not in encode_table_metadata(table())
 
 
@@ -115,7 +115,7 @@ class TestSurvival:
         assert fields.count(strange) == 2
         assert marked in fields
 
-    def test_they_survive_a_commit_that_appends_to_the_same_list(self) -> None:
+    def test_unknown_fields_survive_a_commit_that_appends_to_the_same_list(self) -> None:
         base = table(
             future={"a": [1, {"b": None}]},
             schemas=[schema({**COLUMNS[0], "hint": "h"}, *COLUMNS[1:], **{"schema-id": 0, "note": 7})],
@@ -146,7 +146,7 @@ class TestSurvival:
 
         assert written(base) == document()
 
-    def test_an_append_after_white_space_in_a_list(self) -> None:
+    def test_a_commit_can_append_to_a_list_with_white_space(self) -> None:
         data = (
             json.dumps(document(statistics=[]), indent=2).replace('"statistics": []', '"statistics": [ \n ]').encode()
         )
@@ -161,7 +161,7 @@ class TestSurvival:
 
 
 class TestReadingOtherEngines:
-    def test_gzip(self) -> None:
+    def test_a_gzip_file_is_read(self) -> None:
         data = json.dumps(document()).encode()
         half = len(data) // 2
 
@@ -174,7 +174,7 @@ class TestReadingOtherEngines:
         with pytest.raises(BadRequest, match="malformed"):
             decode_table_metadata(gzip.compress(json.dumps(document()).encode())[damage])
 
-    def test_a_v1_file_of_an_old_writer(self) -> None:
+    def test_a_v1_file_of_an_old_writer_is_read(self) -> None:
         old = document(1)
         partition = {"source-id": 1, "name": "id_bucket", "transform": "bucket[8]"}
         old["schema"] = schema(*COLUMNS)
@@ -197,7 +197,7 @@ class TestReadingOtherEngines:
 
     @pytest.mark.parametrize("none", [-1, None])
     @pytest.mark.parametrize("version", [1, 2, 3])
-    def test_no_current_snapshot_in_every_spelling(self, none: int | None, version: int) -> None:
+    def test_every_notation_of_no_current_snapshot_is_read(self, none: int | None, version: int) -> None:
         base = table(version, refs={}, snapshots=[], **{"current-snapshot-id": none, "snapshot-log": []})
 
         assert base.current_snapshot_id is None
@@ -234,19 +234,19 @@ class TestReadingOtherEngines:
             "last-partition-id", "sort-orders", "default-sort-order-id",
         ],
     )  # fmt: skip
-    def test_what_v2_demands_cannot_be_missing(self, version: int, name: str) -> None:
+    def test_a_v2_file_without_a_required_field_is_refused(self, version: int, name: str) -> None:
         with pytest.raises(BadRequest) as refused:
             read({key: value for key, value in document(version).items() if key != name})
 
         assert str(refused.value) == f"{name} must exist in format v{version}"
 
-    def test_v3_demands_the_next_row_id(self) -> None:
+    def test_a_v3_file_needs_the_next_row_id(self) -> None:
         with pytest.raises(BadRequest, match="next-row-id must exist in format v3"):
             table(3, **{"next-row-id": None})
 
     @pytest.mark.parametrize("name", ["format-version", "location", "last-updated-ms", "last-column-id"])
     @pytest.mark.parametrize("version", [1, 2, 3])
-    def test_what_every_version_demands_cannot_be_missing(self, version: int, name: str) -> None:
+    def test_a_file_of_any_version_without_a_required_field_is_refused(self, version: int, name: str) -> None:
         with pytest.raises(BadRequest, match=name):
             read({key: value for key, value in document(version).items() if key != name})
 
@@ -256,9 +256,7 @@ class TestReadingOtherEngines:
 
     @pytest.mark.parametrize("name", sorted(document(3).keys() - {"schema"}))
     @pytest.mark.parametrize("wrong", [True, "x", -1.5, {"a": 1}, 2**70, [1]])
-    def test_a_field_of_the_wrong_type_is_one_clear_error_at_the_latest_when_it_is_used(
-        self, name: str, wrong: object
-    ) -> None:
+    def test_a_field_of_the_wrong_type_is_one_clear_error_when_it_is_used(self, name: str, wrong: object) -> None:
         if (name in {"table-uuid", "location"} and wrong == "x") or wrong == document(3)[name]:
             return
         with pytest.raises(SandurError):
@@ -281,7 +279,7 @@ class TestReadingOtherEngines:
             b"\x1f\x8b",
         ],
     )  # fmt: skip
-    def test_what_is_no_metadata_is_one_clear_error(self, data: bytes) -> None:
+    def test_a_body_that_is_not_metadata_is_one_clear_error(self, data: bytes) -> None:
         with pytest.raises(BadRequest):
             decode_table_metadata(data)
 
@@ -298,7 +296,7 @@ class TestLookingUp:
         assert base.snapshot(23) is None
         assert base.snapshot(99) is None
 
-    def test_asking_often_gives_the_same_answers(self) -> None:
+    def test_repeated_lookups_return_the_same_snapshot(self) -> None:
         base = table()
 
         assert [base.has_snapshot(at) for at in (1, 99, 98, 97, 96, 95, 2, 94, 1)] == [
@@ -311,6 +309,6 @@ class TestLookingUp:
         assert grown.has_snapshot(3)
         assert [grown.snapshot(at).snapshot_id for at in (1, 2, 3)] == [1, 2, 3]  # type: ignore[union-attr] # All exist.
 
-    def test_a_schema_that_is_missing_is_one_clear_error(self) -> None:
+    def test_a_missing_schema_is_one_clear_error(self) -> None:
         with pytest.raises(Invalid, match="Cannot find current schema 7"):
             _ = table(**{"current-schema-id": 7}).current_schema

@@ -38,7 +38,7 @@ class TestAssignUuid:
 
         assert text == f"Cannot reassign uuid: expected {UUID}, found {OTHER_UUID}"
 
-    def test_what_is_no_uuid_is_refused(self) -> None:
+    def test_an_invalid_uuid_is_refused(self) -> None:
         assert refusal({"action": "assign-uuid", "uuid": "../x"}) == "Cannot assign uuid, not a UUID: ../x"
 
     def test_a_v1_table_without_uuid_gets_one(self) -> None:
@@ -79,7 +79,7 @@ class TestUpgradeFormatVersion:
 
 
 class TestSchemas:
-    def test_a_new_schema_gets_the_next_id_whatever_the_request_says(self) -> None:
+    def test_a_new_schema_gets_the_next_id_instead_of_the_requested_one(self) -> None:
         fields = after(table(), add_schema(*COLUMNS, column(7, "more"), **{"schema-id": 17}))
 
         assert [found["schema-id"] for found in fields["schemas"]] == [0, 1]
@@ -92,7 +92,7 @@ class TestSchemas:
     def test_an_equal_schema_is_reused(self) -> None:
         assert unchanged(add_schema(*COLUMNS, **{"schema-id": 5}))
 
-    def test_an_equal_schema_spelled_differently_is_reused(self) -> None:
+    def test_an_equal_schema_in_another_notation_is_reused(self) -> None:
         compact = column(1, "d", "decimal(9,2)")
         base = table(schemas=[schema(compact, **{"schema-id": 0})])
 
@@ -109,7 +109,7 @@ class TestSchemas:
             {"write-default": 3},
         ],
     )
-    def test_a_schema_that_differs_in_anything_is_another_one(self, other: Json) -> None:
+    def test_a_schema_with_any_difference_is_added(self, other: Json) -> None:
         fields = after(table(), add_schema({**COLUMNS[0], **other}, *COLUMNS[1:]))
 
         assert len(fields["schemas"]) == 2
@@ -220,7 +220,7 @@ class TestLocationAndProperties:
     def test_properties_are_removed_and_unknown_keys_ignored(self) -> None:
         assert after(table(), {"action": "remove-properties", "removals": ["owner", "zzz"]})["properties"] == {}
 
-    def test_the_old_names_of_the_fields_are_understood(self) -> None:
+    def test_the_old_names_of_the_fields_are_accepted(self) -> None:
         assert after(table(), {"action": "set-properties", "updated": {"a": "1"}})["properties"]["a"] == "1"
         assert after(table(), {"action": "remove-properties", "removed": ["owner"]})["properties"] == {}
 
@@ -244,7 +244,7 @@ class TestStatistics:
     @pytest.mark.parametrize(
         ("kind", "file"), [("statistics", STATISTICS), ("partition-statistics", PARTITION_STATISTICS)]
     )
-    def test_one_file_per_snapshot(self, kind: str, file: Json) -> None:
+    def test_a_snapshot_has_one_statistics_file(self, kind: str, file: Json) -> None:
         other, newer = {**file, "snapshot-id": 2}, {**file, "statistics-path": "s3://bucket/newer"}
 
         fields = after(table(), *({"action": f"set-{kind}", kind: sent} for sent in (file, other, newer)))
@@ -262,7 +262,7 @@ class TestStatistics:
         assert after(base, {"action": f"remove-{kind}", "snapshot-id": 1})[kind] == []
 
     @pytest.mark.parametrize("kind", ["statistics", "partition-statistics"])
-    def test_removing_what_is_not_there_changes_nothing(self, kind: str) -> None:
+    def test_removing_a_missing_file_changes_nothing(self, kind: str) -> None:
         assert unchanged({"action": f"remove-{kind}", "snapshot-id": 1})
 
     def test_the_snapshot_need_not_exist_and_the_deprecated_id_is_ignored(self) -> None:
@@ -324,7 +324,7 @@ class TestCreation:
         assert table_made.last_partition_id == 999
         assert table_made.metadata_log == ()
 
-    def test_evolution_within_the_creating_request(self) -> None:
+    def test_the_creating_request_can_evolve_the_schema(self) -> None:
         made = created(
             add_schema(*COLUMNS, column(7, "more")),
             {"action": "set-current-schema", "schema-id": -1},
@@ -346,7 +346,7 @@ class TestCreation:
             ("add-sort-order", "Cannot set last added sort order: no sort order has been added"),
         ],
     )
-    def test_what_a_table_needs_cannot_be_left_out(self, left_out: str, text: str) -> None:
+    def test_a_table_without_a_required_part_is_refused(self, left_out: str, text: str) -> None:
         updates = [update for update in creation() if update["action"] != left_out]
 
         with pytest.raises(Invalid) as refused:

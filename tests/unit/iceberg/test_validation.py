@@ -71,7 +71,7 @@ def test_a_file_that_contradicts_itself_is_refused(wrong: Json, text: str) -> No
     assert str(refused.value) == text
 
 
-def test_an_id_that_is_not_spelled_as_an_integer_is_refused() -> None:
+def test_an_id_that_is_not_an_integer_is_refused() -> None:
     data = json.dumps(document()).replace('"snapshot-id": 1,', '"snapshot-id": 1e0,', 1).encode()
 
     with pytest.raises((BadRequest, Invalid)):

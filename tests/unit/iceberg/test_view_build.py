@@ -1,4 +1,4 @@
-"""The end of a commit on a view: what must be there, which dialects must stay, how much history is kept."""
+"""The end of a commit on a view: required parts, dialects that must stay, and the kept history."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def versions(count: int) -> list[Json]:
 
 
 class TestNewView:
-    def test_everything_that_clients_send_makes_a_view(self) -> None:
+    def test_a_view_is_built_from_the_updates_of_a_client(self) -> None:
         fields = after(None, *creation())
 
         assert fields == {
@@ -55,7 +55,7 @@ class TestNewView:
             ("set-current-view-version", "Cannot find current version 0 in view versions: [1]"),
         ],
     )
-    def test_a_view_that_lacks_something_is_refused(self, left_out: str, text: str) -> None:
+    def test_a_view_without_a_required_part_is_refused(self, left_out: str, text: str) -> None:
         with pytest.raises(Invalid) as refused:
             committed(None, *(update for update in creation() if update["action"] != left_out))
 
@@ -81,20 +81,20 @@ class TestDialects:
             "Previous dialects: [spark, trino]\nNew dialects: [trino]"
         )
 
-    def test_the_same_dialects_in_other_case_and_order_are_fine(self) -> None:
+    def test_the_same_dialects_in_other_case_and_order_are_accepted(self) -> None:
         assert self.replaced(query("TRINO", "SELECT 2"), query("Spark", "SELECT 2"))["current-version-id"] == 2
 
-    def test_a_further_dialect_is_fine(self) -> None:
+    def test_an_additional_dialect_is_accepted(self) -> None:
         assert self.replaced(query("trino"), query("spark"), query("duckdb"))["current-version-id"] == 2
 
     @pytest.mark.parametrize("spelling", ["true", "TRUE", "True"])
-    def test_dialects_may_go_where_the_view_allows_it(self, spelling: str) -> None:
+    def test_dialects_can_be_dropped_if_the_view_allows_it(self, spelling: str) -> None:
         allowed = {"replace.drop-dialect.allowed": spelling}
 
         assert self.replaced(query("trino", "SELECT 2"), properties=allowed)["current-version-id"] == 2
 
     @pytest.mark.parametrize("spelling", ["false", "yes", "1", ""])
-    def test_nothing_else_than_true_allows_it(self, spelling: str) -> None:
+    def test_only_true_allows_dropping_dialects(self, spelling: str) -> None:
         with pytest.raises(Invalid, match="loss of view dialects"):
             self.replaced(query("trino", "SELECT 2"), properties={"replace.drop-dialect.allowed": spelling})
 
@@ -103,7 +103,7 @@ class TestDialects:
 
         assert after(view(self.BASE), *changes)["current-version-id"] == 2
 
-    def test_the_permission_may_be_taken_away_by_the_commit_that_needs_it(self) -> None:
+    def test_the_permission_may_be_removed_by_the_commit_that_needs_it(self) -> None:
         changes = [
             {"action": "remove-properties", "removals": [*ALLOWED]},
             add_version(2, query("trino")),
@@ -133,12 +133,12 @@ class TestDialects:
 
 
 class TestHistory:
-    def test_ten_versions_are_kept_unless_the_view_says_otherwise(self) -> None:
+    def test_ten_versions_are_kept_by_default(self) -> None:
         fields = after(view(*versions(10)), add_version(11), set_current(11))
 
         assert ids(fields) == logged(fields) == list(range(2, 12))
 
-    def test_the_limit_of_the_view_holds(self) -> None:
+    def test_the_view_can_set_its_limit(self) -> None:
         fields = after(view(*versions(5), **history_of("3")), add_version(6), set_current(6))
 
         assert ids(fields) == logged(fields) == [4, 5, 6]
@@ -150,7 +150,7 @@ class TestHistory:
 
         assert ids(fields) == logged(fields) == [6]
 
-    def test_the_current_version_is_kept_however_old_it_is(self) -> None:
+    def test_the_current_version_is_kept_at_any_age(self) -> None:
         base = view(*versions(5), **history_of("2"), **{"current-version-id": 1})
 
         fields = after(base, add_version(6))
@@ -172,7 +172,7 @@ class TestHistory:
 
         assert ids(fields) == [3, 5]
 
-    def test_the_log_is_cleared_before_what_expired(self) -> None:
+    def test_log_entries_up_to_an_expired_version_are_removed(self) -> None:
         base = view(*versions(3), **history_of("3"), **{"version-log": [log_entry(n) for n in (2, 1, 3, 2, 3)]})
 
         fields = after(base, add_version(4), set_current(4))
@@ -180,7 +180,7 @@ class TestHistory:
         assert ids(fields) == [2, 3, 4]
         assert logged(fields) == [3, 2, 3, 4]
 
-    def test_without_expiry_the_log_is_left_as_it_is(self) -> None:
+    def test_the_log_is_unchanged_without_expiry(self) -> None:
         base = view(*versions(2), **{"version-log": [log_entry(n) for n in (77, 1, 2)]})
 
         assert logged(after(base, set_current(1))) == [77, 1, 2, 1]
@@ -200,7 +200,7 @@ class TestHistory:
         assert str(refused.value) == f"version.history.num-entries must be positive but was {size}"
 
     @pytest.mark.parametrize("size", ["", "ten", "1.5", "4294967296", " 1"])
-    def test_a_limit_that_is_no_number_is_refused(self, size: str) -> None:
+    def test_a_limit_that_is_not_a_number_is_refused(self, size: str) -> None:
         limit = {"action": "set-properties", "updates": {"version.history.num-entries": size}}
 
         with pytest.raises(Invalid) as refused:

@@ -58,7 +58,7 @@ def test_the_schema_gets_id_0_and_the_version_id_1() -> None:
 
 
 @pytest.mark.parametrize("schema_id", [-1, 0, 404])
-def test_the_schema_that_the_version_names_does_not_matter(schema_id: int) -> None:
+def test_the_schema_id_of_the_requested_version_is_ignored(schema_id: int) -> None:
     fields = created(**{"view-version": version(1, schema_id=schema_id)})
 
     assert fields["versions"][0]["schema-id"] == 0
@@ -71,7 +71,7 @@ def test_columns_keep_their_ids() -> None:
     assert fields["schemas"][0]["fields"][1]["type"]["fields"][0]["id"] == 1
 
 
-def test_absent_properties_are_none() -> None:
+def test_absent_properties_are_not_written() -> None:
     assert "properties" not in created(properties=None)
 
 
@@ -97,7 +97,7 @@ def test_a_history_limit_that_is_not_positive_is_refused() -> None:
     assert text == "version.history.num-entries must be positive but was 0"
 
 
-def test_what_is_no_uuid_is_refused() -> None:
+def test_an_invalid_uuid_is_refused() -> None:
     with pytest.raises(Invalid, match="Cannot assign uuid, not a UUID: x"):
         create_view_metadata(request(), location=LOCATION, view_uuid="x", now_ms=NOW_MS)
 

@@ -91,7 +91,7 @@ def test_a_view_may_have_very_many_columns() -> None:
         [{"action": "set-current-view-version", "view-version-id": LONG_TEXT}],
     ],
 )
-def test_a_refusal_stays_short_however_long_the_request_is(updates: list[dict[str, object]]) -> None:
+def test_a_refusal_of_a_long_request_is_short(updates: list[dict[str, object]]) -> None:
     with pytest.raises(BadRequest) as refused:
         committed(view(), *updates)
 
@@ -99,7 +99,7 @@ def test_a_refusal_stays_short_however_long_the_request_is(updates: list[dict[st
 
 
 @pytest.mark.timeout(30)
-def test_a_file_with_very_many_versions_is_refused_in_short_or_cut_to_its_limit() -> None:
+def test_a_file_with_very_many_versions_is_refused_shortly_or_cut_to_its_limit() -> None:
     many = [version(number) for number in range(1, 20_001)]
 
     with pytest.raises(BadRequest) as refused:

@@ -36,7 +36,7 @@ def refusal(data: bytes) -> str:
 
 
 def refused_document(**fields: object) -> str:
-    """Why a document with these fields is refused; None stands for a field that is left out."""
+    """Why a document with these fields is refused; None means an absent field."""
     kept = {name: value for name, value in (document() | fields).items() if value is not None}
     return refusal(json.dumps(kept).encode())
 
@@ -62,7 +62,7 @@ class TestReading:
 
         assert encode_view_metadata(decode_view_metadata(packed)) == encode_view_metadata(decode_view_metadata(plain))
 
-    def test_properties_may_be_left_out(self) -> None:
+    def test_properties_may_be_absent(self) -> None:
         fields = document()
         del fields["properties"]
 
@@ -90,7 +90,7 @@ class TestReading:
 
 class TestRefusing:
     @pytest.mark.parametrize("version_number", [0, 2, -1, 2**70])
-    def test_other_format_versions(self, version_number: int) -> None:
+    def test_other_format_versions_are_refused(self, version_number: int) -> None:
         with pytest.raises(Invalid) as refused:
             read(document(**{"format-version": version_number}))
 
@@ -99,7 +99,7 @@ class TestRefusing:
     @pytest.mark.parametrize(
         "name", ["view-uuid", "format-version", "location", "current-version-id", "schemas", "versions", "version-log"]
     )
-    def test_a_missing_field(self, name: str) -> None:
+    def test_a_missing_field_is_refused(self, name: str) -> None:
         text = refused_document(**{name: None})
 
         assert text.startswith("view metadata is malformed: ")
@@ -122,7 +122,7 @@ class TestRefusing:
             ("version-log", 1),
         ],
     )
-    def test_a_field_of_the_wrong_kind(self, name: str, wrong: object) -> None:
+    def test_a_field_of_the_wrong_kind_is_refused(self, name: str, wrong: object) -> None:
         text = refused_document(**{name: wrong})
 
         assert name in text or "view metadata is malformed" in text
@@ -142,15 +142,15 @@ class TestRefusing:
             b"\x1f\x8bnothing",
         ],
     )
-    def test_what_is_no_document(self, data: bytes) -> None:
+    def test_a_body_that_is_not_a_document_is_refused(self, data: bytes) -> None:
         assert refusal(data).startswith("view metadata is malformed: ")
 
-    def test_broken_text_where_nothing_looks(self) -> None:
+    def test_broken_text_in_an_unused_field_is_refused(self) -> None:
         text = refusal(json.dumps(document(later="text")).encode().replace(b'"text"', b'"\xff"'))
 
         assert text == "view metadata is malformed: not valid UTF-8"
 
-    def test_an_unknown_current_version_when_it_is_needed(self) -> None:
+    def test_an_unknown_current_version_is_refused_when_it_is_needed(self) -> None:
         metadata = view(**{"current-version-id": 9})
 
         with pytest.raises(Invalid) as refused:
@@ -158,7 +158,7 @@ class TestRefusing:
 
         assert str(refused.value) == "Cannot find current version 9 in view versions: [1, 2]"
 
-    def test_an_unknown_current_schema_when_it_is_needed(self) -> None:
+    def test_an_unknown_current_schema_is_refused_when_it_is_needed(self) -> None:
         metadata = view(version(1, schema_id=4))
 
         with pytest.raises(Invalid) as refused:
@@ -171,7 +171,7 @@ class TestWriting:
     def test_a_file_is_written_as_it_was_read(self) -> None:
         assert written(view()) == document()
 
-    def test_the_fields_come_in_the_order_of_the_format(self) -> None:
+    def test_the_fields_are_in_the_order_of_the_format(self) -> None:
         assert list(written(view(later=1))) == [
             "view-uuid",
             "format-version",
@@ -184,7 +184,7 @@ class TestWriting:
             "later",
         ]
 
-    def test_empty_properties_are_left_out(self) -> None:
+    def test_empty_properties_are_omitted(self) -> None:
         assert "properties" not in written(view(properties={}))
 
     def test_unknown_fields_survive_a_commit_at_every_level(self) -> None:
@@ -203,7 +203,7 @@ class TestWriting:
         assert changed["schemas"] == fields["schemas"]
         assert changed["version-log"][:2] == fields["version-log"]
 
-    def test_untouched_bytes_are_kept_as_they_are(self) -> None:
+    def test_untouched_bytes_are_kept_unchanged(self) -> None:
         odd = (
             b'{ "version-id":1 , "timestamp-ms": 1000,"schema-id":0,"summary":{},"default-namespace":[],'
             b'"representations":[{"type":"sql","sql":"SELECT \\u0041","dialect":"spark"}] }'

@@ -1,4 +1,4 @@
-"""Request bodies about views: what is understood, and one clear error for everything else."""
+"""Request bodies about views: valid ones are parsed, all others get one clear error."""
 
 import json
 
@@ -68,7 +68,7 @@ def refusal(data: bytes) -> str:
 
 
 class TestCommit:
-    def test_updates_requirements_and_identifier_are_understood(self) -> None:
+    def test_updates_requirements_and_identifier_are_parsed(self) -> None:
         commit = decode_view_commit(
             body(
                 identifier={"namespace": ["db"], "name": "v"},
@@ -82,7 +82,7 @@ class TestCommit:
         assert commit.updates[0] == SetProperties(updates={"a": "b"})
         assert isinstance(commit.updates[1], AddViewVersion)
 
-    def test_requirements_and_identifier_may_be_left_out_or_null(self) -> None:
+    def test_requirements_and_identifier_may_be_absent_or_null(self) -> None:
         for more in ({}, {"requirements": None, "identifier": None}):
             commit = decode_view_commit(body(updates=[], **more))
 
@@ -136,7 +136,7 @@ class TestCommit:
     @pytest.mark.parametrize(
         "missing", ["version-id", "timestamp-ms", "schema-id", "summary", "representations", "default-namespace"]
     )
-    def test_a_version_that_lacks_something_is_refused_by_its_name(self, missing: str) -> None:
+    def test_a_version_without_a_required_field_is_refused_by_the_name_of_the_field(self, missing: str) -> None:
         incomplete = {key: value for key, value in version(1).items() if key != missing}
 
         text = refusal(body(updates=[{"action": "add-view-version", "view-version": incomplete}]))
@@ -166,12 +166,12 @@ class TestCommit:
         assert text.startswith("update add-view-version is malformed: ")
 
     @pytest.mark.parametrize("data", [b"", b"{", b"null", b"\xff", b"[" * 100_000, b'{"updates":' + b"[" * 100_000])
-    def test_what_is_no_json_object_is_refused(self, data: bytes) -> None:
+    def test_a_body_that_is_not_a_json_object_is_refused(self, data: bytes) -> None:
         assert "malformed" in refusal(data)
 
 
 class TestCreate:
-    def test_a_request_is_understood(self) -> None:
+    def test_a_request_is_parsed(self) -> None:
         request = decode_create_view(body(**CREATION, location="s3://x"))
 
         assert (request.name, request.location, request.properties) == ("v", "s3://x", {})
@@ -188,18 +188,18 @@ class TestCreate:
             decode_create_view(body(**{key: value for key, value in CREATION.items() if key != missing}))
 
     @pytest.mark.parametrize("data", [b"", b"[]", b'{"name": "\xff"}', b"{" * 100_000])
-    def test_what_is_no_request_is_refused(self, data: bytes) -> None:
+    def test_an_invalid_request_is_refused(self, data: bytes) -> None:
         with pytest.raises(BadRequest, match="create view request is malformed"):
             decode_create_view(data)
 
 
 class TestRegister:
-    def test_a_request_is_understood(self) -> None:
+    def test_a_request_is_parsed(self) -> None:
         request = decode_register_view(body(**{"name": "v", "metadata-location": "s3://x/1.metadata.json"}))
 
         assert (request.name, request.metadata_location) == ("v", "s3://x/1.metadata.json")
 
     @pytest.mark.parametrize("fields", [{}, {"name": "v"}, {"name": 1, "metadata-location": "x"}])
-    def test_what_is_no_request_is_refused(self, fields: Json) -> None:
+    def test_an_invalid_request_is_refused(self, fields: Json) -> None:
         with pytest.raises(BadRequest, match="register view request is malformed"):
             decode_register_view(body(**fields))

@@ -1,4 +1,4 @@
-"""Generated views and commits: nothing is lost on the way through a file, and every rule holds after every commit."""
+"""Generated views and commits: files keep every field, and every rule holds after every commit."""
 
 import json
 
@@ -76,13 +76,13 @@ def documents(draw: st.DrawFn) -> Json:
 
 @some
 @given(documents())
-def test_writing_what_was_read_loses_nothing(fields: Json) -> None:
+def test_a_written_file_has_every_field_that_was_read(fields: Json) -> None:
     assert written(read(fields)) == fields
 
 
 @some
 @given(documents())
-def test_reading_what_was_written_is_the_identity(fields: Json) -> None:
+def test_a_file_that_is_read_and_written_twice_is_unchanged(fields: Json) -> None:
     text = encode_view_metadata(read(fields))
 
     assert encode_view_metadata(decode_view_metadata(text)) == text
@@ -114,7 +114,7 @@ def test_a_new_version_keeps_everything_that_was_stored(fields: Json) -> None:
 
 @st.composite
 def updates(draw: st.DrawFn) -> Json:
-    """One update, valid for most views; ids are small so that they meet."""
+    """One update, valid for most views; ids are small so that they collide."""
     some_id = draw(st.integers(-1, 8))
     dialects = draw(st.lists(st.sampled_from(DIALECTS), min_size=1, max_size=2, unique_by=str.lower))
     representations = [query(dialect, f"SELECT {draw(st.integers(0, 2))}") for dialect in dialects]
@@ -144,7 +144,7 @@ def replacing_commits(draw: st.DrawFn) -> list[Json]:
 
 
 def check_invariants(before: ViewMetadata, after: ViewMetadata, sent: list[Json]) -> None:
-    """What holds after every commit on a view that only this engine wrote."""
+    """Invariants after every commit on a view that only this engine wrote."""
     check_view_metadata(after)
     version_ids = {each.version_id for each in after.versions}
     assert after.view_uuid == before.view_uuid
@@ -175,7 +175,7 @@ def test_every_rule_holds_after_every_commit(commits: list[list[Json]]) -> None:
         except BadRequest:
             continue
         check_invariants(current, following, sent)
-        # A commit on what a file says is a commit on what was in memory.
+        # A commit on the decoded file equals a commit on the value in memory.
         stored = decode_foreign_view_metadata(encode_view_metadata(current))
         assert written(committed(stored, *sent, now_ms=NOW_MS + number)) == written(following)
         current = following
@@ -183,7 +183,7 @@ def test_every_rule_holds_after_every_commit(commits: list[list[Json]]) -> None:
 
 @st.composite
 def replacements(draw: st.DrawFn) -> list[Json]:
-    """What clients send to replace a view; it never loses a dialect."""
+    """A client's request to replace a view; it never drops a dialect."""
     queries = [query(dialect, f"SELECT {draw(st.integers(0, 5))}") for dialect in ("spark", "trino", "duckdb")]
     return [
         add_schema(column(draw(st.integers(1, 3)), draw(st.sampled_from("abc")))),
@@ -204,7 +204,7 @@ def test_a_replacement_sent_twice_changes_nothing_the_second_time(commits: list[
 
 @some
 @given(values)
-def test_whatever_json_is_sent_the_answer_is_one_kind_of_error(value: object) -> None:
+def test_any_json_is_accepted_or_raises_one_kind_of_error(value: object) -> None:
     data = json.dumps(value).encode()
     for decode in (decode_view_commit, decode_create_view, decode_foreign_view_metadata):
         with pytest.raises(BadRequest):
@@ -213,7 +213,7 @@ def test_whatever_json_is_sent_the_answer_is_one_kind_of_error(value: object) ->
 
 @some
 @given(documents(), st.data())
-def test_whatever_is_wrong_in_a_file_it_is_refused_or_sound(fields: Json, data: st.DataObject) -> None:
+def test_a_damaged_file_is_refused_or_valid(fields: Json, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(fields)))
     broken = json.dumps(fields | {name: data.draw(values)}).encode()
 

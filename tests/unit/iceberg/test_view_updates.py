@@ -55,7 +55,7 @@ class TestAssignUuid:
         with pytest.raises(Invalid, match=r"^Cannot reassign uuid$"):
             committed(None, *creation(), {"action": "assign-uuid", "uuid": OTHER_UUID})
 
-    def test_what_is_no_uuid_is_refused(self) -> None:
+    def test_an_invalid_uuid_is_refused(self) -> None:
         assert refusal({"action": "assign-uuid", "uuid": "../x"}) == "Cannot assign uuid, not a UUID: ../x"
 
 
@@ -109,7 +109,7 @@ class TestProperties:
     def test_setting_nothing_changes_nothing(self) -> None:
         assert unchanged({"action": "set-properties", "updates": {}})
 
-    def test_removed_keys_are_gone_and_unknown_ones_ignored(self) -> None:
+    def test_keys_are_removed_and_unknown_ones_ignored(self) -> None:
         fields = after(view(), {"action": "remove-properties", "removals": ["comment", "never there"]})
 
         assert "properties" not in fields
@@ -117,7 +117,7 @@ class TestProperties:
     def test_removing_nothing_changes_nothing(self) -> None:
         assert unchanged({"action": "remove-properties", "removals": []})
 
-    def test_the_old_names_of_the_fields_are_understood(self) -> None:
+    def test_the_old_names_of_the_fields_are_accepted(self) -> None:
         fields = after(
             view(),
             {"action": "set-properties", "updated": {"owner": "ada"}},
@@ -126,7 +126,7 @@ class TestProperties:
 
         assert fields["properties"] == {"owner": "ada"}
 
-    def test_versions_and_log_are_left_alone(self) -> None:
+    def test_versions_and_log_are_unchanged(self) -> None:
         many = [version(number) for number in range(1, 15)]
 
         fields = after(view(*many), {"action": "set-properties", "updates": {"version.history.num-entries": "2"}})
@@ -140,7 +140,7 @@ class TestProperties:
 
 
 class TestAddSchema:
-    def test_a_new_schema_gets_the_next_id_whatever_it_says(self) -> None:
+    def test_a_new_schema_gets_the_next_id_instead_of_its_own(self) -> None:
         fields = after(view(), add_schema(column(9, "other"), **{"schema-id": 77}))
 
         assert fields["schemas"][1] == schema(column(9, "other"), **{"schema-id": 1})
@@ -166,12 +166,12 @@ class TestAddSchema:
     def test_a_schema_that_differs_anywhere_is_added(self, other: tuple[Json, ...]) -> None:
         assert len(after(view(), add_schema(*other))["schemas"]) == 2
 
-    def test_ids_of_schemas_are_not_given_twice(self) -> None:
+    def test_ids_of_schemas_never_repeat(self) -> None:
         stored = [schema(*COLUMNS, **{"schema-id": 0}), schema(COLUMNS[0], **{"schema-id": 6})]
 
         assert after(view(schemas=stored), add_schema(COLUMNS[1]))["schemas"][-1]["schema-id"] == 7
 
-    def test_types_of_later_table_formats_are_fine(self) -> None:
+    def test_types_of_later_table_formats_are_accepted(self) -> None:
         fields = after(view(), add_schema(column(1, "v", "variant"), column(2, "t", "timestamp_ns")))
 
         assert [field["type"] for field in fields["schemas"][1]["fields"]] == ["variant", "timestamp_ns"]
@@ -205,16 +205,16 @@ class TestAddViewVersion:
 
         assert ids(fields) == logged(fields) == [1]
 
-    def test_when_the_ids_are_used_up_the_version_is_refused(self) -> None:
+    def test_a_version_is_refused_after_the_highest_id(self) -> None:
         base = view(version(2**31 - 1))
 
         with pytest.raises(Invalid, match="Cannot assign an id: 2147483647 is the last one and is in use"):
             committed(base, add_version(1))
 
-    def test_an_equal_version_is_reused_whatever_its_id_and_time(self) -> None:
+    def test_an_equal_version_is_reused_with_any_id_and_time(self) -> None:
         assert unchanged(add_version(1, query(sql="SELECT 2"), **{"timestamp-ms": 5}))
 
-    def test_equal_definitions_are_equal_with_the_type_in_capitals(self) -> None:
+    def test_the_case_of_a_type_does_not_make_another_definition(self) -> None:
         assert unchanged(add_version(1, query(sql="SELECT 2", type="SQL")))
 
     @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ class TestAddViewVersion:
 
         assert fields["versions"][-1]["schema-id"] == 2
 
-    def test_minus_1_is_also_a_schema_that_was_there(self) -> None:
+    def test_minus_1_is_also_a_reused_schema(self) -> None:
         fields = after(view(), add_schema(*COLUMNS), add_version(3, schema_id=-1))
 
         assert fields["versions"][-1]["schema-id"] == 0
@@ -259,7 +259,7 @@ class TestAddViewVersion:
 
         assert text == "Invalid view version: Cannot add multiple queries for dialect trino"
 
-    def test_the_spelling_of_a_dialect_is_kept(self) -> None:
+    def test_the_case_of_a_dialect_is_kept(self) -> None:
         fields = after(view(), add_version(3, query("Spark"), query("Trino")))
 
         assert fields["versions"][-1]["representations"] == [query("Spark"), query("Trino")]
@@ -347,11 +347,11 @@ class TestRequirements:
 
         assert str(conflict.value) == f"Requirement failed: view does not exist, expected UUID {VIEW_UUID}"
 
-    def test_requirements_come_before_the_updates(self) -> None:
+    def test_requirements_are_checked_before_the_updates(self) -> None:
         with pytest.raises(Conflict):
             committed(view(), set_current(404), requirements=[{"type": "assert-view-uuid", "uuid": OTHER_UUID}])
 
-    def test_what_is_for_tables_is_refused_by_name_also_when_it_was_not_decoded_for_a_view(self) -> None:
+    def test_updates_and_requirements_of_tables_are_refused_by_name(self) -> None:
         body = b"""{"requirements": [{"type": "assert-create"}], "updates": [{"action": "remove-schemas",
             "schema-ids": [1]}, {"action": "set-location", "location": "x"}, {"action": "set-current-schema",
             "schema-id": 0}]}"""
@@ -367,7 +367,7 @@ class TestRequirements:
 
 
 class TestNothingChanged:
-    def test_a_commit_without_updates_gives_the_base_back(self) -> None:
+    def test_a_commit_without_updates_returns_the_base(self) -> None:
         assert unchanged()
 
     def test_a_replacement_sent_twice_changes_nothing_the_second_time(self) -> None:

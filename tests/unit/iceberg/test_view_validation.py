@@ -34,7 +34,7 @@ def test_a_sound_file_is_read() -> None:
     assert metadata.metadata_location == BASE_FILE
 
 
-def test_what_other_engines_may_do_is_accepted() -> None:
+def test_valid_files_of_other_engines_are_accepted() -> None:
     foreign = document(
         *(version(number) for number in range(1, 30)),
         version(30, {"type": "dataframe"}, query("spark"), query("Spark")),
@@ -87,7 +87,7 @@ def test_malformed_elements_are_refused(fields: Json) -> None:
     assert refusal(fields).startswith("array of ")
 
 
-def test_what_passes_may_be_committed_to() -> None:
+def test_a_valid_file_can_be_committed_to() -> None:
     metadata = decode_foreign_view_metadata(json.dumps(document()).encode())
 
     assert after(metadata, add_version(3))["versions"][-1]["version-id"] == 3

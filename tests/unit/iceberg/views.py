@@ -33,7 +33,7 @@ def query(dialect: str = "spark", sql: str = "SELECT 1", **more: object) -> Json
 
 
 def version(version_id: int, *representations: Json, schema_id: int = 0, **more: object) -> Json:
-    """A version with one query that no other id has, unless representations are given."""
+    """A version with a query that contains its id, unless representations are given."""
     return {
         "version-id": version_id,
         "timestamp-ms": BASE_MS + version_id,
@@ -50,7 +50,7 @@ def log_entry(version_id: int, timestamp_ms: int | None = None) -> Json:
 
 
 def document(*versions: Json, **more: object) -> Json:
-    """A view with these versions, or with versions 1 and 2; the last one is current, and each was once."""
+    """A view with these versions, or with versions 1 and 2; each was current once, and the last one is."""
     stored = list(versions) or [version(1), version(2)]
     return {
         "view-uuid": VIEW_UUID,
@@ -90,12 +90,12 @@ def committed(
 
 
 def after(base: ViewMetadata | None, *updates: Json, **more: Any) -> Json:
-    """What is in the file that the commit writes."""
+    """The content of the file that the commit writes."""
     return written(committed(base, *updates, **more))
 
 
 def creation() -> list[Json]:
-    """What makes a view out of nothing."""
+    """The updates that create a view."""
     return [
         {"action": "assign-uuid", "uuid": VIEW_UUID},
         {"action": "upgrade-format-version", "format-version": 1},

@@ -1,4 +1,4 @@
-"""The options of a Spark session: what has to be said, what is worked out, and what is refused."""
+"""The options of a Spark session: required, derived and refused values."""
 
 import importlib.metadata
 
@@ -33,19 +33,19 @@ def test_a_string_is_the_address_of_a_server() -> None:
     assert of_catalog(session_options("https://lake.example"))["uri"] == "https://lake.example"
 
 
-def test_several_catalogs_live_in_one_session() -> None:
+def test_a_session_can_have_several_catalogs() -> None:
     options = session_options(Connection(name="a", warehouse="main"), Connection(name="b", warehouse="lake"))
 
     assert of_catalog(options, "a")["warehouse"] == "main"
     assert of_catalog(options, "b")["warehouse"] == "lake"
 
 
-def test_two_catalogs_of_one_name_are_refused() -> None:
+def test_two_catalogs_with_one_name_are_refused() -> None:
     with pytest.raises(BadRequest, match="catalog sandur: two of 2 catalogs have this name"):
         session_options("http://a", "http://b")
 
 
-def test_s3_brings_its_classes_its_endpoint_and_its_keys() -> None:
+def test_s3_adds_its_classes_its_endpoint_and_its_keys() -> None:
     s3 = S3Store(endpoint="http://127.0.0.1:8333", access_key_id="id", secret_access_key=HUSH)
 
     options = session_options(Connection(s3=s3), versions=Versions(spark="4.1.4"))
@@ -64,13 +64,13 @@ def test_s3_brings_its_classes_its_endpoint_and_its_keys() -> None:
 
 
 def test_s3_without_keys_leaves_them_to_the_environment_of_spark() -> None:
-    told = of_catalog(session_options(Connection(s3=S3Store(region="eu-north-1", path_style=False))))
+    written = of_catalog(session_options(Connection(s3=S3Store(region="eu-north-1", path_style=False))))
 
-    assert set(told) == {"type", "uri", "io-impl", "client.region"}
+    assert set(written) == {"type", "uri", "io-impl", "client.region"}
 
 
 @pytest.mark.parametrize(
-    ("io_impl", "told"),
+    ("io_impl", "written"),
     [
         ("hadoop", "org.apache.iceberg.hadoop.HadoopFileIO"),
         ("s3", "org.apache.iceberg.aws.s3.S3FileIO"),
@@ -78,21 +78,21 @@ def test_s3_without_keys_leaves_them_to_the_environment_of_spark() -> None:
         ("com.example.OurFileIO", "com.example.OurFileIO"),
     ],
 )
-def test_the_file_access_can_be_chosen(io_impl: str, told: str) -> None:
+def test_the_file_access_can_be_chosen(io_impl: str, written: str) -> None:
     options = session_options(Connection(io_impl=io_impl), versions=Versions(spark="4.1"))
 
-    assert of_catalog(options)["io-impl"] == told
+    assert of_catalog(options)["io-impl"] == written
     assert (BUNDLE in options["spark.jars.packages"]) == (io_impl == "s3")
 
 
 def test_a_credential_is_exchanged_for_a_token_at_the_server() -> None:
-    told = of_catalog(session_options(Connection(uri="http://h:1/", credential="me:hush")))
+    written = of_catalog(session_options(Connection(uri="http://h:1/", credential="me:hush")))
 
-    assert told["credential"] == "me:hush"
-    assert told["oauth2-server-uri"] == "http://h:1/v1/oauth/tokens"
+    assert written["credential"] == "me:hush"
+    assert written["oauth2-server-uri"] == "http://h:1/v1/oauth/tokens"
 
 
-def test_properties_and_options_win_and_packages_and_extensions_are_added() -> None:
+def test_given_properties_win_and_packages_and_extensions_are_added() -> None:
     options = session_options(
         Connection(properties={"uri": "http://other", "cache-enabled": "false"}),
         versions=Versions(spark="4.1"),
@@ -118,7 +118,7 @@ def test_versions_can_be_chosen(versions: Versions, runtime: str) -> None:
     assert session_options(versions=versions)["spark.jars.packages"] == runtime
 
 
-def test_the_version_of_spark_is_the_one_that_is_installed() -> None:
+def test_the_default_version_of_spark_is_the_installed_one() -> None:
     line = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
 
     assert f"-runtime-{line}_" in session_options()["spark.jars.packages"]

@@ -1,4 +1,4 @@
-"""Where PySpark or Java is missing: the package imports, its options are told, and a session says what to do."""
+"""Without PySpark or Java: the package can be imported, options work, and a session explains what to install."""
 
 import os
 import subprocess
@@ -36,18 +36,18 @@ def printed(script: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_without_pyspark_options_work_and_a_session_says_what_to_install() -> None:
+def test_without_pyspark_options_work_and_a_session_explains_what_to_install() -> None:
     assert printed(WITHOUT_PYSPARK) == ["5", "Spark sessions need PySpark: pip install 'sandur[spark]'"]
 
 
-def test_without_java_a_session_says_so(tmp_path: Path) -> None:
+def test_without_java_a_session_explains_what_to_install(tmp_path: Path) -> None:
     assert printed(WITHOUT_JAVA, PATH=str(tmp_path)) == [
         "Spark sessions need Java 17 or newer: put java on the PATH, or set JAVA_HOME"
     ]
 
 
-def test_the_package_itself_needs_nothing_but_python() -> None:
-    """Other Sparks, in environments of their own, have it on their path and nothing else of ours."""
+def test_the_package_imports_only_the_standard_library() -> None:
+    """Other versions of Spark run in their own environments with only this package on the path."""
     script = """
 import sys
 before = set(sys.modules)

@@ -1,4 +1,4 @@
-"""`sandur spark-config`: the same options in every form, each readable by what it is for."""
+"""`sandur spark-config`: the same options in every form, each readable by its consumer."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ def spark_config(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def told(*arguments: str) -> dict[str, str]:
+def options_of(*arguments: str) -> dict[str, str]:
     done = spark_config("--json", *arguments)
     assert done.returncode == 0, done.stderr
     options: dict[str, str] = json.loads(done.stdout)
@@ -26,7 +26,7 @@ def told(*arguments: str) -> dict[str, str]:
 
 
 def test_the_default_is_the_local_server() -> None:
-    options = told()
+    options = options_of()
 
     assert options["spark.sql.catalog.sandur.uri"] == "http://127.0.0.1:8181"
     assert "spark.sql.catalog.sandur.warehouse" not in options
@@ -34,7 +34,7 @@ def test_the_default_is_the_local_server() -> None:
 
 
 def test_catalogs_have_their_own_or_another_name_in_spark() -> None:
-    options = told("--catalog", "lake", "--catalog", "big=the.large.one", "--token", "t", "--uri", "http://h:1")
+    options = options_of("--catalog", "lake", "--catalog", "big=the.large.one", "--token", "t", "--uri", "http://h:1")
 
     assert options["spark.sql.catalog.lake.warehouse"] == "lake"
     assert options["spark.sql.catalog.big.warehouse"] == "the.large.one"
@@ -49,7 +49,7 @@ def test_a_bucket_has_its_endpoint_and_its_keys_only_with_a_flag(tmp_path: Path)
         'secret_access_key = "hush"\n'
     )
 
-    without, with_keys = told("--config", str(file)), told("--config", str(file), "--with-keys")
+    without, with_keys = options_of("--config", str(file)), options_of("--config", str(file), "--with-keys")
 
     assert without["spark.sql.catalog.sandur.s3.endpoint"] == "http://s3"
     assert without["spark.sql.catalog.sandur.uri"] == "http://127.0.0.1:9000"
@@ -58,7 +58,7 @@ def test_a_bucket_has_its_endpoint_and_its_keys_only_with_a_flag(tmp_path: Path)
 
 
 def test_versions_are_chosen_by_flags() -> None:
-    options = told("--spark", "3.5", "--iceberg", "1.5.2")
+    options = options_of("--spark", "3.5", "--iceberg", "1.5.2")
 
     assert options["spark.jars.packages"] == "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.5.2"
 
@@ -79,7 +79,7 @@ def test_lines_of_a_file_keep_backslashes_as_java_reads_them() -> None:
 
 
 def test_every_form_has_the_same_options() -> None:
-    options = told("--catalog", "lake")
+    options = options_of("--catalog", "lake")
 
     flags = shlex.split(spark_config("--catalog", "lake", "--submit").stdout)
     lines = spark_config("--catalog", "lake", "--properties").stdout.splitlines()
@@ -109,7 +109,7 @@ def test_people_get_a_table_that_hides_secrets() -> None:
         (("--iceberg", "new"), "sandur: Iceberg version 'new': expected something like 1.11.0"),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_1(arguments: tuple[str, ...], reason: str) -> None:
+def test_an_error_prints_one_line_and_exits_with_code_1(arguments: tuple[str, ...], reason: str) -> None:
     done = spark_config(*arguments)
 
     assert (done.returncode, done.stderr.strip(), done.stdout) == (1, reason, "")
