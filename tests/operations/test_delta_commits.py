@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from sandur.delta.properties import Domains, RowTracking
 from sandur.delta.requests import Comment, DeltaChange
 from sandur.errors import Conflict, Exhausted, Invalid, NotFound, OutcomeUnknown, VersionTaken
-from sandur.operations.delta.commit import commit_by_id, update_table
+from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import drop_table, load_delta_table, rename_table
 from sandur.operations.lake import Lake
@@ -247,7 +247,7 @@ async def test_a_commit_by_id_reaches_a_renamed_table(lake: Lake) -> None:
     await add(lake, table, 1)
     await rename_table(make_lake(lake.store), D, "e", request=request("rename"))
 
-    assert (await commit_by_id(lake, adds(table, 2), request("c"))).last_version == 2
+    assert (await update_table(lake, None, adds(table, 2), request("c"))).last_version == 2
     assert (await add(lake, table, 3, identifier=called("e"))).last_version == 3
 
 
@@ -259,7 +259,7 @@ async def test_a_commit_to_a_dropped_table_is_not_found(lake: Lake) -> None:
     with pytest.raises(NotFound):
         await add(lake, table, 2)
     with pytest.raises(NotFound):
-        await commit_by_id(lake, adds(table, 2), request("c"))
+        await update_table(lake, None, adds(table, 2), request("c"))
 
 
 async def test_receipts_of_commits_form_a_chain(lake: Lake) -> None:

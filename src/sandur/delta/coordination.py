@@ -139,19 +139,14 @@ class DeltaMetadata(NamedTuple):
     comment: str | None
 
 
-def check_kind(metadata: DeltaMetadata, change: DeltaChange) -> None:
-    """Raise Invalid for a commit to an external table, and for the snapshot version of a managed one."""
-    if not metadata.is_managed and (change.commit or change.published is not None):
-        raise Invalid("add-commit and set-latest-backfilled-version need a managed table")
-    if metadata.is_managed and change.snapshot:
-        raise Invalid("update-metadata-snapshot-version needs an external table")
-
-
 def apply_change(
     metadata: DeltaMetadata, change: DeltaChange, *, waives_deletion_vectors: bool = False
 ) -> DeltaMetadata:
     """The metadata after the change; raises Invalid if it breaks a rule. The order in a request does not matter."""
-    check_kind(metadata, change)
+    if not metadata.is_managed and (change.commit or change.published is not None):
+        raise Invalid("add-commit and set-latest-backfilled-version need a managed table")
+    if metadata.is_managed and change.snapshot:
+        raise Invalid("update-metadata-snapshot-version needs an external table")
     properties = _properties(metadata, change)
     columns = _columns(metadata.columns, change)
     after = metadata._replace(columns=columns, properties=properties)
@@ -223,10 +218,6 @@ def _check_managed(after: DeltaMetadata, change: DeltaChange, *, waives_deletion
         check_table_id(after.properties, after.uuid)
 
 
-def has_iceberg_metadata(properties: Mapping[str, str]) -> bool:
-    return "iceberg" in {name.strip().lower() for name in properties.get(_FORMATS, "").split(",")}
-
-
 def check_uniform(
     properties: Mapping[str, str], uniform: Uniform | None, *, location: str, version: int | None
 ) -> None:
@@ -234,7 +225,8 @@ def check_uniform(
 
     `location` has no trailing slash. `version` is None for a new table.
     """
-    if has_iceberg_metadata(properties) != (uniform is not None):
+    formats = {name.strip().lower() for name in properties.get(_FORMATS, "").split(",")}
+    if ("iceberg" in formats) != (uniform is not None):
         state = "is missing" if uniform is None else "is not allowed"
         raise Invalid(f"uniform {state}: {_FORMATS} is {properties.get(_FORMATS)!r}")
     if uniform is None:

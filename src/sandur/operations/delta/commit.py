@@ -42,7 +42,7 @@ from sandur.operations.delta.publishing import (
     staged_location,
     verify_published,
 )
-from sandur.operations.delta.tables import check_takes_commits, load_by_id, table_not_found
+from sandur.operations.delta.tables import check_takes_commits, find_by_id, load_by_id, table_not_found
 from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.receipts import DeltaReceipts, delta_commit_key
@@ -52,20 +52,14 @@ from sandur.storage.cell import Cell, Versioned, gather_all
 _BACKOFF_SECONDS: Final = 0.002
 
 
-async def update_table(lake: Lake, identifier: Identifier, change: DeltaChange, request: Request) -> DeltaTable:
-    """Apply a change and return the table after it.
+async def update_table(lake: Lake, identifier: Identifier | None, change: DeltaChange, request: Request) -> DeltaTable:
+    """Apply a change and return the table after it. Without an identifier the asserted uuid names the table.
 
     Raises Conflict if a requirement fails, VersionTaken if another commit has the version, Exhausted if too many
     commits are unpublished, and OutcomeUnknown if it cannot be known whether the commit happened.
     """
     async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
         return await _Update(lake, change, request, identifier).run()
-
-
-async def commit_by_id(lake: Lake, change: DeltaChange, request: Request) -> DeltaTable:
-    """As `update_table`, for the table with the asserted uuid under any name."""
-    async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
-        return await _Update(lake, change, request, None).run()
 
 
 class _Base(NamedTuple):
@@ -155,8 +149,7 @@ class _Update:
         if attempt > 1:
             await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
         if self.identifier is None:
-            await load_by_id(self.lake, self.change.asserted_uuid)
-            return _Base(self._seen(), None, is_remembered=False)
+            return _Base(await find_by_id(self.lake, self.change.asserted_uuid), None, is_remembered=False)
         name, table = await gather_all((self.lake.name(self.identifier).read(), self._cell().read()))
         if name and table and _refers_to(name.value, self.change.asserted_uuid) and table.value.state == "live":
             return _Base(table, ResolvedName(self.identifier, name, table), is_remembered=False)
@@ -166,12 +159,6 @@ class _Update:
         if not isinstance(found.pointer.value, DeltaTable):
             raise WrongFormat(f"{self.identifier} is not a Delta table")
         return _Base(Versioned(found.pointer.value, found.pointer.version), found, is_remembered=False)
-
-    def _seen(self) -> Versioned[DeltaTable]:
-        seen = self._cell().last_seen
-        if seen is None:
-            raise Busy(f"table {self.change.asserted_uuid}: too many concurrent changes")
-        return seen
 
     def _decide(self, base: _Base) -> _Plan:
         """Decide about the change; a refusal is raised."""
@@ -230,7 +217,7 @@ class _Update:
                 commits=(*table.commits, row),
                 last_version=row.version,
                 last_commit_ms=row.timestamp_ms,
-                uniform=_uniform_of(change),
+                uniform=uniform_record(change.uniform),
             )
         return _with_published(after, self._trimmable(table, published))
 
@@ -346,12 +333,10 @@ def _metadata_of(table: DeltaTable) -> DeltaMetadata:
     )
 
 
-def _uniform_of(change: DeltaChange) -> Uniform | None:
-    return uniform_record(change.uniform) if change.uniform else None
-
-
-def uniform_record(uniform: UniformRequest) -> Uniform:
-    """The record of the Iceberg metadata that a client wrote."""
+def uniform_record(uniform: UniformRequest | None) -> Uniform | None:
+    """The record of the Iceberg metadata that a client wrote, if it wrote any."""
+    if uniform is None:
+        return None
     iceberg = uniform.iceberg
     return Uniform(
         metadata_location=iceberg.metadata_location,
@@ -369,4 +354,4 @@ def _with_published(table: DeltaTable, published: int) -> DeltaTable:
 async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:
     """Commit through the older API; `table_uri` must be the location of the table in the catalog."""
     check_takes_commits(await load_by_id(lake, change.asserted_uuid), table_uri)
-    await commit_by_id(lake, change, request)
+    await update_table(lake, None, change, request)

@@ -15,9 +15,9 @@ from sandur.delta.create_plan import CreatePlan, TableDefinition, first_commit_b
 from sandur.delta.properties import stored_properties
 from sandur.delta.protocol import check_contract
 from sandur.delta.requests import CreateTable
-from sandur.errors import AlreadyExists, Invalid, NotFound, SwapLost
+from sandur.errors import AlreadyExists, Invalid, SwapLost
 from sandur.operations.delta.commit import uniform_record
-from sandur.operations.delta.load import check_parents_exist
+from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.tables import (
     NewTable,
@@ -34,33 +34,11 @@ from sandur.operations.tables.names import allowed_roots
 ENGINE: Final = "Sandur"
 
 
-async def create_table(
-    lake: Lake,
-    identifier: Identifier,
-    create: CreateTable,
-    *,
-    request: Request,
-    external_roots: tuple[str, ...] = (),
-) -> DeltaTable:
+async def create_table(lake: Lake, identifier: Identifier, create: CreateTable, *, request: Request) -> DeltaTable:
     """Create a table whose first commit a client wrote; a managed one must fulfil the contract of its stage.
 
     Raises NotFound with the missing part of the name, or if nothing is staged at the location.
     """
-    try:
-        return await _created(lake, identifier, create, request=request, external_roots=external_roots)
-    except NotFound:
-        await check_parents_exist(lake, identifier)  # Only after a failure: a successful creation has read both.
-        raise
-
-
-async def _created(
-    lake: Lake,
-    identifier: Identifier,
-    create: CreateTable,
-    *,
-    request: Request,
-    external_roots: tuple[str, ...],
-) -> DeltaTable:
     is_managed = create.table_type == "MANAGED"
     if not create.location.strip():
         raise Invalid("location is required")
@@ -80,11 +58,10 @@ async def _created(
         ),
         comment=create.comment,
         last_commit_ms=create.last_commit_timestamp_ms,
-        uniform=uniform_record(create.uniform) if create.uniform else None,
+        uniform=uniform_record(create.uniform),
     )
-    if is_managed:
-        return await create_from_staging(lake, wanted, request=request)
-    return await create_external(lake, wanted, request=request, external_roots=external_roots)
+    async with naming_missing_parent(lake, identifier):
+        return await (create_from_staging if is_managed else create_external)(lake, wanted, request=request)
 
 
 class Created(NamedTuple):
@@ -96,44 +73,33 @@ class Created(NamedTuple):
 
 
 async def create_managed(
-    lake: Lake, identifier: Identifier, definition: TableDefinition, *, request: Request, engine: str = ENGINE
+    lake: Lake, identifier: Identifier, definition: TableDefinition, *, request: Request
 ) -> Created:
     """Create a managed table; raises AlreadyExists before it writes anything if the name is taken."""
     await check_parents_exist(lake, identifier)
     stage = await stage_table(lake, identifier, principal=request.source.principal)
     plan = plan_table(definition, location=stage.location, table_id=stage.uuid, committer="catalog")
-    now_ms = lake.clock.now_ms()
-    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    now_ms = await _write_first_commit(lake, plan)
     table = await create_from_staging(lake, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
     return Created(stage.location, table, is_new=True)
 
 
 async def create_external_at(
-    lake: Lake,
-    identifier: Identifier,
-    location: str,
-    definition: TableDefinition,
-    *,
-    request: Request,
-    engine: str = ENGINE,
+    lake: Lake, identifier: Identifier, location: str, definition: TableDefinition, *, request: Request
 ) -> Created:
     """Create a table at a given location: write its first commit, then register it."""
     await check_parents_exist(lake, identifier)
     if found := await find_table(lake, identifier):
         raise name_taken(identifier, found.name.value, "table")
-    plan, now_ms = await _planned_at(lake, location, definition, identifier.catalog)
-    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
-    wanted = _registration(identifier, plan, now_ms, "EXTERNAL")
-    table = await create_external(lake, wanted, request=request)
-    return Created(plan.location, table, is_new=True)
+    plan = await _planned_at(lake, location, definition, identifier.catalog)
+    wanted = _registration(identifier, plan, await _write_first_commit(lake, plan), "EXTERNAL")
+    return Created(plan.location, await create_external(lake, wanted, request=request), is_new=True)
 
 
-async def create_at_path(
-    lake: Lake, location: str, definition: TableDefinition, *, catalog: str, engine: str = ENGINE
-) -> Created:
+async def create_at_path(lake: Lake, location: str, definition: TableDefinition, *, catalog: str) -> Created:
     """Create a table without a name. The location must be below the roots of `catalog`."""
-    plan, now_ms = await _planned_at(lake, location, definition, catalog)
-    await write_first_commit(lake, plan, engine=engine, now_ms=now_ms)
+    plan = await _planned_at(lake, location, definition, catalog)
+    await _write_first_commit(lake, plan)
     return Created(plan.location, None, is_new=True)
 
 
@@ -149,20 +115,21 @@ async def has_first_commit(lake: Lake, location: str) -> bool:
     return await lake.locations.exists(_first_file(normalize_location(location)))
 
 
-async def write_first_commit(lake: Lake, plan: CreatePlan, *, engine: str, now_ms: int) -> None:
-    """Write version 0 of the log; raises AlreadyExists if the location has one."""
-    body = first_commit_body(plan, engine=engine, now_ms=now_ms, transaction_id=lake.clock.new_uuid())
+async def _write_first_commit(lake: Lake, plan: CreatePlan) -> int:
+    """Write version 0 of the log and return its time; raises AlreadyExists if the location has one."""
+    now_ms = lake.clock.now_ms()
+    body = first_commit_body(plan, engine=ENGINE, now_ms=now_ms, transaction_id=lake.clock.new_uuid())
     try:
         await lake.locations.create(_first_file(plan.location), body)
     except SwapLost as lost:
         raise AlreadyExists(f"Delta table already exists at {plan.location}", subject="table") from lost
+    return now_ms
 
 
-async def _planned_at(lake: Lake, location: str, definition: TableDefinition, catalog: str) -> tuple[CreatePlan, int]:
+async def _planned_at(lake: Lake, location: str, definition: TableDefinition, catalog: str) -> CreatePlan:
     plain = normalize_location(location)
     checked_location(plain, await allowed_roots(lake, catalog))
-    plan = plan_table(definition, location=plain, table_id=lake.clock.new_uuid(), committer="path")
-    return plan, lake.clock.now_ms()
+    return plan_table(definition, location=plain, table_id=lake.clock.new_uuid(), committer="path")
 
 
 def _registration(identifier: Identifier, plan: CreatePlan, now_ms: int, table_type: str) -> NewTable:

@@ -1,6 +1,7 @@
 """Load a Delta table: its record, and its metadata in the form of the Delta API."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,8 +21,8 @@ from sandur.operations.delta.tables import (
     load_delta_table,
     table_not_found,
 )
+from sandur.operations.index.lists import require_namespace
 from sandur.operations.lake import BytesLruCache, Lake
-from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 
 _METADATA_BYTES_MAX: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 500
@@ -74,8 +75,17 @@ async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
 async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
     """Raise NotFound if the catalog or the schema of a name is missing, which tells clients the missing part."""
     await load_catalog(lake, identifier.catalog)
-    if await resolve_namespace(lake, identifier.namespace) is None:
-        raise namespace_not_found(identifier.namespace)
+    await require_namespace(lake, identifier.namespace)
+
+
+@contextlib.asynccontextmanager
+async def naming_missing_parent(lake: Lake, identifier: Identifier) -> AsyncIterator[None]:
+    """Look for the missing part of a name only after a failure: a successful creation has read both parents."""
+    try:
+        yield
+    except NotFound:
+        await check_parents_exist(lake, identifier)
+        raise
 
 
 def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:

@@ -59,21 +59,12 @@ async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
 
 
 async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool:
+    receipt = lake.feature(DeltaReceipts).ensure(table, row)
     try:
-        is_there, _ = await gather_all(
-            [
-                lake.locations.exists(published_location(table, row.version)),
-                _receipted(lake, table, row),
-            ]
-        )
+        is_there, _ = await gather_all((lake.locations.exists(published_location(table, row.version)), receipt))
     except Invalid:  # The settings no longer allow the location.
         return False
     return is_there
-
-
-async def _receipted(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool:
-    await lake.feature(DeltaReceipts).ensure(table, row)
-    return True
 
 
 async def have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:

@@ -164,12 +164,16 @@ async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
     return found.pointer.value
 
 
-async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
+async def find_by_id(lake: Lake, uuid: str) -> Versioned[DeltaTable]:
     """The table with that id under any name; raises NotFound if it does not exist or was dropped."""
     held = await lake.delta_table(uuid).read()
     if held is None or held.value.state in {"dropped", "killed"}:
         raise NotFound(f"Table does not exist: {uuid}", subject="table")
-    return held.value
+    return held
+
+
+async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
+    return (await find_by_id(lake, uuid)).value
 
 
 async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) -> None:
@@ -185,10 +189,9 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
 
 async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
     """The kind in the claim of an earlier attempt of this request; None if there is no claim."""
-    key_hash = request.key_hash
     kinds: tuple[Kind, ...] = ("table", "view")
-    for kind in kinds:
-        if key_hash and await lake.claim(f"drop-{kind}", key_hash).read():
+    for kind in kinds if request.key_hash else ():
+        if await lake.claim(f"drop-{kind}", request.key_hash or "").read():
             return kind
     return None
 

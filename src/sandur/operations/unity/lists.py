@@ -1,16 +1,14 @@
 """Lists of Unity Catalog's API, read from the index alone: its entries hold the JSON of the answer."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
-from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
+from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.index.lists import prefetch, read_page
+from sandur.operations.index.lists import prefetch, read_page, require_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import gather_all
 
 _SEPARATOR = "\x1f"
@@ -34,23 +32,24 @@ class ListPage(NamedTuple):
 
 
 async def list_catalogs(lake: Lake, request: ListRequest) -> ListPage:
-    return await _read_list(lake, CATALOGS, "catalogs", request, _nothing(), lambda _: True)
+    return await _read_list(lake, CATALOGS, "catalogs", request)
 
 
 async def list_schemas(lake: Lake, catalog: str, request: ListRequest) -> ListPage:
     """List the schemas of a catalog, its namespaces on the first level; NotFound if the catalog does not exist."""
     scope = namespaces_scope(catalog, None)
-    return await _read_list(lake, scope, "schemas", request, load_catalog(lake, catalog), lambda _: True)
+    return await _read_list(lake, scope, "schemas", request, lambda: load_catalog(lake, catalog))
 
 
 async def list_in_schema(
     lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, request: ListRequest
 ) -> ListPage:
     """List the names of some kinds in a schema; NotFound if the schema does not exist."""
-    exists = _require_schema(lake, namespace)
-    return await _read_list(
-        lake, names_scope(namespace), collection, request, exists, lambda entry: entry.kind in kinds
-    )
+
+    async def require_schema() -> None:
+        await gather_all((load_catalog(lake, namespace.catalog), require_namespace(lake, namespace)))
+
+    return await _read_list(lake, names_scope(namespace), collection, request, require_schema, kinds)
 
 
 async def list_everywhere(
@@ -105,23 +104,20 @@ async def _read_list(
     scope: Scope,
     collection: str,
     request: ListRequest,
-    exists: Awaitable[object],
-    accepts: Callable[[Entry], bool],
+    require_parent: Callable[[], Awaitable[object]] | None = None,
+    kinds: Collection[str] | None = None,
 ) -> ListPage:
-    """Read the page; `exists` runs in the same round, and its error is raised."""
+    """Read the page; the check of the parent runs in the same round, and its error is raised."""
     subject = (lake.layout.root, collection, scope.text)
-    try:
-        last = decode_page_token(request.token, subject) if request.token else None
-    except BaseException:
-        asyncio.ensure_future(exists).cancel()
-        raise
-    _, seen = await gather_all((exists, prefetch(lake, scope, last=last, wanted=request.size)))
+    last = decode_page_token(request.token, subject) if request.token else None
+    fetching = prefetch(lake, scope, last=last, wanted=request.size)
+    seen = (await gather_all((require_parent(), fetching)))[1] if require_parent else await fetching
     page = await read_page(
         lake,
         scope,
         last=last,
         wanted=request.size,
-        accepts=lambda entry: has_full_name(entry.name) and accepts(entry),
+        accepts=lambda entry: has_full_name(entry.name) and (kinds is None or entry.kind in kinds),
         seen=seen,
     )
     return ListPage(
@@ -131,13 +127,3 @@ async def _read_list(
         index_path=lake.layout.list_index(scope),
         is_fallback=page.is_fallback,
     )
-
-
-async def _require_schema(lake: Lake, namespace: Namespace) -> None:
-    _, found = await gather_all((load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace)))
-    if found is None:
-        raise namespace_not_found(namespace)
-
-
-async def _nothing() -> None:
-    """The list of catalogs has no parent that must exist."""

@@ -2,14 +2,13 @@
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import DeltaTable, Request
-from sandur.errors import Invalid, NotFound, Unsupported
+from sandur.catalog.records import Request
+from sandur.errors import Invalid, Unsupported
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
-from sandur.operations.delta.load import check_parents_exist
+from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
 from sandur.storage.cell import gather_all
@@ -20,20 +19,19 @@ _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 
 async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> TableInfo:
     """Create a table or view; NotFound with the part of the name that does not exist."""
-    try:
-        return delta_table_info(wanted.identifier, await _create(lake, wanted, request))
-    except NotFound:
-        await check_parents_exist(lake, wanted.identifier)  # Only now: a successful creation has read both.
-        raise
+    _check(wanted)
+    create = delta.create_from_staging if wanted.table_type == "MANAGED" else delta.create_external
+    async with naming_missing_parent(lake, wanted.identifier):
+        return delta_table_info(wanted.identifier, await create(lake, wanted, request=request))
 
 
-async def _create(lake: Lake, wanted: delta.NewTable, request: Request) -> DeltaTable:
-    """Check the request and choose the creation by its type."""
+def _check(wanted: delta.NewTable) -> None:
+    """Raise Invalid or Unsupported for a table that cannot be created."""
     identifier = wanted.identifier
     if wanted.table_type in _VIEWS:
         if not wanted.view_definition:
             raise Invalid(f"{wanted.table_type} {identifier}: view_definition is missing")
-        return await delta.create_external(lake, wanted, request=request)
+        return
     if wanted.table_type not in {"MANAGED", "EXTERNAL"}:
         raise Unsupported(f"Table {identifier}: the table type {wanted.table_type} is not supported")
     if wanted.data_source_format == "ICEBERG":
@@ -42,16 +40,14 @@ async def _create(lake: Lake, wanted: delta.NewTable, request: Request) -> Delta
         raise Invalid(f"Table {identifier}: data_source_format is missing, or not one of {', '.join(sorted(_FILES))}")
     if not wanted.location:
         raise Invalid(f"Table {identifier}: storage_location is missing")
-    if wanted.table_type == "MANAGED":
-        return await delta.create_from_staging(lake, wanted, request=request)
-    return await delta.create_external(lake, wanted, request=request)
 
 
 async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     """Load a table or view of any format; NotFound with the part of the name that does not exist."""
     found = await delta.find_table(lake, identifier)
     if found is None:
-        raise await _not_found(lake, identifier)
+        await check_parents_exist(lake, identifier)
+        raise delta.table_not_found(identifier)
     pointer = await effective_record(lake, found.pointer)
     info = await info_of(lake, identifier, found.name.value, pointer.value)
     if not isinstance(info, TableInfo):
@@ -74,11 +70,3 @@ async def location_of(lake: Lake, table_id: str) -> str:
         # The metadata files of an Iceberg table are in a folder of its location.
         return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
     return (await load_stage(lake, table_id)).location
-
-
-async def _not_found(lake: Lake, identifier: Identifier) -> NotFound:
-    """The error for a missing table: it names the part of the name that does not exist."""
-    _, namespace = await gather_all(
-        (load_catalog(lake, identifier.catalog), resolve_namespace(lake, identifier.namespace))
-    )
-    return delta.table_not_found(identifier) if namespace else namespace_not_found(identifier.namespace)
