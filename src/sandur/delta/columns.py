@@ -148,15 +148,8 @@ def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnIn
         raise Invalid(f"column {column.name}: nullable is {column.nullable}, its type_json says {field['nullable']}")
     if is_delta:
         types.from_api(field["type"], f"column {column.name}: type_json.type")
+    # Every attribute that the request sets wins; an empty text means that it does not set it.
+    attributes = msgspec.structs.asdict(column).items()
+    given = {name: value for name, value in attributes if value is not None and (value != "" or name == _COMMENT)}
     derived = column_from_field(field, position)
-    return msgspec.structs.replace(
-        column,
-        type_text=column.type_text or derived.type_text,
-        type_json=column.type_json or derived.type_json,
-        type_name=column.type_name or derived.type_name,
-        type_precision=column.type_precision if column.type_precision is not None else derived.type_precision,
-        type_scale=column.type_scale if column.type_scale is not None else derived.type_scale,
-        position=column.position if column.position is not None else position,
-        nullable=derived.nullable,
-        comment=column.comment if column.comment is not None else derived.comment,
-    )
+    return msgspec.structs.replace(derived, **given | {"nullable": derived.nullable})

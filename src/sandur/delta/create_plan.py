@@ -96,6 +96,7 @@ def plan_table(definition: TableDefinition, *, location: str, table_id: str, com
     if partitions and len(partitions) == len(columns):
         raise Invalid("a table needs at least one column that is not a partition column")
     with_partitions(columns, definition.clustering)  # Raises unless each exists and is named once.
+    clustering = Clustering(tuple(tuple(column.split(".")) for column in definition.clustering))
     return CreatePlan(
         committer=committer,
         location=location.rstrip("/"),
@@ -103,7 +104,7 @@ def plan_table(definition: TableDefinition, *, location: str, table_id: str, com
         columns=with_partitions(columns, partitions),
         properties=properties,
         protocol=protocol_of(features),
-        domains=_clustered(definition.clustering),
+        domains=Domains(clustering=clustering) if definition.clustering else None,
         comment=definition.comment,
     )
 
@@ -154,10 +155,9 @@ def first_commit_body(plan: CreatePlan, *, engine: str, now_ms: int, transaction
 
 
 def _metadata(plan: CreatePlan, now_ms: int) -> dict[str, object]:
-    metadata: dict[str, object] = {"id": plan.table_id}
-    if plan.comment is not None:
-        metadata["description"] = plan.comment
-    return metadata | {
+    return {
+        "id": plan.table_id,
+        **({} if plan.comment is None else {"description": plan.comment}),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema_string(plan.columns),
         "partitionColumns": plan.partition_columns,
@@ -167,15 +167,13 @@ def _metadata(plan: CreatePlan, now_ms: int) -> dict[str, object]:
 
 
 def _protocol(protocol: Protocol) -> dict[str, object]:
-    fields: dict[str, object] = {
+    fields = {
         "minReaderVersion": protocol.min_reader_version,
         "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
     }
-    if protocol.reader_features is not None:
-        fields["readerFeatures"] = list(protocol.reader_features)
-    if protocol.writer_features is not None:
-        fields["writerFeatures"] = list(protocol.writer_features)
-    return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _with_required(properties: Mapping[str, str]) -> dict[str, str]:
@@ -183,12 +181,6 @@ def _with_required(properties: Mapping[str, str]) -> dict[str, str]:
         if properties.get(key, value) != value:
             raise Invalid(f"a managed table needs the property {key}={value}, found {properties[key]}")
     return {**properties, **REQUIRED_PROPERTIES}
-
-
-def _clustered(columns: Sequence[str]) -> Domains | None:
-    if not columns:
-        return None
-    return Domains(clustering=Clustering(tuple(tuple(column.split(".")) for column in columns)))
 
 
 def parse_columns(text: str) -> list[dict[str, object]]:

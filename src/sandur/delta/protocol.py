@@ -9,7 +9,6 @@ from sandur.errors import Invalid
 
 TABLE_ID: Final = "io.unitycatalog.tableId"
 FEATURE: Final = "delta.feature."
-CATALOG_MANAGED: Final = "catalogManaged"
 SUPPORTED: Final = "supported"
 
 READER_VERSION: Final = 3

@@ -17,8 +17,6 @@ class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_def
 
 
 class UniformIceberg(_Kebab, frozen=True, kw_only=True):
-    """The Iceberg metadata that describes a version of the table."""
-
     metadata_location: str
     converted_delta_version: Number
     converted_delta_timestamp: Number
@@ -26,14 +24,10 @@ class UniformIceberg(_Kebab, frozen=True, kw_only=True):
 
 
 class Uniform(_Kebab, frozen=True, kw_only=True):
-    """The metadata that was written for readers of other formats."""
-
     iceberg: UniformIceberg
 
 
 class CommitFile(_Kebab, frozen=True, kw_only=True):
-    """A commit: its version, and the staged file that holds it."""
-
     version: Number
     timestamp: Number
     file_name: str
@@ -46,8 +40,6 @@ class StageTable(_Kebab, frozen=True, kw_only=True):
 
 
 class CreateTable(_Kebab, frozen=True, kw_only=True):
-    """Create a table whose first commit is written already."""
-
     name: str
     location: str
     table_type: Literal["MANAGED", "EXTERNAL"]
@@ -62,8 +54,6 @@ class CreateTable(_Kebab, frozen=True, kw_only=True):
 
 
 class RenameTable(_Kebab, frozen=True, kw_only=True):
-    """Rename a table within its schema."""
-
     new_name: str
 
 
@@ -74,70 +64,72 @@ class ReportMetrics(_Kebab, frozen=True, kw_only=True):
     report: object = None
 
 
-class AssertTableUuid(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
-    """The table must have this uuid."""
+class _Requirement(_Kebab, frozen=True, tag_field="type"):
+    """What must hold for a change to be made."""
 
+
+class _Action(_Kebab, frozen=True, tag_field="action"):
+    """A part of a change."""
+
+
+class AssertTableUuid(_Requirement, frozen=True, kw_only=True, tag="assert-table-uuid"):
     uuid: str
 
 
-class AssertEtag(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-etag"):
+class AssertEtag(_Requirement, frozen=True, kw_only=True, tag="assert-etag"):
     """The metadata must be what the client has cached."""
 
     etag: str
 
 
-class SetProperties(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-properties"):
+class SetProperties(_Action, frozen=True, kw_only=True, tag="set-properties"):
     updates: dict[str, str]
 
 
-class RemoveProperties(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="remove-properties"):
+class RemoveProperties(_Action, frozen=True, kw_only=True, tag="remove-properties"):
     removals: tuple[str, ...]
 
 
-class SetColumns(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-columns"):
+class SetColumns(_Action, frozen=True, kw_only=True, tag="set-columns"):
     columns: dict[str, object]
 
 
-class SetPartitionColumns(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-partition-columns"):
+class SetPartitionColumns(_Action, frozen=True, kw_only=True, tag="set-partition-columns"):
     partition_columns: tuple[str, ...]
 
 
-class SetTableComment(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-table-comment"):
+class SetTableComment(_Action, frozen=True, kw_only=True, tag="set-table-comment"):
     """Set the comment; null removes it, which Spark's RESTORE sends."""
 
     comment: str | None = None
 
 
-class SetProtocol(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-protocol"):
+class SetProtocol(_Action, frozen=True, kw_only=True, tag="set-protocol"):
     protocol: Protocol
 
 
-class SetDomainMetadata(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-domain-metadata"):
+class SetDomainMetadata(_Action, frozen=True, kw_only=True, tag="set-domain-metadata"):
     updates: Domains
 
 
-class RemoveDomainMetadata(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="remove-domain-metadata"):
+class RemoveDomainMetadata(_Action, frozen=True, kw_only=True, tag="remove-domain-metadata"):
     domains: tuple[str, ...]
 
 
-class AddCommit(_Kebab, frozen=True, kw_only=True, tag_field="action", tag="add-commit"):
+class AddCommit(_Action, frozen=True, kw_only=True, tag="add-commit"):
     """Accept a commit whose file is staged."""
 
     commit: CommitFile
     uniform: Uniform | None = None
 
 
-class SetLatestBackfilledVersion(
-    _Kebab, frozen=True, kw_only=True, tag_field="action", tag="set-latest-backfilled-version"
-):
+class SetLatestBackfilledVersion(_Action, frozen=True, kw_only=True, tag="set-latest-backfilled-version"):
     """Report the version up to which all commits are published."""
 
     latest_published_version: Number
 
 
-class UpdateSnapshotVersion(
-    _Kebab, frozen=True, kw_only=True, tag_field="action", tag="update-metadata-snapshot-version"
-):
+class UpdateSnapshotVersion(_Action, frozen=True, kw_only=True, tag="update-metadata-snapshot-version"):
     """Report which commit of an external table changed its metadata last."""
 
     last_commit_version: Number

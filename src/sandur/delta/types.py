@@ -153,16 +153,11 @@ def type_text(value: DataType) -> str:
             case "map":
                 return f"map<{type_text(value.get('keyType'))},{type_text(value.get('valueType'))}>"
             case "struct":
-                return f"struct<{','.join(map(_field_text, value.get('fields') or ()))}>"
+                fields = [f"{field.get('name')}:{type_text(field.get('type'))}" for field in value.get("fields") or ()]
+                return f"struct<{','.join(fields)}>"
             case "udt":
                 return "udt"
-            case _:
-                pass
     return "string"
-
-
-def _field_text(field: Mapping[str, object]) -> str:
-    return f"{field.get('name')}:{type_text(field.get('type'))}"
 
 
 def type_name(value: DataType) -> str:

@@ -6,7 +6,7 @@ from typing import Final, assert_never
 from msgspec.structs import replace
 
 from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, apply_permission_changes
-from sandur.catalog.identifiers import Kind, parse_full_name, parse_schema_name
+from sandur.catalog.identifiers import parse_full_name, parse_schema_name
 from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
@@ -15,10 +15,9 @@ from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import resolve_name
 from sandur.operations.unity.registry import load_registry
 from sandur.operations.unity.schemas import load_schema
-from sandur.operations.unity.securables import securable_not_found
+from sandur.operations.unity.securables import load_securable
 from sandur.operations.unity.tables import load_table
 from sandur.storage.cell import Cell, gather_in_batches
 
@@ -36,20 +35,18 @@ async def create_user(lake: Lake, resource: UserResource, request: Request) -> U
             raise AlreadyExists(f"User already exists: {email}", subject="user")
         return wanted
 
-    return await RecordChange(lake, _user_cell(lake, wanted.id), request, "create-user", decide).run()
+    return await RecordChange(lake, _user_cell(lake, lake.layout.user(wanted.id)), request, "create-user", decide).run()
 
 
 async def load_user(lake: Lake, id_: str) -> User:
-    found = await _user_cell(lake, id_).read()
-    if found is None or found.value.state == "dropped":
-        raise _user_not_found(id_)
-    return found.value
+    found = await _user_cell(lake, lake.layout.user(id_)).read()
+    return _require_live(found.value if found else None, id_)
 
 
 async def list_users(lake: Lake) -> Sequence[User]:
     """All users, sorted by email address."""
     keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
-    found = await gather_in_batches(keys, lambda key: _user_cell_at(lake, key).read(), at_once=READS_AT_ONCE)
+    found = await gather_in_batches(keys, lambda key: _user_cell(lake, key).read(), at_once=READS_AT_ONCE)
     users = [held.value for held in found if held and held.value.state == "live"]
     return sorted(users, key=lambda user: user.email)
 
@@ -59,36 +56,28 @@ async def update_user(lake: Lake, id_: str, resource: UserResource, request: Req
         raise BadRequest(f"The body names user {resource.id}, the path user {id_}")
 
     def decide(found: User | None) -> User:
-        if found is None or found.state == "dropped":
-            raise _user_not_found(id_)
-        changed = apply_resource(found, resource)
-        return found if changed == found else replace(changed, changed_ms=lake.clock.now_ms())
+        before = _require_live(found, id_)
+        changed = apply_resource(before, resource)
+        return before if changed == before else replace(changed, changed_ms=lake.clock.now_ms())
 
-    return await RecordChange(lake, _user_cell(lake, id_), request, "update-user", decide).run()
+    return await RecordChange(lake, _user_cell(lake, lake.layout.user(id_)), request, "update-user", decide).run()
 
 
 async def drop_user(lake: Lake, id_: str, request: Request) -> None:
     def decide(found: User | None) -> User:
-        if found is None or found.state == "dropped":
-            raise _user_not_found(id_)
-        return replace(found, state="dropped", changed_ms=lake.clock.now_ms())
+        return replace(_require_live(found, id_), state="dropped", changed_ms=lake.clock.now_ms())
 
-    await RecordChange(lake, _user_cell(lake, id_), request, "drop-user", decide).run()
+    await RecordChange(lake, _user_cell(lake, lake.layout.user(id_)), request, "drop-user", decide).run()
 
 
-def _user_cell(lake: Lake, id_: str) -> Cell[User]:
-    return _user_cell_at(lake, lake.layout.user(id_))
-
-
-def _user_cell_at(lake: Lake, key: str) -> Cell[User]:
+def _user_cell(lake: Lake, key: str) -> Cell[User]:
     return Cell(lake.store, key, User, lake.clock)
 
 
-def _user_not_found(id_: str) -> NotFound:
-    return NotFound(f"User does not exist: {id_}", subject="user")
-
-
-UPDATE: Final = "update-permissions"
+def _require_live(user: User | None, id_: str) -> User:
+    if user is None or user.state == "dropped":
+        raise NotFound(f"User does not exist: {id_}", subject="user")
+    return user
 
 
 class Metastore(Record, frozen=True, kw_only=True):
@@ -119,7 +108,10 @@ async def update_grants(
     request: Request,
 ) -> Grants:
     cell = _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
-    return await RecordChange(lake, cell, request, UPDATE, lambda found: apply_permission_changes(found, changes)).run()
+    change = RecordChange(
+        lake, cell, request, "update-permissions", lambda found: apply_permission_changes(found, changes)
+    )
+    return await change.run()
 
 
 def _grants_cell(lake: Lake, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
@@ -140,21 +132,12 @@ async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> s
         case "table":
             return (await load_table(lake, parse_full_name(full_name))).table_id
         case "function" | "volume":
-            return await _id_of_named(lake, full_name, securable_type)
+            return (await load_securable(lake, parse_full_name(full_name), securable_type)).uuid
         case "registered_model":
-            return await _id_of_named(lake, full_name, "model")
+            return (await load_securable(lake, parse_full_name(full_name), "model")).uuid
         case "external_location":
             return location_named(await load_registry(lake), full_name).id
         case "credential":
             return credential_named(await load_registry(lake), full_name).id
         case _:
             assert_never(securable_type)
-
-
-async def _id_of_named(lake: Lake, full_name: str, kind: Kind) -> str:
-    identifier = parse_full_name(full_name)
-    await load_catalog(lake, identifier.catalog)
-    found = await resolve_name(lake, identifier)
-    if found is None or found.name.value.kind != kind:
-        raise securable_not_found(identifier, kind)
-    return found.uuid

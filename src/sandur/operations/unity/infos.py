@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.infos import (
@@ -48,8 +49,7 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
     location = pointer.head.metadata_location if pointer.head else ""
     try:
         if name.kind == "view":
-            view = await load_document(lake, VIEWS, location)
-            return _view_info(identifier, name, view)
+            return _view_info(identifier, name, await load_document(lake, VIEWS, location))
         table = await load_document(lake, TABLES, location)
         roots = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
         return _table_info(identifier, name, table, normalize_location(roots.value.root) if roots else "")
@@ -58,38 +58,33 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
 
 
 def _table_info(identifier: Identifier, name: NameRecord, document: Document[TableMetadata], root: str) -> TableInfo:
-    metadata = document.metadata
-    table_columns = columns.with_partitions(_columns(metadata.current_schema), identity_partitions(metadata))
-    is_managed = bool(root) and is_within(normalize_location(metadata.location), root)
-    return msgspec.structs.replace(
-        _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL),
-        columns=columns.encode_columns(table_columns),
+    table = document.metadata
+    is_managed = bool(root) and is_within(normalize_location(table.location), root)
+    info = _described(
+        _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL), table, identity_partitions(table)
+    )
+    return replace(info, updated_at=table.last_updated_ms or name.updated_ms)
+
+
+def _view_info(identifier: Identifier, name: NameRecord, document: Document[ViewMetadata]) -> TableInfo:
+    version = document.metadata.current_version
+    text = next((one.sql for one in version.representations if one.sql), None)
+    info = _described(_bare_info(identifier, name, "VIEW"), document.metadata, ())
+    return replace(info, updated_at=version.timestamp_ms, view_definition=text)
+
+
+def _described(info: TableInfo, metadata: TableMetadata | ViewMetadata, partitions: Sequence[str]) -> TableInfo:
+    """The info with the columns, the location and the properties of the metadata."""
+    fields = enumerate(spark_fields(metadata.current_schema))
+    table_columns = [columns.column_from_field(field, position) for position, field in fields]
+    return replace(
+        info,
+        columns=columns.encode_columns(columns.with_partitions(table_columns, partitions)),
         storage_location=metadata.location,
         properties=dict(metadata.properties),
         comment=metadata.properties.get("comment"),
         owner=metadata.properties.get("owner"),
-        updated_at=metadata.last_updated_ms or name.updated_ms,
     )
-
-
-def _view_info(identifier: Identifier, name: NameRecord, document: Document[ViewMetadata]) -> TableInfo:
-    view = document.metadata
-    version = view.current_version
-    texts = [one.sql for one in version.representations if one.sql]
-    return msgspec.structs.replace(
-        _bare_info(identifier, name, "VIEW"),
-        columns=columns.encode_columns(_columns(view.current_schema)),
-        storage_location=view.location,
-        properties=dict(view.properties),
-        comment=view.properties.get("comment"),
-        owner=view.properties.get("owner"),
-        updated_at=version.timestamp_ms,
-        view_definition=texts[0] if texts else None,
-    )
-
-
-def _columns(schema: Schema) -> tuple[columns.ColumnInfo, ...]:
-    return tuple(columns.column_from_field(field, position) for position, field in enumerate(spark_fields(schema)))
 
 
 def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> TableInfo:

@@ -17,11 +17,6 @@ from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.securables import drop_securable, load_securable, securable_not_found
 from sandur.storage.cell import Cell, gather_all
 
-RESERVE: Final = "reserve-model-version"
-CREATE: Final = "create-model-version"
-UPDATE: Final = "update-model-version"
-FINALIZE: Final = "finalize-model-version"
-DROP: Final = "drop-model-version"
 READS_AT_ONCE: Final = 32
 
 
@@ -67,7 +62,9 @@ async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, requ
             raise Invalid(f"Version {found.version} of model {model} was created by another request")
         return version
 
-    return await RecordChange(lake, _cell(lake, reserved, version.version), request, CREATE, decide).run()
+    return await RecordChange(
+        lake, _cell(lake, reserved, version.version), request, "create-model-version", decide
+    ).run()
 
 
 async def load_version(lake: Lake, model: Identifier, number: int) -> ModelVersion:
@@ -104,7 +101,7 @@ async def update_version(
     def changed(found: ModelVersion) -> ModelVersion:
         return found if comment is None else replace(found, comment=comment)
 
-    return await _change(lake, model, number, UPDATE, changed, request)
+    return await _change(lake, model, number, "update-model-version", changed, request)
 
 
 async def finalize_version(lake: Lake, model: Identifier, number: int, request: Request) -> ModelVersion:
@@ -115,11 +112,11 @@ async def finalize_version(lake: Lake, model: Identifier, number: int, request: 
             raise Invalid(f"Version {number} of model {model} failed and cannot be finalized")
         return replace(found, status="READY")
 
-    return await _change(lake, model, number, FINALIZE, changed, request)
+    return await _change(lake, model, number, "finalize-model-version", changed, request)
 
 
 async def drop_version(lake: Lake, model: Identifier, number: int, request: Request) -> None:
-    await _change(lake, model, number, DROP, lambda found: replace(found, state="dropped"), request)
+    await _change(lake, model, number, "drop-model-version", lambda found: replace(found, state="dropped"), request)
 
 
 async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
@@ -151,7 +148,7 @@ async def _reserve_number(lake: Lake, model: Identifier, request: Request) -> Se
             raise securable_not_found(model, "model")
         return replace(found, state="live", last_version=found.last_version + 1)
 
-    return await RecordChange(lake, lake.securable(record.uuid), request, RESERVE, decide).run()
+    return await RecordChange(lake, lake.securable(record.uuid), request, "reserve-model-version", decide).run()
 
 
 async def _change(

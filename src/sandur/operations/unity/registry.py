@@ -1,10 +1,11 @@
-"""Storage credentials and external locations: all of them in one record, changed by one swap."""
+"""Storage credentials and external locations, in one record, and the locations that clients request credentials for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from sandur.catalog.locations import checked_location, normalize_location
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import Request
 from sandur.catalog.storage_registry import (
@@ -23,10 +24,13 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
+from sandur.errors import NotFound
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.cell import Cell
+
+_WITHOUT_CREDENTIALS: Final = ("file://", "memory://")
 
 E = TypeVar("E", Credential, ExternalLocation)
 
@@ -129,3 +133,23 @@ async def _change(
 
 def _cell(lake: Lake) -> Cell[StorageRegistry]:
     return Cell(lake.store, lake.layout.storage_registry(), StorageRegistry, lake.clock)
+
+
+def needs_credentials(location: str) -> bool:
+    """Whether a client needs credentials for the location: it does unless it is a folder, or memory."""
+    return not normalize_location(location).startswith(_WITHOUT_CREDENTIALS)
+
+
+async def volume_location(lake: Lake, volume_id: str) -> str:
+    """The location of a volume; NotFound when there is no volume with this id."""
+    found = await lake.securable(volume_id).read()
+    if found is None or found.value.kind != "volume" or found.value.state in {"dropped", "killed"}:
+        raise NotFound(f"Volume does not exist: {volume_id}", subject="volume")
+    return found.value.location
+
+
+def path_location(lake: Lake, url: str) -> str:
+    """A location that a client names itself; Invalid when it is outside the storage of this workspace."""
+    location = checked_url(url)
+    checked_location(location, [normalize_location(lake.area), *lake.locations.others])
+    return location

@@ -1,7 +1,6 @@
 """Schemas: Unity Catalog's name for namespaces."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,8 +16,6 @@ from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import gather_all
-
-UPDATE: Final = "update-schema"
 
 
 async def create_schema(
@@ -76,7 +73,7 @@ async def update_schema(
         lake,
         lake.namespace(namespace),
         request,
-        UPDATE,
+        "update-schema",
         decide,
         place=place_of(namespace),
         read=lambda: resolve_namespace(lake, namespace),

@@ -1,6 +1,6 @@
 """Create, load, update, rename and drop volumes, functions and registered models."""
 
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +16,11 @@ from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import Creation, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import ResolvedName, allowed_roots, resolve_name
+from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned
 
+_new: Final = functools.partial(Securable, uuid="", table_uuid="", state="unbound")
 UNITY: Final[tuple[Format, ...]] = ("unity",)
 
 
@@ -42,11 +43,8 @@ async def create_volume(
     elif location:
         raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
 
-    def securable(uuid: str) -> Securable:
-        place = location or default_location(roots[0], identifier, uuid)
-        return replace(_new(lake, "volume", uuid, request, comment), location=place, volume_type=volume_type)
-
-    return await _create(lake, identifier, "volume", securable, request)
+    new = _new(kind="volume", comment=comment, volume_type=volume_type, location=location or "")
+    return await _create(lake, identifier, new, roots[0], request)
 
 
 async def create_function(
@@ -59,21 +57,15 @@ async def create_function(
 ) -> Securable:
     await load_catalog(lake, identifier.catalog)
 
-    def securable(uuid: str) -> Securable:
-        return replace(_new(lake, "function", uuid, request, comment), function=function)
-
-    return await _create(lake, identifier, "function", securable, request)
+    new = _new(kind="function", comment=comment, function=function)
+    return await _create(lake, identifier, new, None, request)
 
 
 async def create_model(lake: Lake, identifier: Identifier, *, comment: str | None, request: Request) -> Securable:
     await load_catalog(lake, identifier.catalog)
     roots = await allowed_roots(lake, identifier.catalog)
 
-    def securable(uuid: str) -> Securable:
-        location = default_location(roots[0], identifier, uuid)
-        return replace(_new(lake, "model", uuid, request, comment), location=location)
-
-    return await _create(lake, identifier, "model", securable, request)
+    return await _create(lake, identifier, _new(kind="model", comment=comment), roots[0], request)
 
 
 async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
@@ -154,44 +146,39 @@ async def _update_comment(
 async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Securable] | None:
     await load_catalog(lake, identifier.catalog)
     found = await resolve_name(lake, identifier)
-    return held_securable(found) if found and found.is_a(kind, UNITY) else None
+    if found is None or not isinstance(found.pointer.value, Securable) or not found.is_a(kind, UNITY):
+        return None
+    return Versioned(found.pointer.value, found.pointer.version)
 
 
-def held_securable(found: ResolvedName) -> Versioned[Securable] | None:
-    """The record of a volume, function or model; None for a table or view."""
-    record = found.pointer.value
-    return Versioned(record, found.pointer.version) if isinstance(record, Securable) else None
-
-
-def _new(lake: Lake, kind: Kind, uuid: str, request: Request, comment: str | None) -> Securable:
-    record = Securable(uuid=uuid, table_uuid=uuid, state="unbound", kind=kind, comment=comment)
-    return with_creation(lake, record, request)
-
-
-async def _create(
-    lake: Lake,
-    identifier: Identifier,
-    kind: Kind,
-    securable: Callable[[str], Securable],
-    request: Request,
-) -> Securable:
-    draft = _Draft(lake, kind, securable)
-    return await Creation(lake, checked_identifier(identifier), draft, request, f"create-{kind}").run()
+async def _create(lake: Lake, identifier: Identifier, new: Securable, root: str | None, request: Request) -> Securable:
+    draft = _Draft(lake, identifier, with_creation(lake, new, request), root)
+    return await Creation(lake, checked_identifier(identifier), draft, request, f"create-{new.kind}").run()
 
 
 @dataclass(frozen=True)
 class _Draft:
-    """A volume, function or model for the creation engine: it has no files to write."""
+    """A volume, function or model for the creation engine: it has no files to write.
+
+    Without a location it gets one below `root`, unless that is None.
+    """
 
     lake: Lake
-    kind: Kind
-    securable: Callable[[str], Securable]
+    identifier: Identifier
+    new: Securable
+    root: str | None
     format: Format = "unity"
     uuid: str | None = None
     is_named_by_uuid: bool = False
 
+    @property
+    def kind(self) -> Kind:
+        return self.new.kind
+
     def made(self, uuid: str) -> NewRecord[Securable]:
-        made = self.securable(uuid)
+        made = replace(self.new, uuid=uuid, table_uuid=uuid)
+        if self.root and not made.location:
+            made = replace(made, location=default_location(self.root, self.identifier, uuid))
         return NewRecord(made, made)
 
     async def write(self, made: NewRecord[Securable]) -> None:
@@ -202,7 +189,7 @@ class _Draft:
 
     async def answered(self, claim: Claim) -> Securable:
         found = await self.lake.securable(claim.uuid).read()
-        return found.value if found else self.securable(claim.uuid)
+        return found.value if found else self.made(claim.uuid).answer
 
     async def finish(self, pointer: BoundRecord) -> None:
         """There is no commit, so there is no receipt."""

@@ -21,7 +21,7 @@ from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
-from sandur.operations.unity.credentials import needs_credentials
+from sandur.operations.unity.registry import needs_credentials
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, StorageCredential, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer

@@ -19,12 +19,8 @@ class CreateCatalog(msgspec.Struct, frozen=True):
     storage_root: str | None = None
 
 
-class CreateSchema(msgspec.Struct, frozen=True):
-    name: str
+class CreateSchema(CreateCatalog, frozen=True, kw_only=True):
     catalog_name: str
-    comment: Comment | None = None
-    properties: dict[str, str] | None = None
-    storage_root: str | None = None
 
 
 class UpdateContainer(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from sandur.catalog.storage_registry import (
 )
 from sandur.errors import BadRequest, Unsupported
 from sandur.operations.unity import registry as operations
-from sandur.operations.unity.credentials import needs_credentials, path_location, volume_location
 from sandur.operations.unity.model_versions import load_version
+from sandur.operations.unity.registry import needs_credentials, path_location, volume_location
 from sandur.operations.unity.tables import location_of
 from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
