@@ -6,7 +6,7 @@ import pytest
 
 from tests.interop.cross import ROWS, Reader, Writer, contributed_readers, contributed_writers
 from tests.interop.cross_python import READERS, WRITERS
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import READS_OF, STORES, operation
 from tests.interop.server_address import Served, created_namespace
 

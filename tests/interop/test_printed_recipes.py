@@ -9,7 +9,7 @@ import pytest
 
 from sandur.cli.serve import recipes
 from sandur.settings import Settings, load_settings
-from tests.interop.engines.installing import NotInstalled
+from tests.interop.engines.environments import NotInstalled
 from tests.interop.engines.trino import trino_with
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.recipes import Recipe, run_command, run_duckdb

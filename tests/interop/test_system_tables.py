@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 from sandur.pipeline.tables import OWNERS, SHAPES
 from tests.interop.duckdb_sessions import Duck
 from tests.interop.engines.machines import JAVA
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import S3
 from tests.interop.server_address import Served, created_namespace, server_settings
 from tests.interop.spark.flavours import ON_S3

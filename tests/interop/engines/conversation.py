@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.interop.engines.installing import ROOT
+from tests.interop.engines.environments import ROOT
 
 _STOP_SECONDS_MAX: Final = 30
 _LOG_TAIL_CHARACTERS: Final = 3_000

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.engines.clickhouse import engine_at
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import S3
 from tests.interop.server_address import Served
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.interop.engines.conversation import Conversation, conversation
-from tests.interop.engines.installing import java_home, maven_files, python_environment
+from tests.interop.engines.environments import java_home, maven_files, python_environment
 from tests.interop.engines.session_config import session_config
 from tests.interop.server_address import Served
 

@@ -8,14 +8,14 @@ from typing import Final, TypeVar
 
 import pytest
 
-from tests.interop.engines.flink import flink_environment, flink_interpreter
-from tests.interop.engines.installing import (
+from tests.interop.engines.environments import (
     NotInstalled,
     cargo_program,
     go_program,
     node_modules,
     python_environment,
 )
+from tests.interop.engines.flink import flink_environment, flink_interpreter
 from tests.interop.recipes import DEFAULT_ADDRESS, PAGE, Recipe, Runner, run_command
 
 T = TypeVar("T")

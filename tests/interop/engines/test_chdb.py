@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField
 
 from tests.interop.engines.clickhouse import engine_at
 from tests.interop.engines.conversation import Conversation, EngineError
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.server_address import Served
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sandur.settings import S3Settings
-from tests.interop.engines.installing import NotInstalled, python_environment
+from tests.interop.engines.environments import NotInstalled, python_environment
 from tests.interop.matrix import S3
 from tests.interop.server_address import Served
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.interop.engines.conversation import EngineError, conversation
-from tests.interop.engines.installing import NotInstalled, installed, run
+from tests.interop.engines.environments import NotInstalled, installed, run
 from tests.interop.engines.machines import Turns
 
 ECHO = """
 import sys
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 answers = taken_output()
 print("this is no answer")

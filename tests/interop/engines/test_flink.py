@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.interop.engines.conversation import Conversation, EngineError
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import operation
 from tests.interop.server_address import Served
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.interop.engines.conversation import Conversation, EngineError
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import operation
 from tests.interop.server_address import Served
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandur.settings import Settings
-from tests.interop.engines.installing import NotInstalled, python_environment
+from tests.interop.engines.environments import NotInstalled, python_environment
 from tests.interop.engines.recipes import run_bash_beside, s3_recipe
 from tests.interop.server_address import server_settings
 from tests.server.process import ServerProcess, server_process

@@ -11,7 +11,7 @@ from tests.interop.cross_python import READERS as PYTHON_READERS
 from tests.interop.cross_python import WRITERS as PYTHON_WRITERS
 from tests.interop.engines.conversation import EngineError
 from tests.interop.engines.cross import READERS, WRITERS
-from tests.interop.engines.opening import opened
+from tests.interop.engines.registry import opened
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.server_address import Served, created_namespace, server_settings
 from tests.server.process import server_process

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.interop.engines.conversation import EngineError
-from tests.interop.engines.opening import Sql, opened
 from tests.interop.engines.recipes import s3_recipe
+from tests.interop.engines.registry import Sql, opened
 from tests.interop.matrix import S3, operation
 from tests.interop.server_address import Served
 

@@ -14,7 +14,7 @@ import httpx
 
 from sandur.settings import S3Settings
 from tests.interop.engines.conversation import EngineError
-from tests.interop.engines.installing import PINS, fetch_maven_files, installed, java_home
+from tests.interop.engines.environments import PINS, fetch_maven_files, installed, java_home
 from tests.interop.engines.recipes import s3_recipe
 from tests.interop.server_address import Served
 from tests.servers.processes import LOOPBACK, free_ports

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.engines.conversation import Conversation
-from tests.interop.engines.installing import NotInstalled
+from tests.interop.engines.environments import NotInstalled
 from tests.interop.matrix import FOLDER, RECORDER, S3
 from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST, NEXT, OLDEST, Flavour

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.interop.engines.conversation import Conversation, conversation
-from tests.interop.engines.installing import ROOT, NotInstalled, java_home, python_environment
+from tests.interop.engines.environments import ROOT, NotInstalled, java_home, python_environment
 from tests.interop.engines.machines import JAVA
 from tests.interop.server_address import Served
 from tests.interop.spark.flavours import OLDEST, Flavour

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import sandur.spark
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 from tests.interop.spark import jobs
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from chdb.session import Session  # type: ignore[import-not-found]  # it is in its own environment
 
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 # The first two features are experimental in ClickHouse. Without the last, other engines do not find its files.
 SETTINGS = ("allow_database_iceberg", "allow_insert_into_iceberg", "write_full_path_in_iceberg_metadata")

@@ -9,7 +9,7 @@ import daft  # type: ignore[import-not-found]  # it is in its own environment
 from daft import Catalog, DataFrame, Session
 from pyiceberg.catalog import load_catalog
 
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 COLUMNS: Final = ("id", "name", "amount")
 

@@ -9,7 +9,7 @@ from datafusion import SessionContext  # type: ignore[import-not-found]  # it is
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 
 def main(config: dict[str, Any]) -> None:

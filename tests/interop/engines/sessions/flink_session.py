@@ -7,7 +7,7 @@ from typing import Any
 from pyflink.common import Configuration  # type: ignore[import-not-found]  # it is in its own environment
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]  # it is in its own environment
 
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 
 def main(config: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from tests.interop.engines.answering import answer_lines, taken_output
+from tests.interop.engines.session_io import answer_lines, taken_output
 
 
 def main(config: dict[str, Any]) -> None:

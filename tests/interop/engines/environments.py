@@ -16,12 +16,12 @@ TOOLS: Final = ROOT / ".tools" / "engines"
 PINS: Final = Path(__file__).parent / "pins"
 
 _INSTALL_SECONDS_MAX: Final = 2_400
-_TOLD_CHARACTERS_MAX: Final = 600
+_OUTPUT_CHARACTERS_MAX: Final = 600
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 
 
 class NotInstalled(Exception):
-    """An engine cannot be had on this machine; the message says why."""
+    """An engine cannot be installed on this machine; the message says why."""
 
 
 def python_environment(name: str) -> Path:
@@ -38,7 +38,7 @@ def python_environment(name: str) -> Path:
 
 
 def maven_files(name: str) -> Path:
-    """The folder with the files that `pins/NAME.txt` lists as coordinates, one a line."""
+    """The folder with the files that `pins/NAME.txt` lists as coordinates, one per line."""
     pins = PINS / f"{name}.txt"
 
     return installed(name, [pins], lambda home: fetch_maven_files(pins, home))
@@ -65,7 +65,7 @@ def node_modules(name: str) -> Path:
 
 
 def go_program(name: str) -> Path:
-    """The program that the Go module in the folder of this name makes."""
+    """The program built from the Go module in the folder of this name."""
 
     def install(home: Path) -> None:
         go = _program("go")
@@ -75,7 +75,7 @@ def go_program(name: str) -> Path:
 
 
 def cargo_program(name: str) -> Path:
-    """The program that the crate in the folder of this name makes; what it is made of stays in `target` beside it."""
+    """The program built from the crate in the folder of this name; the build files stay in `target` beside it."""
 
     def install(home: Path) -> None:
         cargo = _program("cargo")
@@ -97,10 +97,10 @@ def _sources(name: str, home: Path) -> Path:
 
 
 def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None], *, tools: Path = TOOLS) -> Path:
-    """A folder that `install` has filled, now or earlier; what is pinned otherwise gets another folder."""
+    """A folder that `install` has filled, now or in an earlier run; other pins get another folder."""
     pinned = b"\0".join([sys.version.encode(), *(pin.read_bytes() for pin in pins)])
     home = tools / f"{name}-{hashlib.sha256(pinned).hexdigest()[:12]}"
-    with _alone(home):
+    with _locked(home):
         if not (home / ".ready").exists():
             shutil.rmtree(home, ignore_errors=True)
             home.mkdir()
@@ -110,7 +110,7 @@ def installed(name: str, pins: Sequence[Path], install: Callable[[Path], None], 
 
 
 def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, folder: Path = ROOT) -> None:
-    """Run an installer to its end; NotInstalled with its last words when it fails."""
+    """Run an installer to its end; NotInstalled with the end of its output if it fails."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -122,8 +122,8 @@ def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None 
         check=False,
     )
     if done.returncode:
-        words = (done.stderr or done.stdout).strip()[-_TOLD_CHARACTERS_MAX:]
-        raise NotInstalled(f"{Path(command[0]).name} failed with {done.returncode}: {words}")
+        output = (done.stderr or done.stdout).strip()[-_OUTPUT_CHARACTERS_MAX:]
+        raise NotInstalled(f"{Path(command[0]).name} failed with {done.returncode}: {output}")
 
 
 def java_home(version: int) -> Path:
@@ -137,7 +137,7 @@ def java_home(version: int) -> Path:
 
 
 def _java_version(home: Path) -> int | None:
-    """The feature version in the release file; None without Java."""
+    """The feature version in the release file; None if there is no Java."""
     with contextlib.suppress(OSError):
         for line in (home / "release").read_text(encoding="utf-8").splitlines():
             if line.startswith("JAVA_VERSION="):
@@ -153,7 +153,7 @@ def _program(name: str, *, beside: Path | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(home: Path) -> Iterator[None]:
+def _locked(home: Path) -> Iterator[None]:
     """Lock the folder, so that no other run of the tests installs into it."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_name(f"{home.name}.lock").open("w") as lock:

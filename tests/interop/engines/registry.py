@@ -1,4 +1,4 @@
-"""Running engines: each is started on first use and ends with the run."""
+"""The registry of engines: how each is started; it starts on first use and stops with the test run."""
 
 import atexit
 import contextlib
@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import pytest
 
 from tests.interop.engines.conversation import Conversation, conversation
+from tests.interop.engines.environments import NotInstalled, cargo_program, go_program, node_modules, python_environment
 from tests.interop.engines.flink import flink_session
-from tests.interop.engines.installing import NotInstalled, cargo_program, go_program, node_modules, python_environment
 from tests.interop.engines.machines import JAVA
 from tests.interop.engines.session_config import session_config
 from tests.interop.engines.trino import trino_server
@@ -29,18 +29,18 @@ class Sql(Protocol):
         ...
 
 
-Opening = Callable[[Path, Served], AbstractContextManager[Any]]
+Opener = Callable[[Path, Served], AbstractContextManager[Any]]
 
 # Running engines with the configuration of their server and their exit callback; and unavailable ones with the reason.
 _opened: Final[dict[str, tuple[str, Any, contextlib.ExitStack]]] = {}
 _not_installed: Final[dict[str, str]] = {}
 
 
-def python_session(name: str) -> Opening:
-    """How to start `sessions/NAME_session.py` in the environment of the same name."""
+def python_session(name: str) -> Opener:
+    """Start `sessions/NAME_session.py` in the environment of the same name."""
 
     @contextlib.contextmanager
-    def opening(folder: Path, served: Served) -> Iterator[Conversation]:
+    def open_session(folder: Path, served: Served) -> Iterator[Conversation]:
         interpreter = python_environment(name)
         command: list[str | Path] = [
             interpreter,
@@ -51,18 +51,18 @@ def python_session(name: str) -> Opening:
         with conversation(command, folder) as opened:
             yield opened
 
-    return opening
+    return open_session
 
 
-def program_session(build: Callable[[str], Path], name: str) -> Opening:
-    """How to build and start a program of ours."""
+def program_session(build: Callable[[str], Path], name: str) -> Opener:
+    """Build and start one of our programs."""
 
     @contextlib.contextmanager
-    def opening(folder: Path, served: Served) -> Iterator[Conversation]:
+    def open_session(folder: Path, served: Served) -> Iterator[Conversation]:
         with conversation([build(name), session_config(served)], folder) as opened:
             yield opened
 
-    return opening
+    return open_session
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ VERSIONS: Final = {
     "iceberg-go": "0.7.0",
     "iceberg-rust": "0.10.1",
 }
-OPENINGS: Final[dict[str, Opening]] = {
+OPENERS: Final[dict[str, Opener]] = {
     "chDB": python_session("chdb"),
     "Daft": python_session("daft"),
     "DataFusion": python_session("datafusion"),
@@ -103,9 +103,9 @@ _ON_JAVA: Final = frozenset({"Trino", "Flink"})
 
 
 def opened(engine: str, served: Served) -> Any:
-    """The engine on the server, running; skips the test, with the reason, when it cannot be had.
+    """The running engine, connected to the server; skips the test with the reason if it cannot be installed.
 
-    An engine runs on one server at a time: some are heavy, and tests come server by server.
+    An engine is connected to one server at a time: some need much memory, and the tests are grouped by server.
     """
     if engine in _not_installed:
         pytest.skip(_not_installed[engine])
@@ -119,7 +119,7 @@ def opened(engine: str, served: Served) -> Any:
 
 
 def _close(engine: str) -> None:
-    """End the engine, if it runs."""
+    """Stop the engine if it is running."""
     if engine in _opened:
         _opened.pop(engine)[2].close()
 
@@ -128,7 +128,7 @@ def _open(engine: str, served: Served) -> tuple[Any, contextlib.ExitStack]:
     with contextlib.ExitStack() as ending:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix=f"sandur-{engine.lower()}-")))
         try:
-            running = ending.enter_context(OPENINGS[engine](folder, served))
+            running = ending.enter_context(OPENERS[engine](folder, served))
         except NotInstalled as reason:
             _not_installed[engine] = f"{engine} cannot be installed: {reason}"
             pytest.skip(_not_installed[engine])

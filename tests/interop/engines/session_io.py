@@ -1,4 +1,4 @@
-"""The inside of a conversation: a line of JSON in, a line of JSON out. It needs nothing but the standard library."""
+"""Input and output of an engine session: one line of JSON per request and per response. Standard library only."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from typing import Any, TextIO
 
 
 def taken_output() -> TextIO:
-    """The standard output, for answers alone; whatever else is printed from now on goes to the errors.
+    """Reserve the standard output for responses; all other output goes to the standard error from now on.
 
-    Called before the engine starts, as processes that it starts print as well.
+    Call it before the engine starts: its child processes print too.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -18,7 +18,7 @@ def taken_output() -> TextIO:
 
 
 def answer_lines(answers: TextIO, answer: Callable[[dict[str, Any]], object]) -> None:
-    """Answer every line of the standard input until it ends; a failure is an answer, too."""
+    """Answer each line of the standard input until it ends; an exception becomes an error response."""
     with answers:
         for line in sys.stdin:
             answers.write(json.dumps(_answered(answer, line), default=str) + "\n")
