@@ -1,8 +1,8 @@
 """Commit of one table: a claim for the key, a swap of the pointer, receipts (C1 to C11).
 
-The metadata file is immutable and named once, so its content is kept with the pointer; `proof.files` has the files.
-A request sets `main` to its id. One whose id begins with "snap" adds a snapshot, recognised later by its id; one whose
-id begins with "undo" sets `main` back to the start.
+A metadata file is immutable and has a unique name, so the model stores its content in the pointer; `proof.files` models
+the files. A request sets `main` to its id. An id that begins with "snap" also adds a snapshot with that id; an id that
+begins with "undo" sets `main` back to the start.
 """
 
 from collections.abc import Set as AbstractSet
@@ -35,7 +35,7 @@ class Pointer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """C4: every location tried stays in the list; `status` is open or the answer to replay."""
+    """C4: the list keeps every attempted location; `status` is "open" or the answer to replay."""
 
     status: str
     owner: str
@@ -48,7 +48,7 @@ class Setting(NamedTuple):
 
 
 class Try(NamedTuple):
-    """One actor's standing: which request, how many attempts so far, the locations and version of its claim."""
+    """The state of one actor: its request, the number of attempts, and the locations and version of its claim."""
 
     actor: str
     request: Request
@@ -72,7 +72,7 @@ def receipt_of(location: str) -> Cell[Receipt]:
 
 
 def file_name(attempt: Try, pointer: Pointer) -> str:
-    """C3: version, key or request hash, and a nonce of this attempt."""
+    """C3: the version, the key or request hash, and a nonce of this attempt."""
     request = attempt.request
     return f"{len(pointer.applied) + 1}-{request.key or request.id}-{attempt.actor}{attempt.number}"
 
@@ -110,7 +110,7 @@ def commit(attempt: Try) -> Step[str]:
     if not request.key:
         return (yield from goto(commit_unkeyed, attempt, version, pointer))
     refused = refusal(pointer, request)
-    if refused:  # C4: a requirement that already fails takes the key with the answer.
+    if refused:  # C4: if a requirement fails at once, the claim is written with the answer.
         answer = yield from put(claim_of(request), Claim(refused, attempt.actor, ()), ABSENT)
         return refused if answer.outcome == "ok" else (yield from goto(follow, attempt))
     location = file_name(attempt, pointer)
@@ -119,13 +119,13 @@ def commit(attempt: Try) -> Step[str]:
     if answers[0].outcome != "ok":
         return (yield from goto(follow, attempt))
     if answers[-1].outcome == "unknown":
-        return BUSY  # G2: a receipt that may not be there does not count.
+        return BUSY  # G2: a receipt that may be missing does not count.
     claimed = attempt._replace(locations=(location,), claim=answers[0].version)
     return (yield from goto(swap, claimed, version, pointer, location))
 
 
 def is_replay(pointer: Pointer, request: Request, rules: Rules) -> bool:
-    """C9: without a key, the added snapshot is there, or a file of this very request is in the log."""
+    """C9: without a key, the added snapshot exists, or a file of this request is in the log."""
     if request.id.startswith("snap") and request.id in pointer.applied:
         return True
     return "C9" in rules and refusal(pointer, request) == CONFLICT and is_in_log(pointer, request.id, ())
@@ -153,7 +153,7 @@ def commit_unkeyed(attempt: Try, version: int, pointer: Pointer) -> Step[str]:
         if is_in_log(found, "", (location,)) or receipt:
             return OK
         if now == version:
-            return UNKNOWN  # G2: the swap may still land.
+            return UNKNOWN  # G2: the swap may still be applied.
     return (yield from goto(commit_unkeyed, attempt._replace(number=attempt.number + 1), now, found))
 
 
@@ -164,12 +164,12 @@ def swap(attempt: Try, version: int, pointer: Pointer, location: str) -> Step[st
         return (yield from goto(finish, attempt))
     now, found = yield from read(POINTER)
     if answer.outcome == "unknown" and now == version:
-        return UNKNOWN  # C7: the swap may still land, so the claim stays open.
+        return UNKNOWN  # C7: the swap may still be applied, so the claim stays open.
     return (yield from goto(decide, attempt._replace(number=attempt.number + 1), now, found))
 
 
 def is_committed(pointer: Pointer, attempt: Try) -> Step[bool]:
-    """C5: the head, or in its log, or a receipt exists; the pointer was read first, the receipts after."""
+    """C5: a file of the claim is the head, is in its log, or has a receipt. The receipts are read after the pointer."""
     if is_in_log(pointer, attempt.request.key or "", attempt.locations):
         return True
     if "C5" in attempt.setting.rules:
@@ -181,12 +181,12 @@ def is_committed(pointer: Pointer, attempt: Try) -> Step[bool]:
 
 
 def decide(attempt: Try, version: int, pointer: Pointer) -> Step[str]:
-    """C7: holds the claim at `attempt.claim`; the pointer was read after that."""
+    """C7: the actor holds the claim at version `attempt.claim`; the pointer was read afterwards."""
     request, rules = attempt.request, attempt.setting.rules
     if (yield from is_committed(pointer, attempt)):
         return (yield from goto(finish, attempt))
     refused = refusal(pointer, request)
-    if refused:  # G3: the claim says so before the answer does.
+    if refused:  # G3: the claim records the refusal before it is answered.
         answer = yield from put(claim_of(request), Claim(refused, attempt.actor, attempt.locations), attempt.claim)
         return refused if answer.outcome == "ok" else (yield from goto(follow, attempt))
     if attempt.number > TRIES_MAX:
@@ -195,7 +195,7 @@ def decide(attempt: Try, version: int, pointer: Pointer) -> Step[str]:
     locations = (*attempt.locations, location) if "C4" in rules else (location,)
     claim = put_call(claim_of(request), Claim("open", attempt.actor, locations), attempt.claim)
     answers = yield from together(claim, *helping(pointer, rules))
-    if answers[0].outcome != "ok" and "C7" in rules:  # The fence: somebody else holds the claim now.
+    if answers[0].outcome != "ok" and "C7" in rules:  # The fence: another attempt holds the claim now.
         return (yield from goto(follow, attempt))
     if answers[-1].outcome == "unknown":
         return BUSY
@@ -204,7 +204,7 @@ def decide(attempt: Try, version: int, pointer: Pointer) -> Step[str]:
 
 
 def follow(attempt: Try) -> Step[str]:
-    """C8: the key is claimed. Replay, wait, or take over when it is stale, which may be at any time."""
+    """C8: the key is claimed. Replay, wait, or take the claim over if it is stale, which may be at any time."""
     request, rules = attempt.request, attempt.setting.rules
     early = None if "C8" in rules else (yield from read(POINTER))
     version, claim = yield from get(claim_of(request))
@@ -220,12 +220,12 @@ def follow(attempt: Try) -> Step[str]:
     again = attempt._replace(number=attempt.number + 1)
     if answer.outcome != "ok":
         return (yield from goto(follow, again))
-    at, pointer = early or (yield from read(POINTER))  # C8's order: only now.
+    at, pointer = early or (yield from read(POINTER))  # C8: the pointer is read after the claim was swapped.
     return (yield from goto(decide, again._replace(locations=claim.locations, claim=answer.version), at, pointer))
 
 
 def finish(attempt: Try) -> Step[str]:
-    """Best effort: the answer does not depend on it (C6)."""
+    """Best effort: the answer does not depend on this write (C6)."""
     yield from put(claim_of(attempt.request), Claim(OK, attempt.actor, attempt.locations[-1:]), attempt.claim)
     return OK
 
@@ -244,7 +244,7 @@ def system(
     losable: int = 0,
     drops: int = 0,
 ) -> System:
-    """Actors with their requests; the same request twice is a retry."""
+    """One actor per request; a request that is listed twice is a retry."""
     setting = Setting(rules, log_max)
     actors = [Actor(name, commit, (Try(name, request, setting),)) for name, request in requests]
     actors += [Actor(f"drop{number}", drop, ()) for number in range(drops)]
@@ -275,7 +275,7 @@ def judge_applied(moment: Moment, requests: list[tuple[str, Request]], rules: Ru
 
 
 def judge_retry(store: Store, request: Request, said: AbstractSet[Result | None], setting: Setting) -> None:
-    """Everybody stops here, and the request is sent once more."""
+    """All actors stop here, and the request is sent once more."""
     later, answer = run(store, commit(Try("z", request, setting)))
     pointer = kept(later, POINTER)
     times = pointer.applied.count(request.id)

@@ -1,6 +1,7 @@
-"""Delta commit coordination over one swappable record per table (L1 to L5).
+"""Coordination of Delta commits by one record per table that changes by swap (L1 to L5).
 
-A report that comes with a commit is looked at beside the swap and remembered; a later swap trims by it (`recall`).
+The backfill that a client reports with a commit is checked beside the swap and remembered; a later swap trims the
+record by it (`recall`).
 """
 
 from collections.abc import Callable
@@ -17,9 +18,9 @@ UNBACKFILLED_MAX: Final = 2
 
 
 class Coordination(NamedTuple):
-    """The commits tracked, the newest version ever, up to where backfill is known, and the newest when it was dropped.
+    """The tracked commits, the newest version, the last version known to be published, and the version at the drop.
 
-    The last is None while the table lives.
+    `dropped_at` is None while the table exists.
     """
 
     commits: tuple[tuple[int, str], ...]
@@ -67,7 +68,7 @@ def propose(request: Commit, rules: Rules, tries: int) -> Step[str]:
 
 
 def tracked_answer(request: Commit, record: Coordination, rules: Rules) -> Step[str | None]:
-    """L2, L3: what is known about the version already; None when it is free."""
+    """L2, L3: the answer if the version is known already; None if the version is free."""
     tracked = dict(record.commits)
     if request.version in tracked:
         return OK if tracked[request.version] == request.file else CONFLICT
@@ -84,7 +85,7 @@ def tracked_answer(request: Commit, record: Coordination, rules: Rules) -> Step[
 
 
 def recall(is_honest: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
-    """A server looks at what a client reports, and trims by what it saw, however much later."""
+    """A server checks the reported versions, and trims the record by its result at any later time."""
     _, record = yield from read(RECORD)
     for version, file in record.commits if is_honest else ():
         _, content = yield from get(staged(file))
@@ -109,7 +110,7 @@ def trim_by(seen: int, tries: int) -> Step[str]:
 
 
 def drop(is_asked: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
-    """D4: the record says that the table is gone; from then on no commit comes to it (L5)."""
+    """D4: the record says that the table is dropped; from then on it accepts no commit (L5)."""
     del is_asked, rules
     at, record = yield from read(RECORD)
     if record.dropped_at is None:
@@ -118,7 +119,7 @@ def drop(is_asked: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors a
 
 
 def backfill(is_honest: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- actors are started by position
-    """A client publishes the tracked commits, unless it lies, and reports."""
+    """A client publishes the tracked commits and reports that; a dishonest client only reports."""
     _, record = yield from read(RECORD)
     for version, file in record.commits if is_honest else ():
         _, content = yield from get(staged(file))
@@ -128,7 +129,7 @@ def backfill(is_honest: bool, rules: Rules) -> Step[str]:  # noqa: FBT001 -- act
 
 
 def trim(upto: int, rules: Rules, tries: int) -> Step[str]:
-    """L4: believed only up to a version whose published file exists; the newest row stays."""
+    """L4: trim only up to a version whose published file exists; the newest commit stays."""
     at, record = yield from read(RECORD)
     if "L4" in rules:
         for version, _ in record.commits:
@@ -146,7 +147,7 @@ def trim(upto: int, rules: Rules, tries: int) -> Step[str]:
 
 
 def clean() -> Step[str]:
-    """Staged files that were published are deleted by the client's clean-up."""
+    """A client deletes staged files that were published."""
     for key in (yield from listing("staged:")):
         _, file = yield from get(published(1))
         at, content = yield from get(staged(key.removeprefix("staged:")))
@@ -162,7 +163,7 @@ def system(
     *,
     losable: int = 0,
 ) -> System:
-    """Commits, and others such as (backfill, (is_honest,)) or (clean, ())."""
+    """Actors that commit, and other actors such as (backfill, (is_honest,)) or (clean, ())."""
     actors = [Actor(f"commit{number}", commit, (request, rules)) for number, request in enumerate(commits)]
     actors += [Actor(start.__name__, start, (*arguments, rules) if arguments else ()) for start, arguments in others]
 

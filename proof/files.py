@@ -1,4 +1,4 @@
-"""Metadata files: what their names must be made of (C3), and when one may be deleted (GC1)."""
+"""Metadata files: which parts their names need (C3), and when a file may be deleted (GC1)."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def file_at(location: str) -> Cell[str]:
 
 
 def write_file(actor: str, rules: Rules, adopts: bool) -> Step[str]:  # noqa: FBT001 -- jumps pass by position
-    """Claim and file side by side; the claim's loser deletes the file it created, and only that."""
+    """Write the claim and the file in one round; an attempt that loses the claim deletes the file that it created."""
     location = f"1-K-{actor}" if "C3" in rules else "1-K"
     claimed, filed = yield from together(put_call(CLAIM, actor, ABSENT), put_call(file_at(location), actor, ABSENT))
     if claimed.outcome != "ok":
@@ -33,7 +33,7 @@ def write_file(actor: str, rules: Rules, adopts: bool) -> Step[str]:  # noqa: FB
 
 
 def two_attempts(rules: Rules, *, adopts: bool = False) -> System:
-    """Two attempts under one key. Without C3 the name is made of version and key alone."""
+    """Two attempts under one key. Without C3 the name consists of the version and the key only."""
 
     def judge(moment: Moment) -> None:
         location = kept(moment.store, POINTER)
@@ -47,18 +47,18 @@ def two_attempts(rules: Rules, *, adopts: bool = False) -> System:
 
 
 def stalled_commit(actor: str) -> Step[str]:
-    """May stall between its file and its swap for longer than any age gate."""
+    """It may stall between its file and its swap for longer than the minimum age of garbage."""
     version, head = yield from read(POINTER)
     location = f"{number_of(head) + 1}-{actor}"
     filed = yield from put(file_at(location), actor, ABSENT)
     if filed.outcome != "ok":
-        return BUSY  # G2: no swap to a file that is not known to be there.
+        return BUSY  # G2: no swap to a file that may be missing.
     answer = yield from put(POINTER, location, version)
     return OK if answer.outcome == "ok" else CONFLICT
 
 
 def sweep_files(rules: Rules) -> Step[str]:
-    """Deletes files that are not the head."""
+    """Delete the files that are not the head."""
     keys = yield from listing("file:")
     version, head = yield from read(POINTER)
     for location in (key.removeprefix("file:") for key in keys):
@@ -80,7 +80,7 @@ def number_of(location: str) -> int:
 
 
 def sweep(rules: Rules) -> System:
-    """Two committers that stall, and the collector of files, with one answer lost."""
+    """Two commits that stall, and the janitor of files, with one lost answer."""
 
     def judge(moment: Moment) -> None:
         if held(moment.store, file_at(kept(moment.store, POINTER))) is None:

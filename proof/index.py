@@ -1,4 +1,4 @@
-"""The list index of one namespace, derived from the names (I1 to I4)."""
+"""The list index of one namespace, which is derived from the names (I1 to I4)."""
 
 from typing import Final, TypeAlias
 
@@ -22,8 +22,8 @@ def mark_of(actor: str) -> Cell[str]:
     return Cell(f"mark:{actor}")
 
 
-def put_right(name: str, uuid: str, rules: Rules, *, is_there: bool) -> Step[bool]:
-    """I2: bring one entry up to date. Without I2 it writes what the operation did: `uuid` is there, or is not."""
+def update_entry(name: str, uuid: str, rules: Rules, *, is_there: bool) -> Step[bool]:
+    """I2: update one entry from the name. Without I2, write the effect of the operation: `uuid` exists, or does not."""
     for _ in range(TRIES_MAX):
         version, entries = yield from read(INDEX)
         index = dict(entries)
@@ -38,7 +38,7 @@ def put_right(name: str, uuid: str, rules: Rules, *, is_there: bool) -> Step[boo
         index.pop(name, None)
         if truth:
             index[name] = truth
-        answer = yield from put(INDEX, tuple(sorted(index.items())), version)  # I3: also when nothing changes.
+        answer = yield from put(INDEX, tuple(sorted(index.items())), version)  # I3: also if nothing changes.
         if answer.outcome == "ok":
             return True
     return False
@@ -52,7 +52,7 @@ def create(actor: str, name: str, uuid: str, rules: Rules) -> Step[str]:
     answer = yield from put(name_of(name), uuid, ABSENT)
     if answer.outcome != "ok":
         return CONFLICT
-    is_right = yield from put_right(name, uuid, rules, is_there=True)
+    is_right = yield from update_entry(name, uuid, rules, is_there=True)
     yield from clear_mark(actor, rules, is_right=is_right)
     return OK
 
@@ -65,13 +65,13 @@ def drop(actor: str, name: str, uuid: str, rules: Rules) -> Step[str]:
     answer = yield from delete(name_of(name), version)
     if answer.outcome != "ok":
         return NO_TABLE
-    is_right = yield from put_right(name, uuid, rules, is_there=False)
+    is_right = yield from update_entry(name, uuid, rules, is_there=False)
     yield from clear_mark(actor, rules, is_right=is_right)
     return OK
 
 
 def set_mark(actor: str, name: str, rules: Rules) -> Step[None]:
-    """I1: goes out beside earlier writes, before the name changes."""
+    """I1: written in parallel with earlier writes, before the name changes."""
     if "I1" in rules:
         yield from put(mark_of(actor), name, ABSENT)
 
@@ -82,7 +82,7 @@ def clear_mark(actor: str, rules: Rules, *, is_right: bool) -> Step[None]:
 
 
 def rebuild(rules: Rules) -> Step[str]:
-    """I4: what a missing or corrupt index and the periodic job do."""
+    """I4: the rebuild of a missing or damaged index, and of the periodic job."""
     early = (yield from read(INDEX)) if "I4" in rules else None
     keys = yield from listing("name:")
     entries: Entries = ()
@@ -99,8 +99,8 @@ def rebuild(rules: Rules) -> Step[str]:
 def system(actors: list[Actor]) -> System:
     def judge(moment: Moment) -> None:
         store = moment.store
-        for name in present(store, "mark:").values():  # The janitor works off every mark (I1).
-            store, _ = run(store, put_right(str(name), "", frozenset(("I2", "I3")), is_there=False))
+        for name in present(store, "mark:").values():  # The janitor handles every mark (I1).
+            store, _ = run(store, update_entry(str(name), "", frozenset(("I2", "I3")), is_there=False))
         truth = tuple(sorted((key.removeprefix("name:"), uuid) for key, uuid in present(store, "name:").items()))
         if kept(store, INDEX) != truth:
             raise Violation(f"index {kept(store, INDEX)} stays wrong, names are {truth}")

@@ -1,4 +1,4 @@
-"""Run cases with progress on the terminal, and report what they did as a table or as JSON."""
+"""Run cases with progress on the terminal, and report the outcomes as a table or as JSON."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from proof.cases.case import Case
 
 @dataclass(frozen=True)
 class Outcome:
-    """`expected` and `violation` are None where everything holds."""
+    """`expected` and `violation` are None if the properties hold."""
 
     title: str
     expected: str | None
@@ -34,20 +34,20 @@ def check(cases: Sequence[Case]) -> list[Outcome]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(cases))
 
-        def tell(title: str, states: int) -> None:
+        def show_progress(title: str, states: int) -> None:
             progress.update(task, description=f"{escape(title)}: {states:,} states")
 
         outcomes = []
         for case in cases:
-            outcomes.append(check_one(case, partial(tell, case.title)))
+            outcomes.append(check_one(case, partial(show_progress, case.title)))
             progress.advance(task)
     return outcomes
 
 
-def check_one(case: Case, tell: Callable[[int], None]) -> Outcome:
-    tell(0)
+def check_one(case: Case, show_progress: Callable[[int], None]) -> Outcome:
+    show_progress(0)
     began = time.process_time()
-    verdict = case.build().check(case.limit_states, tell)
+    verdict = case.build().check(case.limit_states, show_progress)
     return Outcome(
         title=case.title,
         expected=case.breaks,
@@ -65,15 +65,15 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
 
 
 def print_table(outcomes: Sequence[Outcome], *, has_traces: bool) -> None:
-    """One line per case; "+" behind the states says that the limit came first."""
+    """One line per case; a "+" after the states means that the limit was reached."""
     console = Console()
     table = Table("", "case", "outcome", "states", "CPU s", box=None, pad_edge=False)
     table.columns[3].justify = table.columns[4].justify = "right"
     for outcome in outcomes:
         mark = "[green]ok[/]" if outcome.is_expected else "[bold red]wrong[/]"
-        told = f"breaks: {outcome.violation}" if outcome.violation else "holds"
+        result = f"breaks: {outcome.violation}" if outcome.violation else "holds"
         states = f"{outcome.states:,}{'' if outcome.is_complete else '+'}"
-        table.add_row(mark, escape(outcome.title), escape(told), states, f"{outcome.cpu_seconds:.1f}")
+        table.add_row(mark, escape(outcome.title), escape(result), states, f"{outcome.cpu_seconds:.1f}")
     console.print(table)
     for outcome in outcomes:
         if outcome.trace and (has_traces or not outcome.is_expected):

@@ -1,6 +1,6 @@
-"""Multi-table transactions: a record as the visibility gate, `pending` on every pointer (T1 to T9).
+"""Multi-table transactions: one record makes the `pending` changes of all pointers visible (T1 to T9).
 
-A table with a lower-case name is one that the transactions create: its pending stands on the new name.
+A table with a lower-case name is created by the transactions: its pending is on the new name.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table as everyone reads it: what is applied counting a committed pending, and how the pending stands."""
+    """A table as readers see it: the applied commits with a committed pending, and the state of the pending."""
 
     version: int
     applied: tuple[str, ...]
@@ -49,7 +49,7 @@ class Table(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One attempt. The id is the key's hash: a retry uses the same record with a new attempt id (T1)."""
+    """One attempt. The id is the hash of the key: a retry uses the same record with a new attempt id (T1)."""
 
     actor: str
     id: str
@@ -78,7 +78,7 @@ def state_of(record: Record | None, pending: Pending, rules: Rules) -> State:
 
 
 def effective(table: str, rules: Rules, tries: int = 0) -> Step[Table]:
-    """T6: what everyone does to read a pointer."""
+    """T6: read a pointer, as every request does."""
     version, pointer = yield from read(pointer_of(table))
     applied, pending, is_missing = pointer
     if pending is None:
@@ -107,8 +107,8 @@ def load(tables: tuple[str, ...], rules: Rules) -> Step[Result]:
     return seen
 
 
-def push_aside(me: str, pending: Pending, rules: Rules) -> Step[None]:
-    """T5: abort the transaction that holds a pointer, when it is stale or younger."""
+def abort_holder(me: str, pending: Pending, rules: Rules) -> Step[None]:
+    """T5: abort the transaction that holds a pointer if it is stale or younger."""
     cell = record_of(pending.transaction)
     version, record = yield from get(cell)
     state = state_of(record, pending, rules)
@@ -122,12 +122,12 @@ def push_aside(me: str, pending: Pending, rules: Rules) -> Step[None]:
 
 
 def commit(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
-    """A commit of one table; nothing is required of the base."""
+    """A commit to one table, without requirements."""
     table = yield from call(effective, name, rules)
     if table.is_missing:
         return NO_TABLE
     if table.pending and table.state not in DECIDED:
-        yield from call(push_aside, actor, table.pending, rules)
+        yield from call(abort_holder, actor, table.pending, rules)
         return BUSY if tries == TRIES_MAX else (yield from goto(commit, actor, name, rules, tries + 1))
     swapped = Pointer((*table.applied, actor), None, is_missing=False)
     answer = yield from put(pointer_of(name), swapped, table.version)
@@ -140,11 +140,11 @@ def commit(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
 
 
 def create(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
-    """A plain create of a name that a transaction may be creating too."""
+    """A plain creation of a name that a transaction may create too."""
     table = yield from call(effective, name, rules)
     if table.pending and table.state not in DECIDED:
-        yield from call(push_aside, actor, table.pending, rules)
-        # Never 409: the transaction may yet fail.
+        yield from call(abort_holder, actor, table.pending, rules)
+        # Never 409: the transaction may still fail.
         return BUSY if tries == TRIES_MAX else (yield from goto(create, actor, name, rules, tries + 1))
     if not table.is_missing:
         return CONFLICT
@@ -162,7 +162,7 @@ def drop(name: str, rules: Rules, tries: int = 0) -> Step[str]:
     if table.is_missing:
         return NO_TABLE
     if table.pending and table.state not in DECIDED:
-        yield from call(push_aside, "0", table.pending, rules)
+        yield from call(abort_holder, "0", table.pending, rules)
         return BUSY if tries == TRIES_MAX else (yield from goto(drop, name, rules, tries + 1))
     answer = yield from put(pointer_of(name), Pointer(table.applied, None, is_missing=True), table.version)
     if answer.outcome == "ok":
@@ -205,7 +205,7 @@ def prepare(attempt: Transaction, index: int) -> Step[str]:
     if attempt.tries > TRIES_MAX:
         return (yield from goto(give_up, attempt, BUSY))
     if table.pending and not is_decided:
-        yield from call(push_aside, attempt.id, table.pending, rules)
+        yield from call(abort_holder, attempt.id, table.pending, rules)
         return (yield from goto(prepare, again, index))
     if is_applied:
         return OK
@@ -217,7 +217,7 @@ def prepare(attempt: Transaction, index: int) -> Step[str]:
 
 
 def decide(attempt: Transaction) -> Step[str]:
-    """T4: happens here, for all."""
+    """T4: the transaction happens here, for all tables."""
     committed = Record("committed", attempt.pending.attempt, attempt.tables)
     answer = yield from put(record_of(attempt.id), committed, attempt.record)
     if answer.outcome == "unknown":
@@ -227,13 +227,13 @@ def decide(attempt: Transaction) -> Step[str]:
 
 
 def give_up(attempt: Transaction, verdict: str) -> Step[str]:
-    """T8: before anything but 5xx is answered the record says aborted."""
+    """T8: the record says aborted before any answer but 5xx."""
     answer = yield from put(record_of(attempt.id), Record("aborted", attempt.pending.attempt), attempt.record)
     return verdict if answer.outcome == "ok" else BUSY
 
 
 def collect(transaction: str, rules: Rules) -> Step[str]:
-    """T9: collection of a record, whenever its age gate has passed."""
+    """T9: the janitor of a record, which may run at any time."""
     cell = record_of(transaction)
     version, record = yield from get(cell)
     if record is None:
@@ -293,7 +293,7 @@ World: TypeAlias = tuple[tuple[str, Result], ...]
 
 
 class Named(NamedTuple):
-    """A request and who sent it: commits and creates are recognised by their actor."""
+    """A request and its actor: the actor identifies commits and creations."""
 
     actor: str
     request: Request
@@ -318,7 +318,7 @@ def start(actor: str, request: Request, rules: Rules) -> Step[Result]:
 
 
 def specification(world: World, named: Named) -> tuple[Result, World]:
-    """Tables as one map; a table is the tuple of what was applied to it."""
+    """All tables as one map; a table is the tuple of its applied commits."""
     tables, request = dict(world), named.request
     match request:
         case Load(names):
@@ -360,7 +360,7 @@ def system(
     losable: int = 0,
     is_retried: bool = True,
 ) -> System:
-    """The same transaction twice is a retry. Without `is_retried` nobody sends one again after a crash."""
+    """A transaction that is listed twice is a retry. Without `is_retried`, none is sent again after a crash."""
     named = [Named(f"{type(request).__name__.lower()}{index}", request) for index, request in enumerate(requests)]
     actors = [Actor(one.actor, start, (one.actor, one.request, rules)) for one in named]
     world: World = tuple((table, NO_TABLE if table.islower() else ()) for table in sorted(tables))
@@ -397,7 +397,7 @@ def judge_history(
 
 
 def split_loads(requests: Sequence[Named], moment: Moment) -> tuple[list[Named], Masks, Results]:
-    """A client that loads several tables is explained one load at a time, one after the other."""
+    """A client that loads several tables counts as several loads, one after the other."""
     single, owners = [], []
     for index, named in enumerate(requests):
         loads = named.request.tables if isinstance(named.request, Load) else ()

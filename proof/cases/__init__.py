@@ -2,11 +2,11 @@
 
 from proof.cases.case import Case
 from proof.cases.commit import CASES as COMMIT
+from proof.cases.containers import CASES as CONTAINERS
 from proof.cases.create import CASES as CREATE
 from proof.cases.delta import CASES as DELTA
 from proof.cases.drop import CASES as DROP
 from proof.cases.first_version import CASES as FIRST_VERSION
-from proof.cases.homes import CASES as HOMES
 from proof.cases.index import CASES as INDEX
 from proof.cases.rename import CASES as RENAME
 from proof.cases.stage import CASES as STAGE
@@ -15,7 +15,7 @@ from proof.cases.transaction import CASES as TRANSACTION
 ALL: tuple[Case, ...] = (
     *COMMIT,
     *CREATE,
-    *HOMES,
+    *CONTAINERS,
     *STAGE,
     *DROP,
     *RENAME,

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from proof import dropping
+from proof import drop_and_commit
 from proof.cases.case import Case
 from proof.names.requests import Create, Drop, Load, Rename, Request
 from proof.names.system import RULES, system
@@ -20,14 +20,14 @@ CASES: Final = (
     Case("drop: keyed twice, create", partial(system, KEYED)),
     Case("drop: keyed twice, create, one answer lost", partial(system, KEYED, losable=1), is_large=True),
     Case("drop: keyed twice, create, two answers lost", partial(system, KEYED, losable=2), is_large=True),
-    Case("drop: at the name, commits, loads", dropping.system, is_large=True),
+    Case("drop: at the name, commits, loads", drop_and_commit.system, is_large=True),
     Case(
         "drop: at the name, twice, commit, load, one answer lost",
-        partial(dropping.system, commits=1, drops=2, loads=1, losable=1),
+        partial(drop_and_commit.system, commits=1, drops=2, loads=1, losable=1),
     ),
     Case(
         "drop: at the pointer, commits, loads (D3 is for renames)",
-        partial(dropping.system, is_name_first=False),
+        partial(drop_and_commit.system, is_name_first=False),
         is_large=True,
     ),
     Case(

@@ -1,1 +1,1 @@
-"""Names: create, stage, drop, rename, namespaces, transactions that create, orphan collection, and what loads see."""
+"""Names: create, stage, drop, rename, namespaces, transactions that create, the orphan janitor, and loads."""

@@ -1,4 +1,4 @@
-"""Create a table (N1 to N8), and stage one to be created by a later commit."""
+"""Create a table (N1 to N8), and stage a table that a later commit creates."""
 
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from proof.names.entries import (
     space_of,
     stage_cell,
 )
-from proof.names.settling import confirm_namespace, free, living, settle
+from proof.names.resolution import confirm_namespace, free, living, settle
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, call, delete, get, goto, put
 
@@ -42,7 +42,7 @@ class Creation(NamedTuple):
 
 
 def create(attempt: Creation) -> Step[str]:
-    """N1: the namespace, the claim, the name."""
+    """N1: read the namespace, the claim and the name."""
     name, rules = attempt.name, attempt.rules
     _, namespace = yield from get(namespace_cell(space_of(name)))
     here = namespace.id if namespace else None
@@ -65,7 +65,7 @@ def create(attempt: Creation) -> Step[str]:
 
 
 def take_name(attempt: Creation) -> Step[str]:
-    """N2: what is there under the name, then the pointer, in this order: a create that was moved since is seen here."""
+    """N2: read the name, then the pointer. In this order, a creation that was renamed since is found here."""
     settled = yield from call(settle, attempt.name, attempt.rules)
     if settled is None:
         return BUSY
@@ -98,12 +98,12 @@ def shows(entry: Entry | None, uuid: str) -> bool:
 
 
 def is_mine(pointer: Pointer, attempt: Creation) -> bool:
-    """S2: the uuid of a stage is no proof; another request may have sent it too."""
+    """S2: the uuid of a stage is no proof: another request may have sent it too."""
     return pointer.content == attempt.request or "S2" not in attempt.rules
 
 
 def judge_own(attempt: Creation) -> Step[str]:
-    """The name shows our uuid, in a namespace that is there, and its pointer is bound: it happened, for its content."""
+    """The name has our uuid, its namespace exists and its pointer is bound: the creation of its content happened."""
     _, pointer = yield from get(pointer_cell(attempt.uuid))
     if pointer is None or pointer.state == "killed":
         return BUSY
@@ -111,7 +111,7 @@ def judge_own(attempt: Creation) -> Step[str]:
 
 
 def take_over(attempt: Creation, version: int, pointer: Pointer) -> Step[str]:
-    """S3: another request with our uuid made the pointer. It is ours only if that one did not happen (G5)."""
+    """S3: another request with our uuid made the pointer. It is ours only if that request did not happen (G5)."""
     if pointer.state in ("live", "dropped"):
         return CONFLICT
     if attempt.tries == TRIES_MAX:
@@ -129,7 +129,7 @@ def take_over(attempt: Creation, version: int, pointer: Pointer) -> Step[str]:
 
 
 def start_over(attempt: Creation) -> Step[str]:
-    """N10: the pointer was killed, so this uuid never happens. A key goes on with a fresh one, a stage is over."""
+    """N10: the pointer was killed, so this uuid is never created. A keyed request takes a new one; a stage ends."""
     if attempt.is_staged or not attempt.key:
         return (yield from goto(refuse, attempt, EXPIRED))
     if "N10" not in attempt.rules or attempt.tries == TRIES_MAX:
@@ -146,7 +146,7 @@ def start_over(attempt: Creation) -> Step[str]:
 
 
 def refuse(attempt: Creation, verdict: str) -> Step[str]:
-    """G3: with a key, the claim says so before the answer does."""
+    """G3: with a key, the claim records the refusal before it is answered."""
     if not attempt.key:
         return verdict
     cell = create_claim(attempt.key)
@@ -162,7 +162,7 @@ def refuse(attempt: Creation, verdict: str) -> Step[str]:
 
 
 def fail(attempt: Creation) -> Step[str]:
-    """N8: the name belongs to another table. Before that is answered no attempt under the key may still succeed."""
+    """N8: the name belongs to another table. Before the answer, no attempt under the key may still succeed."""
     cell = pointer_cell(attempt.uuid)
     version, pointer = yield from get(cell)
     if pointer and (not is_mine(pointer, attempt) or pointer.state in ("live", "dropped")):
@@ -189,7 +189,7 @@ def fail(attempt: Creation) -> Step[str]:
 
 
 def write_name(attempt: Creation, version: int) -> Step[str]:
-    """N3: happens here, subject to N4."""
+    """N3: the creation happens here if N4 confirms it."""
     entry = New(attempt.uuid, attempt.namespace_id) if "N4" in attempt.rules else Active(attempt.uuid)
     answer = yield from put(name_cell(attempt.name), entry, version)
     if answer.outcome == "ok":
@@ -207,7 +207,7 @@ def write_name(attempt: Creation, version: int) -> Step[str]:
 
 
 def found_own(attempt: Creation, version: int) -> Step[str]:
-    """Another attempt wrote our uuid. "N4 name": judged by the namespace id in the name, not by the one we read."""
+    """Another attempt wrote our uuid. "N4 name": check the namespace id in the name, not the one that we read."""
     if "N4 name" not in attempt.rules:
         return (yield from goto(confirm, attempt, version))
     if attempt.tries > TRIES_MAX:
@@ -216,7 +216,7 @@ def found_own(attempt: Creation, version: int) -> Step[str]:
 
 
 def confirm(attempt: Creation, version: int) -> Step[str]:
-    """N4, N5: the name is written. It counts once the namespace and the pointer are seen to be there."""
+    """N4, N5: the name is written. It exists once the namespace and the pointer are read and exist."""
     name, uuid, rules = attempt.name, attempt.uuid, attempt.rules
     is_there = yield from call(confirm_namespace, name, attempt.namespace_id, rules)
     if is_there == "unsure":
@@ -242,7 +242,7 @@ def confirm(attempt: Creation, version: int) -> Step[str]:
 
 
 def stage(name: str, uuid: str) -> Step[str]:
-    """Validated like a create; only a record is kept, nothing shows."""
+    """Validated like a creation; it only writes a record, and no table is visible."""
     _, namespace = yield from get(namespace_cell(space_of(name)))
     if namespace is None:
         return NO_NAMESPACE
@@ -251,7 +251,7 @@ def stage(name: str, uuid: str) -> Step[str]:
 
 
 def create_staged(attempt: Creation) -> Step[str]:
-    """S1: a commit that asserts the create builds from empty. The stage is a cross-check: without one it goes on."""
+    """S1: a commit that asserts the creation starts from empty metadata. It also continues if the stage is missing."""
     _, staged_for = yield from get(stage_cell(attempt.uuid))
     if staged_for is None and "S1" not in attempt.rules:
         return NO_TABLE
@@ -261,7 +261,7 @@ def create_staged(attempt: Creation) -> Step[str]:
 
 
 def expire_stage(uuid: str, rules: Rules) -> Step[str]:
-    """S4: the janitor deletes the record and nothing else: a commit may be under way, or have happened."""
+    """S4: the janitor deletes only the record: a commit may be in progress, or may have happened."""
     version, _ = yield from get(stage_cell(uuid))
     if "S4" not in rules:
         at, pointer = yield from get(pointer_cell(uuid))

@@ -1,10 +1,10 @@
-"""Drop a table: at the name (D3), then at the pointer (D4); with a key, that table or none (D2)."""
+"""Drop a table: swap the name (D3), then the pointer (D4). With a key, a retry drops that table or none (D2)."""
 
 from typing import Final
 
 from proof.answers import BUSY, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Dropped, drop_claim, name_cell, pointer_cell
-from proof.names.settling import drop_pointer, settle
+from proof.names.resolution import drop_pointer, settle
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, call, delete, get, goto, put
 
@@ -34,7 +34,7 @@ def drop(actor: str, name: str, rules: Rules, tries: int = 0) -> Step[str]:
 
 
 def drop_at_pointer(name: str, uuid: str, version: int) -> Step[str]:
-    """What D3 replaces."""
+    """The order that D3 replaces."""
     at, pointer = yield from get(pointer_cell(uuid))
     if pointer is None or pointer.state in ("dropped", "killed"):
         return NO_TABLE

@@ -1,4 +1,4 @@
-"""What is kept about names: namespaces, name entries, pointers, claims, stages and transaction records.
+"""The records of names: namespaces, name entries, pointers, claims, stages and transactions.
 
 Each entry carries a tag, because two tuples with equal fields must still differ when they mean different things.
 """
@@ -9,7 +9,7 @@ from proof.steps import Cell
 
 
 class Namespace(NamedTuple):
-    """A namespace made again has another id."""
+    """A namespace that is created again has another id."""
 
     state: Literal["active", "dropping"]
     by: str
@@ -40,7 +40,7 @@ class Moving(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Does not exist. `claim` is the key of the request's claim, empty without one (R9)."""
+    """Does not exist. `claim` is the key of the claim of the request; empty if it has no key (R9)."""
 
     uuid: str
     new: str
@@ -56,7 +56,7 @@ class Dropped(NamedTuple):
 
 
 class Free(NamedTuple):
-    """A create or rename that did not happen. Not `dropped`: the table of a withdrawn rename lives on."""
+    """A creation or rename that did not happen. Not `dropped`: the table of a withdrawn rename still exists."""
 
     uuid: str
     by: str
@@ -76,14 +76,14 @@ Entry: TypeAlias = New | Active | Moving | Moved | Dropped | Free | Pending
 
 
 class Pointer(NamedTuple):
-    """`content` is what the table consists of: the id of the request that made it."""
+    """`content` stands for the metadata of the table: the id of the request that created it."""
 
     state: Literal["unbound", "condemned", "live", "dropped", "killed"]
     content: str
 
 
 class CreateClaim(NamedTuple):
-    """What every attempt of a keyed create works with; `status` is open or the answer to replay."""
+    """The claim of a keyed creation, shared by all attempts; `status` is "open" or the answer to replay."""
 
     status: str
     uuid: str
@@ -91,7 +91,7 @@ class CreateClaim(NamedTuple):
 
 
 class RenameClaim(NamedTuple):
-    """R8: the table and every rename tried under the key; `status` is open or the answer to replay."""
+    """R8: the table and every rename attempted under the key; `status` is "open" or the answer to replay."""
 
     status: str
     uuid: str
@@ -99,7 +99,7 @@ class RenameClaim(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A transaction; `error` is the definite answer of an aborted one (T8), empty if it may be tried again."""
+    """A transaction; `error` is the definite answer of an aborted one (T8), empty if a retry is allowed."""
 
     state: Literal["preparing", "committed", "aborted"]
     attempt: str

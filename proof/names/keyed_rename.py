@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from proof.answers import BUSY, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Moved, RenameClaim, name_cell, rename_claim
 from proof.names.rename import AGAIN, Plan, move, plan
-from proof.names.settling import look
+from proof.names.resolution import look
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, call, get, goto, passed, put
 
@@ -53,7 +53,7 @@ def act(attempt: Renaming, planned: Plan, version: int, claim: RenameClaim) -> S
 
 
 def finish(attempt: Renaming, verdict: str, version: int, claim: RenameClaim) -> Step[str]:
-    """G3: a refusal is answered only once the claim says so; a success happened at the name."""
+    """G3: a refusal is answered after the claim records it; a success is decided by the name."""
     answer = yield from put(rename_claim(attempt.key), claim._replace(status=verdict), version)
     if answer.outcome == "ok" or verdict == OK:
         return verdict
@@ -85,7 +85,7 @@ def decide(attempt: Renaming, version: int, claim: RenameClaim) -> Step[str]:
 
 
 def is_proven(attempt: Renaming, claim: RenameClaim) -> Step[bool]:
-    """Without "R8 proof" the table under the new name is taken for proof as well."""
+    """Without "R8 proof", the table under the new name counts as a proof too."""
     _, entry = yield from get(name_cell(attempt.old))
     if isinstance(entry, Moved) and entry.rename in claim.renames:
         return True
@@ -93,7 +93,7 @@ def is_proven(attempt: Renaming, claim: RenameClaim) -> Step[bool]:
 
 
 def follow(attempt: Renaming) -> Step[str]:
-    """The key is claimed: replay, wait, or take over when it is stale, as C8."""
+    """The key is claimed: replay, wait, or take the claim over if it is stale, as in C8."""
     version, claim = yield from get(rename_claim(attempt.key))
     if claim is None:
         return BUSY

@@ -1,10 +1,10 @@
-"""Make and drop a namespace: mark, look, act (G5, N6)."""
+"""Create and drop a namespace: mark, look, act (G5, N6)."""
 
 from typing import Final
 
 from proof.answers import BUSY, CONFLICT, NO_NAMESPACE, NOT_EMPTY, OK, UNKNOWN
 from proof.names.entries import Namespace, namespace_cell
-from proof.names.settling import settle
+from proof.names.resolution import settle
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, call, delete, get, goto, listing, put
 
@@ -34,7 +34,7 @@ def drop_namespace(actor: str, space: str, rules: Rules, tries: int = 0) -> Step
         return OK if namespace is None else UNKNOWN
     if tries == TRIES_MAX:
         return BUSY
-    return (yield from goto(drop_namespace, actor, space, rules, tries + 1))  # N6: somebody has a child to show.
+    return (yield from goto(drop_namespace, actor, space, rules, tries + 1))  # N6: a child cancelled the drop.
 
 
 def make_namespace(actor: str, space: str) -> Step[str]:

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from proof.answers import BUSY, CONFLICT, NO_NAMESPACE, NO_TABLE, OK, UNKNOWN
 from proof.names.entries import Active, Moved, Moving, name_cell, namespace_cell, space_of
-from proof.names.settling import confirm_namespace, free, settle
+from proof.names.resolution import confirm_namespace, free, settle
 from proof.rules import Rules
 from proof.steps import Step, call, delete, get, goto, put
 
@@ -13,7 +13,7 @@ AGAIN: Final = "again"
 
 
 class Plan(NamedTuple):
-    """What R1 read: the table, the versions to swap from, and the id of the target namespace."""
+    """The result of R1: the table, the expected versions, and the id of the target namespace."""
 
     uuid: str
     old: str
@@ -46,7 +46,7 @@ def plan(old: str, new: str, rules: Rules) -> Step[Plan | str]:
 
 
 def move(planned: Plan, rename_id: str, claim: str, rules: Rules) -> Step[str]:
-    """R2 to R5: the answer, or AGAIN when it definitely did not happen and may be planned anew."""
+    """R2 to R5: the answer, or AGAIN if it certainly did not happen and may be planned again."""
     old, new, uuid = planned.old, planned.new, planned.uuid
     moving = Moving(uuid, old, planned.old_version, rename_id)
     taken = yield from put(name_cell(new), moving, planned.new_version)  # R2

@@ -1,4 +1,4 @@
-"""The requests about names, and the catalog as one map: what each should answer."""
+"""The requests about names, and their specification: the catalog as one map."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, assert_never
@@ -15,7 +15,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Create:
-    """The same `request` twice is a retry. A plain create chooses its uuid; a staged one sends it."""
+    """A `request` that is listed twice is a retry. A plain creation chooses its uuid; a staged one sends it."""
 
     name: str
     uuid: str
@@ -64,7 +64,7 @@ class MakeNamespace:
 
 @dataclass(frozen=True)
 class Transact:
-    """A transaction that creates (name, uuid) pairs; the same id twice is a retry."""
+    """A transaction that creates (name, uuid) pairs; an id that is listed twice is a retry."""
 
     id: str
     creates: tuple[tuple[str, str], ...]
@@ -97,7 +97,7 @@ Request: TypeAlias = (
 
 
 class World(NamedTuple):
-    """Namespaces, tables as (name, content), the answers that a replay repeats, and the uuids ever used."""
+    """Namespaces, tables as (name, content), the answers that a replay repeats, and all uuids that were used."""
 
     spaces: frozenset[str]
     tables: tuple[tuple[str, str], ...]
@@ -106,7 +106,7 @@ class World(NamedTuple):
 
 
 def identity(request: Request) -> str | None:
-    """What several attempts of one request have in common; None when a second one is another request."""
+    """The part that all attempts of one request share; None if a second attempt is another request."""
     match request:
         case Create(key=None, is_staged=True):
             return f"request {request.content}"
@@ -119,7 +119,7 @@ def identity(request: Request) -> str | None:
 
 
 def specification(world: World, request: Request) -> tuple[Result, World]:
-    """The catalog as one map; a request that is sent again answers the same and does nothing."""
+    """The catalog as one map; a request that is sent again gets the same answer and changes nothing."""
     said = dict(world.said)
     known = identity(request)
     if known in said:

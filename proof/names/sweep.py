@@ -1,4 +1,4 @@
-"""Collect a pointer whose name never came (GC2)."""
+"""The janitor of pointers whose name was never written (GC2)."""
 
 from proof.answers import SWEPT
 from proof.names.entries import Active, New, Pending, name_cell, pointer_cell
@@ -7,7 +7,7 @@ from proof.steps import Step, delete, get, put
 
 
 def sweep_pointer(name: str, uuid: str, rules: Rules) -> Step[str]:
-    """Its age gate has passed, at any time."""
+    """It may run at any time: the minimum age of an orphan has passed."""
     cell = pointer_cell(uuid)
     version, pointer = yield from get(cell)
     if pointer is None or ("N7" in rules and pointer.state not in ("unbound", "condemned")):

@@ -1,4 +1,4 @@
-"""Requests about names as a system of actors, judged by whether one map explains them and nothing is stuck."""
+"""Requests about names as actors. They must be explained by one map, and nothing may be stuck."""
 
 from collections.abc import Sequence
 from typing import Final, assert_never
@@ -29,7 +29,7 @@ from proof.names.requests import (
     identity,
     specification,
 )
-from proof.names.settling import look
+from proof.names.resolution import look
 from proof.names.sweep import sweep_pointer
 from proof.names.transaction import Transaction, collect_record, transact
 from proof.rules import Rules, of
@@ -93,7 +93,7 @@ def system(
     losable: int = 0,
     after: dict[int, tuple[int, ...]] | None = None,
 ) -> System:
-    """`tables` are there from the start; request i begins after those with the indexes `after[i]` have answered."""
+    """`tables` exist at the start; request i starts after the requests `after[i]` have answered."""
     store: dict[str, tuple[int, Namespace | Active | Pointer]] = {
         namespace_cell(space).key: (1, Namespace("active", "-", "-")) for space in spaces
     }
@@ -151,7 +151,7 @@ def judge_history(moment: Moment, requests: Sequence[Request], world: World, vie
 
 
 def since_first_attempt(requests: Sequence[Request], masks: Masks) -> Masks:
-    """A request begins with its first attempt."""
+    """A request starts with its first attempt."""
     began: dict[str, int] = {}
     for request, mask in zip(requests, masks, strict=True):
         known = identity(request)
@@ -162,7 +162,7 @@ def since_first_attempt(requests: Sequence[Request], masks: Masks) -> Masks:
 
 
 def judge_names(store: Store, views: list[tuple[Load, str]], rules: Rules) -> None:
-    """Everybody stops here. Is every name that shows nothing free, and every table there to be dropped?"""
+    """All actors stop here: every name without a table must be free, and every table must be droppable."""
     for load, content in views:
         name = load.name
         if held(store, namespace_cell(space_of(name))) is None:
@@ -182,7 +182,7 @@ def judge_names(store: Store, views: list[tuple[Load, str]], rules: Rules) -> No
 
 
 def judge_namespaces(store: Store, views: list[tuple[Load, str]], rules: Rules) -> None:
-    """A namespace that shows no table can be dropped, one that shows a table cannot."""
+    """A namespace without a table can be dropped, one with a table cannot."""
     for space in {space_of(load.name) for load, _ in views}:
         if held(store, namespace_cell(space)) is None:
             continue
@@ -193,7 +193,7 @@ def judge_namespaces(store: Store, views: list[tuple[Load, str]], rules: Rules) 
 
 
 def judge_retries(moment: Moment, requests: Sequence[Request], rules: Rules) -> None:
-    """A request that may be sent again comes to a definite end, and to the one that was already told."""
+    """A retry gets a definite answer, and the same one as before."""
     collected = {request.transaction for request in requests if isinstance(request, CollectRecord)}
     for request in set(requests):
         known = identity(request)

@@ -14,7 +14,7 @@ from proof.names.entries import (
     record_cell,
     space_of,
 )
-from proof.names.settling import confirm_namespace, living, settle
+from proof.names.resolution import confirm_namespace, living, settle
 from proof.rules import Rules
 from proof.steps import ABSENT, Step, call, delete, get, goto, passed, put
 
@@ -22,14 +22,14 @@ TRIES_MAX: Final = 2
 
 
 class Transaction(NamedTuple):
-    """One attempt: `actor` is its attempt id (T1), `homes` the ids of the namespaces as they were read."""
+    """One attempt: `actor` is its attempt id (T1), `namespace_ids` the ids of the namespaces as they were read."""
 
     actor: str
     id: str
     creates: tuple[tuple[str, str], ...]
     rules: Rules
     record: int = ABSENT
-    homes: tuple[str, ...] = ()
+    namespace_ids: tuple[str, ...] = ()
     tries: int = 0
 
     @property
@@ -52,12 +52,12 @@ def transact(attempt: Transaction) -> Step[str]:
     answer = yield from put(cell, Record("preparing", attempt.attempt), version)
     if answer.outcome != "ok":
         return BUSY
-    homes = []
+    namespace_ids = []
     for name, _ in attempt.creates:
         _, namespace = yield from get(namespace_cell(space_of(name)))
-        homes.append(namespace.id if namespace else "")
-    begun = attempt._replace(record=answer.version, homes=tuple(homes))
-    if "" in homes:
+        namespace_ids.append(namespace.id if namespace else "")
+    begun = attempt._replace(record=answer.version, namespace_ids=tuple(namespace_ids))
+    if "" in namespace_ids:
         return (yield from goto(give_up, begun, NO_NAMESPACE))
     return (yield from goto(prepare, begun, 0))
 
@@ -93,9 +93,9 @@ def prepare(attempt: Transaction, index: int) -> Step[str]:
 
 def confirm(attempt: Transaction) -> Step[str]:
     """N4 and N5 for what is created: the namespaces and the pointers are seen after the names were written."""
-    for (name, uuid), home in zip(attempt.creates, attempt.homes, strict=True):
+    for (name, uuid), namespace_id in zip(attempt.creates, attempt.namespace_ids, strict=True):
         if "T3 namespace" in attempt.rules:
-            is_there = yield from call(confirm_namespace, name, home, attempt.rules)
+            is_there = yield from call(confirm_namespace, name, namespace_id, attempt.rules)
             if is_there is not True:
                 return (yield from goto(give_up, attempt, BUSY if is_there == "unsure" else NO_NAMESPACE))
         if "T3 pointer" in attempt.rules:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proof.__main__ import chosen, main
+from proof.__main__ import main, select_cases
 from proof.cases import ALL
 from proof.cases.case import Case
 from proof.checker import Actor, Moment, System, Violation
@@ -12,7 +12,7 @@ from proof.rules import RULES
 from proof.steps import ABSENT, Cell, Step, call, get, goto, put
 from proof.store import held
 
-BOUNDED = chosen((), is_bounded=True)
+BOUNDED = select_cases((), is_bounded=True)
 COUNTER = Cell[int]("counter")
 
 

@@ -1,4 +1,4 @@
-"""What everyone does first with a name: loads look (R7, T6), writers settle (R6, N7, T5)."""
+"""The first step of every request with a name: loads resolve it (R7, T6), writers settle it (R6, N7, T5)."""
 
 from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
@@ -28,21 +28,21 @@ Unsure: TypeAlias = Literal["unsure"]
 
 
 class Settled(NamedTuple):
-    """A name as a writer found it: the version to swap from, and the table, or None when the name is free."""
+    """A settled name: the version that a swap expects, and the table; None if the name is free."""
 
     version: int
     uuid: str | None
 
 
 def living(uuid: str, *, binds: bool = False) -> Step[Pointer | Unsure | None]:
-    """The pointer of a table that is there, or None. With `binds` it also stops being an orphan (N7)."""
+    """The pointer of an existing table, or None. With `binds`, the pointer is bound and no orphan any more (N7)."""
     for _ in range(TRIES_MAX + 1):
         version, pointer = yield from get(pointer_cell(uuid))
         if pointer is None or pointer.state in ("dropped", "killed"):
             return None
         if pointer.state == "live" or (pointer.state == "unbound" and not binds):
             return pointer
-        # Whoever relies on a condemned pointer takes it off the list first (N5).
+        # A request that relies on a condemned pointer first removes the mark (N5).
         answer = yield from put(pointer_cell(uuid), pointer._replace(state="live" if binds else "unbound"), version)
         if answer.outcome == "ok":
             return pointer
@@ -50,7 +50,7 @@ def living(uuid: str, *, binds: bool = False) -> Step[Pointer | Unsure | None]:
 
 
 def drop_pointer(uuid: str) -> Step[bool]:
-    """D4: a dropped table's pointer never lives again. True when that is certain."""
+    """D4: the pointer of a dropped table never becomes live again. True if that is certain."""
     for _ in range(TRIES_MAX + 1):
         version, pointer = yield from get(pointer_cell(uuid))
         if pointer is None or pointer.state in ("killed", "dropped"):
@@ -62,7 +62,7 @@ def drop_pointer(uuid: str) -> Step[bool]:
 
 
 def confirm_namespace(name: str, namespace_id: str, rules: Rules) -> Step[bool | Unsure]:
-    """N4, after a name was written: is its namespace still the one it was made for? Cancels a drop of it (N6)."""
+    """N4: after a name was written, whether its namespace is the one it was created for. Cancels a drop of it (N6)."""
     cell = namespace_cell(space_of(name))
     for _ in range(TRIES_MAX):
         version, namespace = yield from get(cell)
@@ -79,20 +79,20 @@ def confirm_namespace(name: str, namespace_id: str, rules: Rules) -> Step[bool |
 
 
 def free(name: str, version: int, uuid: str, by: str, rules: Rules) -> Step[Write]:
-    """Give back a name whose create or rename did not happen; without N9 the entry is deleted."""
+    """Free a name whose creation or rename did not happen; without N9 the entry is deleted."""
     if "N9" in rules:
         return (yield from put(name_cell(name), Free(uuid, by), version))
     return (yield from delete(name_cell(name), version))
 
 
 def happened(entry: Moving) -> Step[bool]:
-    """R7: the old name says so."""
+    """R7: the old name decides."""
     _, other = yield from get(name_cell(entry.old))
     return isinstance(other, Moved) and other.rename == entry.rename
 
 
 def decided(name: str, version: int, entry: Pending, rules: Rules) -> Step[bool | Unsure | None]:
-    """T6: committed, aborted or undecided (None). Unsure when the name has moved on."""
+    """T6: committed, aborted or undecided (None). Unsure if the name has changed."""
     _, record = yield from get(record_cell(entry.transaction))
     if record is None:
         again, _ = yield from get(name_cell(name))
@@ -103,7 +103,7 @@ def decided(name: str, version: int, entry: Pending, rules: Rules) -> Step[bool 
 
 
 def look(name: str, rules: Rules, tries: int = 0) -> Step[str]:
-    """What a load answers: the content, or that there is no table."""
+    """The answer of a load: the content, or NO_TABLE."""
     answer = yield from look_once(name, rules)
     if answer:
         return answer
@@ -111,7 +111,7 @@ def look(name: str, rules: Rules, tries: int = 0) -> Step[str]:
 
 
 def look_once(name: str, rules: Rules) -> Step[str | None]:
-    """None when the name changed under the reader's eyes."""
+    """None if the name changed during the read."""
     version, entry = yield from get(name_cell(name))
     match entry:
         case None | Moved() | Dropped() | Free():
@@ -139,7 +139,7 @@ def look_once(name: str, rules: Rules) -> Step[str | None]:
 
 
 def settle(name: str, rules: Rules, dropping: str | None = None, tries: int = 0) -> Step[Settled | None]:
-    """What a writer does first; None to give up. `dropping` is the id of the namespace that the caller drops."""
+    """Settle a name for a writer; None to give up. `dropping` is the id of the namespace that the caller drops."""
     settled = yield from settle_once(name, rules, dropping)
     if settled != "again":
         return settled
@@ -177,7 +177,7 @@ def settle_once(  # noqa: C901 -- one flat match
 
 
 def has_home(name: str, entry: New, rules: Rules, dropping: str | None) -> Step[bool | Unsure]:
-    """N4; for who drops the namespace, "N6 id": a name made for an earlier namespace of that name is no child."""
+    """N4. For a drop of the namespace, "N6 id": a name created for an earlier namespace of that name is no child."""
     if dropping is None:
         return (yield from call(confirm_namespace, name, entry.namespace_id, rules))
     return entry.namespace_id == dropping or "N6 id" not in rules
@@ -191,7 +191,7 @@ def settle_table(version: int, uuid: str, *, binds: bool) -> Step[Settled | None
 
 
 def settle_moved(entry: Moved, rules: Rules) -> Step[bool]:
-    """R6: the other side is active before this one is reused. R9: and the claim says that the rename happened."""
+    """R6: the new name is active before the old one is reused. R9: the claim says that the rename happened."""
     if "R6 settle" in rules:
         version, other = yield from get(name_cell(entry.new))
         if isinstance(other, Moving) and other.rename == entry.rename:
@@ -210,7 +210,7 @@ def settle_moved(entry: Moved, rules: Rules) -> Step[bool]:
 def settle_moving(
     name: str, version: int, entry: Moving, rules: Rules, *, binds: bool
 ) -> Step[Settled | Literal["again"] | None]:
-    """R6: finish a rename that happened; make one that did not impossible before the name counts as free."""
+    """R6: finish a rename that happened; make another one impossible before the name counts as free."""
     there, other = yield from get(name_cell(entry.old))
     if isinstance(other, Moved) and other.rename == entry.rename:
         answer = yield from put(name_cell(name), Active(entry.uuid), version)
@@ -230,7 +230,7 @@ def settle_moving(
 def settle_pending(
     name: str, version: int, entry: Pending, rules: Rules, *, binds: bool
 ) -> Step[Settled | Literal["again"] | None]:
-    """T5: committed counts as there, aborted as free; an undecided one is aborted when it is stale."""
+    """T5: a committed name exists, an aborted one is free; an undecided transaction is aborted if it is stale."""
     is_committed = yield from call(decided, name, version, entry, rules)
     if is_committed == "unsure":
         return "again"
@@ -244,7 +244,7 @@ def settle_pending(
 
 
 def abort(entry: Pending, rules: Rules) -> Step[bool]:
-    """True when the transaction may be over: look again."""
+    """True if the transaction may be decided now: read again."""
     is_stale = yield from passed()
     if not is_stale:
         return False

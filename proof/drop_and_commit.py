@@ -1,4 +1,4 @@
-"""Drop against commits that resolved the name earlier: at the name first (D3), then at the pointer (D4)."""
+"""A drop and commits that resolved the name earlier. The drop swaps the name (D3), then the pointer (D4)."""
 
 from typing import Final, NamedTuple
 
@@ -30,7 +30,7 @@ def load() -> Step[Result]:
 
 
 def commit(actor: str, tries: int) -> Step[str]:
-    """Resolves the name once and swaps the pointer later."""
+    """Resolve the name once, and swap the pointer later."""
     _, name = yield from read(NAME)
     if name != "active":
         return NO_TABLE
@@ -50,7 +50,7 @@ def drop_name_first() -> Step[str]:
     version, name = yield from read(NAME)
     if name != "active":
         return NO_TABLE
-    answer = yield from put(NAME, "dropped", version)  # D3: happens here.
+    answer = yield from put(NAME, "dropped", version)  # D3: the drop happens here.
     if answer.outcome != "ok":
         return NO_TABLE if answer.outcome == "lost" else BUSY
     return OK if (yield from drop_pointer()) is not None else BUSY
@@ -70,7 +70,7 @@ def drop_pointer_first() -> Step[str]:
 
 
 def drop_pointer() -> Step[bool | None]:
-    """D4: True when dropped here, False when somebody did, None when it cannot be told."""
+    """D4: True if this actor dropped it, False if another one did, None if the outcome is unknown."""
     for _ in range(DROP_TRIES_MAX):
         version, pointer = yield from read(POINTER)
         if pointer.is_dropped:
@@ -82,7 +82,7 @@ def drop_pointer() -> Step[bool | None]:
 
 
 def specification(state: Result, request: tuple[str, str]) -> tuple[Result, Result]:
-    """A table is the tuple of commits applied, or not there."""
+    """A table is the tuple of its applied commits, or NO_TABLE."""
     kind, actor = request
     if kind == "load" or not isinstance(state, tuple):
         return state, state
@@ -90,7 +90,7 @@ def specification(state: Result, request: tuple[str, str]) -> tuple[Result, Resu
 
 
 def system(*, commits: int = 2, drops: int = 1, loads: int = 2, is_name_first: bool = True, losable: int = 0) -> System:
-    """The loads run one after the other."""
+    """Actors that commit, drop and load; the loads run one after the other."""
     drop = drop_name_first if is_name_first else drop_pointer_first
     actors = [Actor(f"commit{number}", commit, (f"commit{number}", 0)) for number in range(commits)]
     actors += [Actor(f"drop{number}", drop, ()) for number in range(drops)]

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from proof.cases.case import Case
-from proof.homes import RULES, Request, system
+from proof.containers import RULES, Request, system
 from proof.rules import without
 
 CHILD: Final = Request("make", "c.n")
@@ -18,43 +18,43 @@ SEEN: Final = [CHILD, Request("drop", "c.n"), DROP]
 EARLIER: Final = [CHILD, DROP, MAKE, DROP]
 
 CASES: Final = (
-    Case("homes: make a namespace, drop catalog, load", partial(system, AGAINST)),
-    Case("homes: make a namespace, two drops of the catalog", partial(system, TWO_DROPS)),
-    Case("homes: make a namespace, drop and make catalog, load", partial(system, [CHILD, DROP, MAKE, LOAD])),
-    Case("homes: make a namespace, drop, make and drop catalog", partial(system, EARLIER, after={3: (2,)})),
-    Case("homes: make a namespace, drop catalog, one answer lost", partial(system, AGAINST, losable=1)),
-    Case("homes: make a namespace, drop it, drop catalog", partial(system, SEEN)),
+    Case("containers: make a namespace, drop catalog, load", partial(system, AGAINST)),
+    Case("containers: make a namespace, two drops of the catalog", partial(system, TWO_DROPS)),
+    Case("containers: make a namespace, drop and make catalog, load", partial(system, [CHILD, DROP, MAKE, LOAD])),
+    Case("containers: make a namespace, drop, make and drop catalog", partial(system, EARLIER, after={3: (2,)})),
+    Case("containers: make a namespace, drop catalog, one answer lost", partial(system, AGAINST, losable=1)),
+    Case("containers: make a namespace, drop it, drop catalog", partial(system, SEEN)),
     Case(
-        "homes: make a namespace and one in it, drop catalog",
+        "containers: make a namespace and one in it, drop catalog",
         partial(system, [CHILD, GRANDCHILD, DROP, Request("load", "c.n.m")]),
         is_large=True,
     ),
     Case(
-        "homes: make a namespace in a namespace, drop that, drop catalog",
-        partial(system, [GRANDCHILD, Request("drop", "c.n"), DROP], homes=("c", "c.n")),
+        "containers: make a namespace in a namespace, drop that, drop catalog",
+        partial(system, [GRANDCHILD, Request("drop", "c.n"), DROP], existing=("c", "c.n")),
     ),
     Case(
-        "homes: without N4: make a namespace, drop catalog, load",
+        "containers: without N4: make a namespace, drop catalog, load",
         partial(system, AGAINST, without(RULES, "N4")),
         breaks="not linearizable",
     ),
     Case(
-        "homes: without N4 seen: make a namespace, drop it, drop catalog",
+        "containers: without N4 seen: make a namespace, drop it, drop catalog",
         partial(system, SEEN, without(RULES, "N4 seen")),
         breaks="not linearizable: then there are []",
     ),
     Case(
-        "homes: without N6: make a namespace, drop catalog, load",
+        "containers: without N6: make a namespace, drop catalog, load",
         partial(system, AGAINST, without(RULES, "N6")),
         breaks="c.n is stuck: to make it says 404 no namespace",
     ),
     Case(
-        "homes: without N6 back: make a namespace, two drops of the catalog",
+        "containers: without N6 back: make a namespace, two drops of the catalog",
         partial(system, TWO_DROPS, without(RULES, "N6 back")),
         breaks="not linearizable: then there are []",
     ),
     Case(
-        "homes: without N6 id: make a namespace, drop, make and drop catalog",
+        "containers: without N6 id: make a namespace, drop, make and drop catalog",
         partial(system, EARLIER, without(RULES, "N6 id"), after={3: (2,)}),
         breaks="c is stuck: to drop it says 409 not empty",
     ),
