@@ -11,7 +11,7 @@ import structlog
 
 from sandur.server.app import App
 from sandur.server.http import Receive, Scope, Send
-from sandur.server.process import build
+from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from tests.server.process import ServerProcess, server_process

@@ -157,7 +157,7 @@ async def test_a_commit_of_unknown_outcome_is_reported_as_unknown(catalogs: Cata
 
 
 async def test_the_server_is_alive_but_not_ready_before_startup_completes() -> None:
-    from sandur.server.process import build  # noqa: PLC0415 - not started on purpose
+    from sandur.server.serve import build  # noqa: PLC0415 - not started on purpose
     from sandur.settings import Settings  # noqa: PLC0415 - likewise
 
     app, _ = build(Settings(store="memory:"))

@@ -3,17 +3,17 @@
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 import structlog
 
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
-from sandur.operations.lake import Lakes
 from sandur.server.context import Call, identify
-from sandur.server.errors import Problem, encode_problem
+from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
     ALLOW,
     CONTENT_TYPE,
@@ -30,9 +30,13 @@ from sandur.server.http import (
     send_answer,
 )
 from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
-from sandur.server.routing import Dialect, Route
+from sandur.server.process import RunningCatalog
 from sandur.settings import Settings
 
+Handler = Callable[[Call], Awaitable[Answer]]
+
+_PREFIX: Final = "{prefix}"
+_QUOTED_BYTES_MAX: Final = 200
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _CLIENT_GONE: Final = Answer(499)  # It is logged and never sent.
 _SERVER_ERROR: Final = 500
@@ -40,32 +44,131 @@ _READS: Final = ("GET", "HEAD")
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _STORE_SECONDS_MAX: Final = 5.0
-_QUOTED_BYTES_MAX: Final = 200
 LOGGED_BYTES_MAX: Final = 1_024
 
 
-class Catalog(Protocol):
-    """The catalog that the application serves; it lives as long as the application."""
+class Route(msgspec.Struct, frozen=True):
+    """One operation of a dialect, named as in its specification.
 
-    @property
-    def lakes(self) -> Lakes: ...
+    An open route needs no token. An advertised one is listed by the `config` operation of its dialect.
+    """
 
-    @property
-    def is_started(self) -> bool:
-        """Whether the store probe passed and the catalog is open."""
-        ...
+    method: str
+    path: str
+    operation: str
+    handler: Handler
+    is_open: bool = False
+    is_advertised: bool = True
 
-    async def start(self) -> None: ...
 
-    async def close(self) -> None: ...
+def _refusal(status: int, message: str, *headers: tuple[bytes, bytes]) -> Route:
+    """The route of a request that has none: its handler refuses."""
 
-    async def reach_store(self) -> None:
-        """Make one small store call; raises when the store does not answer."""
-        ...
+    async def refuse(_call: Call) -> Answer:
+        raise Refused(status, message, *headers)
 
-    def update_metrics(self) -> None:
-        """Bring the metrics of this process up to date."""
-        ...
+    return Route("", "(none)", "(none)", refuse)
+
+
+class _Node:
+    __slots__ = ("literals", "parameter", "parameter_name", "routes")
+
+    def __init__(self) -> None:
+        self.literals: dict[bytes, _Node] = {}
+        self.parameter: _Node | None = None
+        self.parameter_name = ""
+        self.routes: dict[str, Route] = {}
+
+    def add(self, segments: Sequence[str], route: Route) -> None:
+        node = self
+        for segment in segments:
+            if not segment.startswith("{"):
+                node = node.literals.setdefault(segment.encode(), _Node())
+                continue
+            if node.parameter is None:
+                node.parameter = _Node()
+                node.parameter_name = segment.strip("{}")
+            node = node.parameter
+        node.routes[route.method] = route
+
+    def find(self, segments: Sequence[bytes], values: dict[str, bytes]) -> "_Node | None":
+        """The node of a path, its parameters added to `values`; a literal goes before a parameter. None if absent."""
+        node = self
+        for segment in segments:
+            following = node.literals.get(segment)
+            if following is None:
+                if node.parameter is None or not segment:
+                    return None
+                values[node.parameter_name] = segment
+                following = node.parameter
+            node = following
+        return node if node.routes else None
+
+
+class Router:
+    """Finds routes below a mount. Segments are compared before they are decoded.
+
+    A route whose path begins with `{prefix}` is also served without a prefix; `default_prefix` then stands in.
+    `base` is the part of the routes' paths that belongs to the mount. Unknown paths get `unknown_status`.
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        *,
+        unknown_status: int,
+        base: str = "",
+        default_prefix: str | None = None,
+        ignores_trailing_slash: bool = False,
+    ) -> None:
+        self._unknown_status = unknown_status
+        self._ignores_trailing_slash = ignores_trailing_slash
+        self._defaults = {} if default_prefix is None else {"prefix": quote(default_prefix, safe="").encode()}
+        self._plain = _Node()
+        self._prefixed = _Node()
+        for route in routes:
+            segments = route.path.removeprefix(base).strip("/").split("/")
+            if segments[0] == _PREFIX:
+                segments = segments[1:]
+                self._prefixed.add(segments, route)
+            self._plain.add(segments, route)
+
+    def match(self, method: str, path: bytes, *, mount: bytes) -> tuple[Route, Mapping[str, bytes]]:
+        """The route of a path below the mount, and the encoded values of its parameters in their order.
+
+        A literal segment is never taken for a prefix when it fits.
+        """
+        tail = path[len(mount) :] if mount.endswith(b"/") else b""
+        segments = (tail.rstrip(b"/") if self._ignores_trailing_slash else tail).split(b"/")
+        values = self._defaults.copy()
+        node = self._plain.find(segments, values)
+        if node is None and segments[0]:
+            values = {"prefix": segments[0]}
+            node = self._prefixed.find(segments[1:], values)
+        if node is None:
+            return _refusal(self._unknown_status, f"No route for request: {method} {_quote(path)}"), {}
+        route = node.routes.get(method)
+        if route is None:
+            allowed = ", ".join(node.routes)
+            message = f"Method not allowed: {method} {_quote(path)}; allowed: {allowed}"
+            return _refusal(405, message, (ALLOW, allowed.encode())), values
+        return route, values
+
+
+class Dialect(NamedTuple):
+    """One API: the beginnings of its paths, its routes, and its errors.
+
+    A mount without a slash at its end has no routes: it only makes this dialect answer such paths with its own error.
+    """
+
+    name: str
+    mounts: Sequence[bytes]
+    router: Router
+    errors: ErrorMap
+
+
+def _quote(path: bytes) -> str:
+    return path[:_QUOTED_BYTES_MAX].decode("latin-1")
 
 
 class App:
@@ -75,7 +178,7 @@ class App:
         self,
         *,
         dialects: Sequence[Dialect],
-        catalog: Catalog,
+        catalog: RunningCatalog,
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
@@ -189,7 +292,7 @@ def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:
 class _Pages:
     """The pages outside the APIs: `/healthz`, `/readyz` and `/metrics`; everything else is not found."""
 
-    def __init__(self, catalog: Catalog, metrics: Metrics) -> None:
+    def __init__(self, catalog: RunningCatalog, metrics: Metrics) -> None:
         self._catalog = catalog
         self._exposition = metrics.exposition
         self._pages = {b"/healthz": self._healthz, b"/readyz": self._readyz, b"/metrics": self._metrics}
@@ -197,8 +300,7 @@ class _Pages:
     async def answer(self, method: str, path: bytes) -> Answer:
         page = self._pages.get(path)
         if page is None:
-            quoted = path[:_QUOTED_BYTES_MAX].decode("latin-1")
-            message = f"Nothing is served at {quoted}; the catalog is at /v1 and /iceberg/v1"
+            message = f"Nothing is served at {_quote(path)}; the catalog is at /v1 and /iceberg/v1"
             return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
         if method not in _READS:
             allowed = ", ".join(_READS).encode()

@@ -1,34 +1,26 @@
-"""One server process: the store, the catalog on it, and the dialects that serve it."""
+"""The catalog of one server process: the lakes, the janitors and the metrics, from its start to its end."""
 
 import asyncio
-import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import structlog
 
-from sandur.clock import Clock, SystemClock
+from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Count, Counters, Lakes
 from sandur.operations.tables.documents import document_cache
-from sandur.server.app import App
-from sandur.server.delta_rest.routes import DELTA
-from sandur.server.iceberg_rest.routes import iceberg_dialect
-from sandur.server.metrics import MeasuredStore, Metrics
-from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
+from sandur.server.metrics import Metrics
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.open import connect
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
 _READINESS_KEY: Final = "_probe/readiness"
 _METRICS_SECONDS: Final = 5.0
-_GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 
 log = structlog.get_logger()
 
@@ -102,35 +94,3 @@ def _counts(lakes: Lakes) -> Iterator[Count]:
     documents = [cache for lake in lakes.lakes for cache in lake.feature(document_cache)]
     yield Count(_CACHE_READS, "result", "hit", sum(cache.hits for cache in documents))
     yield Count(_CACHE_READS, "result", "miss", sum(cache.misses for cache in documents))
-
-
-def build(
-    settings: Settings,
-    *,
-    clock: Clock | None = None,
-    store: ObjectStore | None = None,
-    metrics_folder: Path | None = None,
-) -> tuple[App, RunningCatalog]:
-    """The application of one process, and the catalog that it serves, which is not started yet."""
-    clock = clock or SystemClock()
-    metrics = Metrics(metrics_folder)
-    catalog = RunningCatalog(settings, clock, MeasuredStore(store or connect(settings, clock), metrics), metrics)
-    app = App(
-        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA],
-        catalog=catalog,
-        settings=settings,
-        clock=clock,
-        metrics=metrics,
-    )
-    return app, catalog
-
-
-def build_app(settings: Settings, metrics_folder: Path | None) -> App:
-    """The application as uvicorn creates it in each process."""
-    app = build(settings, metrics_folder=metrics_folder)[0]
-    # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
-    # CPU time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
-    return app

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sandur.server.process import build
+from sandur.server.serve import build
 from sandur.settings import Settings
 from tests.server.unity.client import UNITY, Json
 from tests.server.wire import exchange, serving

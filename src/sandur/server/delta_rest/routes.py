@@ -5,11 +5,11 @@ from typing import Final
 import msgspec
 
 from sandur.operations.containers.catalogs import load_catalog
+from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.delta_rest import tables
 from sandur.server.delta_rest.errors import ERRORS
 from sandur.server.http import Answer, json_answer
-from sandur.server.routing import Dialect, Route, Router
 
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"

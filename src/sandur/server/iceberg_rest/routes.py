@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.http import Answer
 from sandur.server.iceberg_rest import config, namespaces, tables, views
 from sandur.server.iceberg_rest.errors import ERRORS
-from sandur.server.routing import Dialect, Route, Router
 from sandur.settings import Settings
 
 _NAMESPACES: Final = "/v1/{prefix}/namespaces"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sandur.server.routing import Dialect, Route, Router
+from sandur.server.app import Dialect, Route, Router
 from sandur.server.unity_rest import access, catalogs, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
 
