@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
 from sandur.server.context import whole_number
-from sandur.server.iceberg_rest.messages import committed_body, identifiers_body, loaded_body
+from sandur.server.iceberg_rest.tables import committed_body, identifiers_body, loaded_body
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.text('",\\{}[]:', max_size=6)
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote
 
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
 from sandur.server import context
 from sandur.server.context import Call
 from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
-from sandur.server.iceberg_rest.messages import SEPARATOR, encode, encode_segment
+from sandur.server.iceberg_rest.tables import SEPARATOR, encode
 
 _CATALOGS_LISTED_MAX: Final = 20
 
@@ -17,7 +18,7 @@ async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
     """The catalog of a warehouse, the endpoints of this server, and how long it keeps idempotency keys."""
     overrides = {"namespace-separator": SEPARATOR}
     if warehouse := call.query.get("warehouse"):
-        overrides["prefix"] = encode_segment(await _load_catalog_name(call, warehouse))
+        overrides["prefix"] = quote(await _load_catalog_name(call, warehouse), safe="")
     body = {
         "defaults": {},
         "overrides": overrides,

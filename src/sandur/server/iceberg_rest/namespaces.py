@@ -1,21 +1,24 @@
 """Handlers for namespaces."""
 
+import msgspec
+
 from sandur.catalog.identifiers import Namespace
 from sandur.errors import NotFound
 from sandur.operations.containers import drop
 from sandur.operations.containers import namespaces as operations
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.messages import (
-    CreateNamespaceBody,
-    UpdatePropertiesBody,
-    catalog_of,
-    encode,
-    namespace_of,
-    namespaces_body,
-    page_of,
-    parent_levels,
-)
+from sandur.server.iceberg_rest.tables import SEPARATOR, catalog_of, decode_levels, encode, namespace_of, page_of
+
+
+class CreateNamespaceBody(msgspec.Struct, frozen=True):
+    namespace: tuple[str, ...]
+    properties: dict[str, str] | None = None
+
+
+class UpdatePropertiesBody(msgspec.Struct, frozen=True):
+    removals: tuple[str, ...] | None = None
+    updates: dict[str, str] | None = None
 
 
 async def list_namespaces(call: Call) -> Answer:
@@ -23,7 +26,8 @@ async def list_namespaces(call: Call) -> Answer:
     found = await operations.list_namespaces(
         call.lake, catalog_of(call), parent=_parent(call), page_token=page.token, page_size=page.size
     )
-    return json_answer(namespaces_body(found.entries, found.next_token))
+    levels = [namespace.levels for namespace in found.entries]
+    return json_answer(encode({"namespaces": levels, "next-page-token": found.next_token}))
 
 
 async def create_namespace(call: Call) -> Answer:
@@ -72,3 +76,13 @@ def _parent(call: Call) -> Namespace | None:
         return None
     is_pyiceberg = (call.http.header(b"user-agent") or "").startswith("PyIceberg")
     return Namespace(catalog_of(call), parent_levels(parent, is_encoded_twice=is_pyiceberg))
+
+
+def parent_levels(parent: str, *, is_encoded_twice: bool) -> tuple[str, ...]:
+    """The levels of the query parameter `parent`, which has been decoded once.
+
+    Java joins plain levels with 0x1F. PyIceberg joins encoded levels, and the result is encoded again.
+    """
+    if is_encoded_twice or ("\x1f" not in parent and SEPARATOR in parent.upper()):
+        return decode_levels(parent.encode())
+    return tuple(parent.split("\x1f"))

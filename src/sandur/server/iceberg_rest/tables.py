@@ -1,14 +1,20 @@
-"""Handlers for tables, their history, scan planning, and transactions over several tables."""
+"""Handlers for tables, scan planning and transactions, and the names, pages and bodies that all handlers share.
 
-from typing import Final, Literal, assert_never
+Metadata is spliced into answers as stored, never re-encoded.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, assert_never
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, Kind
+from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import names_scope
 from sandur.errors import BadRequest, NotFound
 from sandur.iceberg.requests import (
     TableCommit,
+    TableIdentifier,
     decode_create_table,
     decode_register_table,
     decode_table_commit,
@@ -27,22 +33,18 @@ from sandur.operations.tables.documents import NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
-from sandur.server.context import Call
+from sandur.server.context import Call, whole_number
 from sandur.server.errors import error_object
-from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, json_answer
+from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, decode_segment, json_answer
 from sandur.server.iceberg_rest.errors import ERRORS
-from sandur.server.iceberg_rest.messages import (
-    RenameBody,
-    ReportBody,
-    catalog_of,
-    committed_body,
-    encode,
-    identifiers_body,
-    loaded_body,
-    namespace_of,
-    page_of,
-    table_of,
-)
+
+SEPARATOR: Final = "%1F"
+"""Joins the levels of a namespace in a path; `config` announces it to clients."""
+
+_ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
+
+encode: Final = msgspec.json.Encoder().encode
+_NO_CONFIG: Final = b',"config":{}}'
 
 # An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
@@ -58,8 +60,74 @@ _list_bodies: Final[BytesLruCache[tuple[str, str, str], tuple[object, bytes]]] =
 """The entries and the body of whole lists, by the root of the layout, the kind, and the namespace."""
 
 
+class PageRequest(NamedTuple):
+    """The requested page of a list. Without a token it is the whole list, with an empty one the first page."""
+
+    token: str | None
+    size: int | None
+
+
+class Loaded(Protocol):
+    """A table or view with its metadata as JSON; without a location it is staged."""
+
+    @property
+    def metadata_location(self) -> str | None: ...
+
+    @property
+    def metadata(self) -> bytes: ...
+
+
+class Named(Protocol):
+    """An entry of a list; only its name is sent."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class RenameBody(msgspec.Struct, frozen=True):
+    source: TableIdentifier
+    destination: TableIdentifier
+
+
+class ReportBody(msgspec.Struct, frozen=True, rename="kebab"):
+    """A report of any type: clients may send types that this server does not know."""
+
+    report_type: str
+
+
 class FetchTasksBody(msgspec.Struct, frozen=True, rename="kebab"):
     plan_task: str
+
+
+def catalog_of(call: Call) -> str:
+    """The prefix names the catalog; the router fills in the default."""
+    return call.value("prefix")
+
+
+def namespace_of(call: Call) -> Namespace:
+    return Namespace(catalog_of(call), decode_levels(call.encoded_value("namespace")))
+
+
+def identifier_of(call: Call, parameter: str) -> Identifier:
+    """The table, view or function that the parameter of the path names."""
+    catalog, levels = namespace_of(call)
+    return Identifier(catalog, levels, call.value(parameter))
+
+
+def table_of(call: Call) -> Identifier:
+    return identifier_of(call, "table")
+
+
+def page_of(call: Call) -> PageRequest:
+    size = call.query.get("pageSize")
+    return PageRequest(call.query.get("pageToken"), whole_number(size, "pageSize", at_least=1) if size else None)
+
+
+def decode_levels(raw: bytes) -> tuple[str, ...]:
+    """The levels of a namespace in a path: split while still encoded, then decoded one by one."""
+    if b"%" not in raw and b"\x1f" not in raw:
+        return (decode_segment(raw),)
+    return tuple(decode_segment(level) for level in _ENCODED_SEPARATOR.split(raw))
 
 
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
@@ -174,7 +242,7 @@ async def snapshots(call: Call) -> Answer:
 
 async def commit_tables(call: Call) -> Answer:
     changes = decode_transaction(call.http.body)
-    commits = [(_identifier(call, change), change) for change in changes]
+    commits = [(_changed_table(call, change), change) for change in changes]
     await commit_transaction(call.lake, catalog_of(call), commits, call.request())
     return NO_CONTENT
 
@@ -228,7 +296,7 @@ def _quoted(etag: str) -> bytes:
     return b'"' + etag.encode("ascii") + b'"'
 
 
-def _identifier(call: Call, change: TableCommit) -> Identifier:
+def _changed_table(call: Call, change: TableCommit) -> Identifier:
     if change.identifier is None:
         raise BadRequest("Invalid table changes: every change needs an identifier")
     return Identifier(catalog_of(call), change.identifier.namespace, change.identifier.name)
@@ -250,3 +318,35 @@ def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes
             return encode({"status": "failed", "error": error_object(problem)})
         case _:
             assert_never(result)
+
+
+def loaded_body(loaded: Loaded, config: Mapping[str, str]) -> bytes:
+    """The answer to a load: the metadata, its location unless it is staged, and the configuration of the client."""
+    end = b',"config":' + encode(config) + b"}" if config else _NO_CONFIG
+    return b"".join((_beginning(loaded), loaded.metadata, end))
+
+
+def committed_body(loaded: Loaded) -> bytes:
+    """The answer to a commit: the metadata and its location."""
+    return b"".join((_beginning(loaded), loaded.metadata, b"}"))
+
+
+def identifiers_body(namespace: Namespace, entries: Sequence[Named], next_token: str | None) -> bytes:
+    """A page of identifiers, all of one namespace.
+
+    All names are encoded at once, one per line, and the text between two names is replaced. No encoded name contains a
+    line break.
+    """
+    ending = b'],"next-page-token":' + encode(next_token) + b"}"
+    if not entries:
+        return b'{"identifiers":[' + ending
+    opening = b'{"namespace":' + encode(namespace.levels) + b',"name":'
+    lines = msgspec.json.format(encode([entry.name for entry in entries]), indent=1)
+    names = lines[len(b"[\n ") : -len(b"\n]")]
+    return b"".join((b'{"identifiers":[', opening, names.replace(b",\n ", b"}," + opening), b"}", ending))
+
+
+def _beginning(loaded: Loaded) -> bytes:
+    if loaded.metadata_location is None:
+        return b'{"metadata":'
+    return b'{"metadata-location":' + encode(loaded.metadata_location) + b',"metadata":'

@@ -9,8 +9,17 @@ from sandur.operations.tables import views as operations
 from sandur.operations.tables.drop import drop_name
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.messages import Loaded, encode, function_of, loaded_body, namespace_of, page_of, view_of
-from sandur.server.iceberg_rest.tables import PRIVATE, list_of_kind, rename_of_kind
+from sandur.server.iceberg_rest.tables import (
+    PRIVATE,
+    Loaded,
+    encode,
+    identifier_of,
+    list_of_kind,
+    loaded_body,
+    namespace_of,
+    page_of,
+    rename_of_kind,
+)
 
 
 async def list_views(call: Call) -> Answer:
@@ -23,11 +32,11 @@ async def create(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Answer:
-    return _answer(await operations.load_view(call.lake, view_of(call)))
+    return _answer(await operations.load_view(call.lake, identifier_of(call, "view")))
 
 
 async def exists(call: Call) -> Answer:
-    identifier = view_of(call)
+    identifier = identifier_of(call, "view")
     if not await operations.view_exists(call.lake, identifier):
         raise NotFound(f"View does not exist: {identifier}", subject="view")
     return NO_CONTENT
@@ -35,11 +44,11 @@ async def exists(call: Call) -> Answer:
 
 async def replace(call: Call) -> Answer:
     body = decode_view_commit(call.http.body)
-    return _answer(await operations.commit_view(call.lake, view_of(call), body, call.request()))
+    return _answer(await operations.commit_view(call.lake, identifier_of(call, "view"), body, call.request()))
 
 
 async def drop(call: Call) -> Answer:
-    await drop_name(call.lake, view_of(call), kind="view", purge=False, request=call.request())
+    await drop_name(call.lake, identifier_of(call, "view"), kind="view", purge=False, request=call.request())
     return NO_CONTENT
 
 
@@ -65,7 +74,7 @@ async def list_functions(call: Call) -> Answer:
 async def load_function(call: Call) -> Answer:
     """Always absent: only a writer could give a function the form of Iceberg, and this API has no such operation."""
     await load_namespace(call.lake, namespace_of(call))
-    raise NotFound(f"Function does not exist: {function_of(call)}", subject="function")
+    raise NotFound(f"Function does not exist: {identifier_of(call, 'function')}", subject="function")
 
 
 def _answer(loaded: Loaded) -> Answer:
