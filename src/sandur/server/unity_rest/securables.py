@@ -18,9 +18,9 @@ from sandur.errors import BadRequest
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import list_everywhere, list_in_schema
+from sandur.server.app import Handler
 from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
-from sandur.server.routing import Handler
 from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_body, list_request
 
 
