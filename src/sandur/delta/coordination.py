@@ -177,7 +177,13 @@ def _properties(metadata: DeltaMetadata, change: DeltaChange) -> Mapping[str, st
     properties = _configured(metadata, change) | stored.domain_properties(change.domains)
     for domain in change.removed_domains or ():
         properties.pop(stored.checked_domain(domain), None)
-    return properties | _last_commit(change)
+    if change.snapshot:
+        return properties | stored.commit_properties(
+            change.snapshot.last_commit_version, change.snapshot.last_commit_timestamp_ms
+        )
+    if change.commit and change.changes_metadata:
+        return properties | stored.commit_properties(change.commit.version, change.commit.timestamp)
+    return properties
 
 
 def _configured(metadata: DeltaMetadata, change: DeltaChange) -> dict[str, str]:
@@ -193,14 +199,6 @@ def _configured(metadata: DeltaMetadata, change: DeltaChange) -> dict[str, str]:
     properties |= change.set_properties or {}
     removed = frozenset(change.removed_properties or ())
     return {key: value for key, value in properties.items() if key not in removed}
-
-
-def _last_commit(change: DeltaChange) -> dict[str, str]:
-    if change.snapshot:
-        return stored.commit_properties(change.snapshot.last_commit_version, change.snapshot.last_commit_timestamp_ms)
-    if change.commit and change.changes_metadata:
-        return stored.commit_properties(change.commit.version, change.commit.timestamp)
-    return {}
 
 
 def _check_managed(after: DeltaMetadata, change: DeltaChange, *, waives_deletion_vectors: bool) -> None:

@@ -213,23 +213,19 @@ class _ColumnParser:
         fields: list[dict[str, object]] = []
         while self._peek() not in {end, _END}:
             fields.append(self._field(is_nested=end != _END))
-            if self._peek() == ",":
-                self._take()
-            elif self._peek() != end:
+            if not self._accept(",") and self._peek() != end:
                 raise self._unexpected(self._peek())
         return fields
 
     def _field(self, *, is_nested: bool) -> dict[str, object]:
         name = self._name()
-        if is_nested and self._peek() == ":":
-            self._take()
+        if is_nested:
+            self._accept(":")
         field: dict[str, object] = {"name": name, "type": self._type(), "nullable": True, "metadata": {}}
-        if self._peek().upper() == "NOT":
-            self._take()
+        if self._accept("NOT"):
             self._expect("NULL")
             field["nullable"] = False
-        if self._peek().upper() == "COMMENT":
-            self._take()
+        if self._accept("COMMENT"):
             field["metadata"] = {"comment": self._string()}
         return field
 
@@ -238,28 +234,31 @@ class _ColumnParser:
         if self._depth > types.DEPTH_MAX:
             raise Invalid(f"columns: types are nested more than {types.DEPTH_MAX} levels deep")
         word = self._take().lower()
-        kind: object
-        if word == "array":
-            self._expect("<")
-            kind = {"type": "array", "elementType": self._type(), "containsNull": True}
-            self._expect(">")
-        elif word == "map":
-            self._expect("<")
-            key = self._type()
-            self._expect(",")
-            kind = {"type": "map", "keyType": key, "valueType": self._type(), "valueContainsNull": True}
-            self._expect(">")
-        elif word == "struct":
-            self._expect("<")
-            kind = {"type": "struct", "fields": self.fields(end=">")}
-            self._expect(">")
-        else:
-            kind = self._plain_type(word)
+        kind = self._nested_type(word) if word in {"array", "map", "struct"} else self._plain_type(word)
         self._depth -= 1
         return kind
 
+    def _nested_type(self, word: str) -> dict[str, object]:
+        self._expect("<")
+        kind: dict[str, object] = {"type": word}
+        if word == "array":
+            kind |= {"elementType": self._type(), "containsNull": True}
+        elif word == "map":
+            kind |= {"keyType": self._type()}
+            self._expect(",")
+            kind |= {"valueType": self._type(), "valueContainsNull": True}
+        else:
+            kind |= {"fields": self.fields(end=">")}
+        self._expect(">")
+        return kind
+
     def _plain_type(self, word: str) -> str:
-        numbers = self._numbers()
+        numbers: list[str] = []
+        if self._accept("("):
+            while self._peek() not in {")", _END} and len(numbers) < _TYPE_NUMBERS_MAX:
+                numbers.append(self._take())
+                self._accept(",")
+            self._expect(")")
         name = types.named_type(word)
         if name == "decimal":
             precision, scale = (*numbers, "10", "0")[:2] if len(numbers) != 1 else (numbers[0], "0")
@@ -269,17 +268,6 @@ class _ColumnParser:
         if numbers:
             raise Invalid(f"columns: the type {word} takes no numbers")
         return name
-
-    def _numbers(self) -> list[str]:
-        numbers: list[str] = []
-        if self._peek() == "(":
-            self._take()
-            while self._peek() not in {")", _END} and len(numbers) < _TYPE_NUMBERS_MAX:
-                numbers.append(self._take())
-                if self._peek() == ",":
-                    self._take()
-            self._expect(")")
-        return numbers
 
     def _name(self) -> str:
         token = self._take()
@@ -295,10 +283,16 @@ class _ColumnParser:
             raise self._unexpected(token)
         return re.sub(r"\\(.)", r"\1", token[1:-1])
 
+    def _accept(self, token: str) -> bool:
+        """Take the next token if it is this one."""
+        is_next = self._peek().upper() == token
+        if is_next:
+            self._take()
+        return is_next
+
     def _expect(self, token: str) -> None:
-        if self._peek().upper() != token:
+        if not self._accept(token):
             raise self._unexpected(self._peek())
-        self._take()
 
     def _peek(self) -> str:
         return self._rest[-1] if self._rest else _END

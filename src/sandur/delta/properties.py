@@ -97,18 +97,9 @@ def domains_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(domain for domain, key in KEY_OF_DOMAIN.items() if key in properties)
 
 
-def configuration(properties: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of the table, as its log has it."""
-    return {key: value for key, value in properties.items() if not _is_derived(key)}
-
-
 def derived_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that are not part of the configuration."""
-    return {key: value for key, value in properties.items() if _is_derived(key)}
-
-
-def _is_derived(key: str) -> bool:
-    return key in _DERIVED or key.startswith(FEATURE)
+    return {key: value for key, value in properties.items() if key in _DERIVED or key.startswith(FEATURE)}
 
 
 def number_property(properties: Mapping[str, str], key: str) -> int | None:

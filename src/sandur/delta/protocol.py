@@ -87,7 +87,12 @@ def check_contract(
     """
     is_waived = waives_deletion_vectors and properties.get(_ICEBERG_COMPATIBLE) == "true"
     readers, writers = protocol.reader_features or (), protocol.writer_features or ()
-    _check_versions(protocol)
+    for side, needed, found in (
+        ("reader", READER_VERSION, protocol.min_reader_version),
+        ("writer", WRITER_VERSION, protocol.min_writer_version),
+    ):
+        if found < needed:
+            raise Invalid(f"a managed table needs min-{side}-version {needed}, found {found}")
     for feature in readers:
         if feature not in writers:
             raise Invalid(f"feature {feature} is in reader-features but not in writer-features")
@@ -115,13 +120,6 @@ def check_table_id(properties: Mapping[str, str], table_id: str) -> None:
         raise Invalid(f"the properties do not contain {TABLE_ID}")
     if found != table_id:
         raise Invalid(f"the property {TABLE_ID} is {found}, the table's id is {table_id}")
-
-
-def _check_versions(protocol: Protocol) -> None:
-    if protocol.min_reader_version < READER_VERSION:
-        raise Invalid(f"a managed table needs min-reader-version {READER_VERSION}, found {protocol.min_reader_version}")
-    if protocol.min_writer_version < WRITER_VERSION:
-        raise Invalid(f"a managed table needs min-writer-version {WRITER_VERSION}, found {protocol.min_writer_version}")
 
 
 def _check_features(side: str, required: Sequence[str], found: Collection[str], *, is_waived: bool) -> None:

@@ -1,7 +1,7 @@
 """Requests of the Delta API, and the one form in which changes are decided."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, assert_never
+from typing import Annotated, Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -165,6 +165,9 @@ class Comment(NamedTuple):
     text: str | None
 
 
+_BESIDE_METADATA: Final = frozenset({"asserted_uuid", "asserted_etag", "domains", "commit", "uniform", "published"})
+
+
 class DeltaChange(NamedTuple):
     """A change of a table; None where it changes nothing.
 
@@ -190,20 +193,9 @@ class DeltaChange(NamedTuple):
     @property
     def changes_metadata(self) -> bool:
         """Whether clients must reload the table; row tracking alone changes with every commit and does not count."""
-        return any(
-            part is not None
-            for part in (
-                self.columns,
-                self.partition_columns,
-                self.protocol,
-                self.set_properties,
-                self.removed_properties,
-                self.all_properties,
-                self.removed_domains,
-                self.comment,
-                self.snapshot,
-            )
-        ) or (self.domains is not None and CLUSTERING in self.domains.names)
+        parts = self._asdict().items()
+        is_metadata = any(value is not None for name, value in parts if name not in _BESIDE_METADATA)
+        return is_metadata or (self.domains is not None and CLUSTERING in self.domains.names)
 
 
 def parse_change(request: UpdateTable) -> DeltaChange:

@@ -67,13 +67,19 @@ def from_api(value: DataType, path: str, depth: int = 0) -> DataType:
     """Convert a type from the form of the Delta API to that of the log; raises Invalid with the path."""
     if isinstance(value, str):
         return _checked_name(value, path)
-    kind, parts = _nested_parts(value, path, depth)
+    if depth > DEPTH_MAX:
+        raise Invalid(f"{path}: types are nested more than {DEPTH_MAX} levels deep")
+    if not isinstance(value, dict):
+        raise Invalid(f"{path} is not a type")
+    kind = value.get("type")
     if kind == "struct":
-        return {"type": "struct", "fields": fields_from_api(parts.get("fields"), path, depth + 1)}
+        return {"type": "struct", "fields": fields_from_api(value.get("fields"), path, depth + 1)}
+    if not isinstance(kind, str) or kind not in _CAMEL_OF:
+        raise Invalid(f"{path}: unknown type {kind!r}")
     converted: dict[str, object] = {"type": kind}
     for camel, kebab in _CAMEL_OF[kind].items():
         # The form of the log is accepted as well: clients copy schemas from logs.
-        part = parts.get(kebab, parts.get(camel))
+        part = value.get(kebab, value.get(camel))
         if part is None:
             raise Invalid(f"{path}.{kebab} is required")
         if camel in _NESTED:
@@ -178,17 +184,6 @@ def named_type(name: str) -> str:
     """The log's name for a type name of SQL or of the classic API."""
     plain = name.strip().lower()
     return _ALIASES.get(plain, plain)
-
-
-def _nested_parts(value: object, path: str, depth: int) -> tuple[str, Mapping[str, object]]:
-    if depth > DEPTH_MAX:
-        raise Invalid(f"{path}: types are nested more than {DEPTH_MAX} levels deep")
-    if not isinstance(value, dict):
-        raise Invalid(f"{path} is not a type")
-    kind = value.get("type")
-    if not isinstance(kind, str) or (kind not in _CAMEL_OF and kind != "struct"):
-        raise Invalid(f"{path}: unknown type {kind!r}")
-    return kind, value
 
 
 def _checked_name(name: str, path: str) -> str:

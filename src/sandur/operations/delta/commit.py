@@ -219,12 +219,10 @@ class _Update:
                 last_commit_ms=row.timestamp_ms,
                 uniform=uniform_record(change.uniform),
             )
-        return _with_published(after, self._trimmable(table, published))
-
-    def _trimmable(self, table: DeltaTable, published: int) -> int:
-        """The version up to which commits may be forgotten: only those whose receipts are known to exist (G6)."""
+        # G6: a commit may be forgotten only if its receipt is known to exist.
         gone = [row for row in table.commits if row.version <= published]
-        return published if self.lake.feature(DeltaReceipts).are_known(table, gone) else table.published
+        is_receipted = self.lake.feature(DeltaReceipts).are_known(table, gone)
+        return _with_published(after, published if is_receipted else table.published)
 
     def _row(self, table: DeltaTable, commit: CommitFile) -> DeltaCommit:
         last = table.commits[-1].file_name if table.commits else ""
@@ -249,15 +247,12 @@ class _Update:
             published = await verify_published(self.lake, base.table.value, plan.reported)
             if self.change.commit is None and published <= base.table.value.published:
                 return base.table.value
-            self._check_room(base.table.value, published)
+            if self.change.commit:
+                log = LogTail(base.table.value.last_version, published, base.table.value.commits)
+                check_room(log, self.change.commit.version, published, self.lake.settings.delta_unpublished_max)
             after = _with_published(after, published)
             plan = plan._replace(reported=None)
         return await self._swap(base, after, plan.reported)
-
-    def _check_room(self, table: DeltaTable, published: int) -> None:
-        if self.change.commit:
-            log = LogTail(table.last_version, published, table.commits)
-            check_room(log, self.change.commit.version, published, self.lake.settings.delta_unpublished_max)
 
     async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: swap the record, in one round with everything else; None if the swap was lost."""

@@ -127,8 +127,12 @@ async def create_external(
     checked_identifier(wanted.identifier)
     location = ""
     if wanted.table_type not in _VIEWS:
-        roots = await allowed_roots(lake, wanted.identifier.catalog)
-        location = _external_location(wanted.location, (*roots, *external_roots))
+        if not wanted.location:
+            raise Invalid("an external table needs a storage location")
+        location = normalize_location(wanted.location)
+        if MANAGED_FOLDER in location.split("/"):
+            raise Invalid(f"Invalid location {wanted.location}: {MANAGED_FOLDER} is reserved for managed tables")
+        checked_location(location, (*await allowed_roots(lake, wanted.identifier.catalog), *external_roots))
     draft = _Draft(lake, replace(wanted, location=location), request, uuid=None)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
@@ -214,16 +218,6 @@ def check_takes_commits(table: DeltaTable, table_uri: str | None) -> None:
 
 def table_not_found(identifier: Identifier) -> NotFound:
     return NotFound(f"Table does not exist: {identifier.catalog}.{identifier}", subject="table")
-
-
-def _external_location(location: str, roots: tuple[str, ...]) -> str:
-    if not location:
-        raise Invalid("an external table needs a storage location")
-    plain = normalize_location(location)
-    if MANAGED_FOLDER in plain.split("/"):
-        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is reserved for managed tables")
-    checked_location(plain, roots)
-    return plain
 
 
 @dataclass(frozen=True)

@@ -117,12 +117,12 @@ _LIFETIME_MS: Final = 3_600_000
 
 class ForTable(msgspec.Struct, frozen=True):
     table_id: str
-    operation: Literal["UNKNOWN_TABLE_OPERATION", "READ", "READ_WRITE"]
+    operation: Literal["READ", "READ_WRITE"]
 
 
 class ForVolume(msgspec.Struct, frozen=True):
     volume_id: str
-    operation: Literal["UNKNOWN_VOLUME_OPERATION", "READ_VOLUME", "WRITE_VOLUME"]
+    operation: Literal["READ_VOLUME", "WRITE_VOLUME"]
 
 
 class ForModelVersion(msgspec.Struct, frozen=True):
@@ -130,12 +130,12 @@ class ForModelVersion(msgspec.Struct, frozen=True):
     schema_name: str
     model_name: str
     version: int
-    operation: Literal["UNKNOWN_MODEL_VERSION_OPERATION", "READ_MODEL_VERSION", "READ_WRITE_MODEL_VERSION"]
+    operation: Literal["READ_MODEL_VERSION", "READ_WRITE_MODEL_VERSION"]
 
 
 class ForPath(msgspec.Struct, frozen=True):
     url: str
-    operation: Literal["UNKNOWN_PATH_OPERATION", "PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
+    operation: Literal["PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
 
 
 class TemporaryCredentials(msgspec.Struct, frozen=True):
@@ -145,19 +145,16 @@ class TemporaryCredentials(msgspec.Struct, frozen=True):
 
 async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
-    _check_known(body.operation)
     return _answer_credentials(call, await location_of(call.lake, body.table_id))
 
 
 async def credentials_for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
-    _check_known(body.operation)
     return _answer_credentials(call, await volume_location(call.lake, body.volume_id))
 
 
 async def credentials_for_model_version(call: Call) -> Answer:
     body = call.body(ForModelVersion, "temporary model version credentials request")
-    _check_known(body.operation)
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
     model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
@@ -166,13 +163,7 @@ async def credentials_for_model_version(call: Call) -> Answer:
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
-    _check_known(body.operation)
     return _answer_credentials(call, path_location(call.lake, body.url))
-
-
-def _check_known(operation: str) -> None:
-    if operation.startswith("UNKNOWN"):
-        raise BadRequest(f"Invalid operation: {operation}")
 
 
 def _answer_credentials(call: Call, location: str) -> Answer:

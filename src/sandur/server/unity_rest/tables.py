@@ -52,10 +52,7 @@ class CreateStagingTable(msgspec.Struct, frozen=True):
     schema_name: str
 
 
-class StagingTableInfo(msgspec.Struct, frozen=True):
-    name: str
-    catalog_name: str
-    schema_name: str
+class StagingTableInfo(CreateStagingTable, frozen=True):
     id: str
     staging_location: str
 
