@@ -1,4 +1,4 @@
-"""A stream in a process of its own that is killed during a batch, like `kill -9`."""
+"""A stream in its own process that is killed during a batch, like `kill -9`."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ def main() -> None:
     process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # A session without Connect has a JVM.
     options = lake_options(Settings(store=store, fsync="never"), Layout())
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
-    with contextlib.suppress(Exception):  # Python gets some error when its JVM is gone.
+    with contextlib.suppress(Exception):  # Python raises some error when its JVM is gone.
         follow(spark, options, Path(folder), _killing(process))
         print("it ended", flush=True)  # noqa: T201 - what the test reads
     os._exit(1)

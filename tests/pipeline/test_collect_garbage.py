@@ -132,7 +132,7 @@ def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(old: World, spa
 
 
 @pytest.mark.slow
-def test_the_next_run_deletes_the_rest_until_nothing_is_left(old: World, spark: SparkSession) -> None:
+def test_repeated_runs_delete_all_garbage(old: World, spark: SparkSession) -> None:
     full_of_garbage(old)
     reports = []
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(old: 
 
 
 @pytest.mark.slow
-def test_a_purge_is_a_dry_run_first_and_then_real(old: World, spark: SparkSession) -> None:
+def test_a_purge_can_be_a_dry_run_or_real(old: World, spark: SparkSession) -> None:
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
     purged = old.wait(filled(old.lake, "purged"))
     old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
@@ -233,7 +233,7 @@ def test_a_purge_is_a_dry_run_first_and_then_real(old: World, spark: SparkSessio
 
 
 @pytest.mark.slow
-def test_a_purge_keeps_the_limit_and_passes_blocked_orders(old: World, spark: SparkSession) -> None:
+def test_a_purge_keeps_its_limit_and_skips_blocked_orders(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
@@ -271,7 +271,7 @@ def test_no_file_of_a_table_is_deleted_while_a_pointer_is_unreadable(old: World,
 
 
 @pytest.mark.slow
-def test_a_run_that_was_fenced_out_deletes_nothing(old: World, spark: SparkSession) -> None:
+def test_a_fenced_run_deletes_nothing(old: World, spark: SparkSession) -> None:
     old.make("t")
     orphan = _orphan(old, "t", 1)
     age(old, days=2)
@@ -331,7 +331,7 @@ def test_a_late_publication_fails_instead_of_naming_collected_files(old: World, 
 
 
 def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str:
-    """Publish one catalog in place of the previous ones, at a given time; returns the key of the manifest."""
+    """Publish one catalog instead of the previous ones at a given time; returns the key of the manifest."""
     row = {"name": name, "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
     with world.context(spark, clock=FixedClock(at_ms, seed=at_ms)) as context:
         publication = Publication(context)

@@ -184,7 +184,7 @@ def test_the_next_run_finishes_the_work_of_a_driver_that_died(
     check_history(world, spark)
 
 
-def test_of_two_runs_that_publish_one_dataset_the_slower_stops(spark: SparkSession, world: World) -> None:
+def test_the_slower_of_two_runs_that_publish_one_dataset_stops(spark: SparkSession, world: World) -> None:
     world.make("orders")
     rivals: list[str | None] = []
 

@@ -28,7 +28,7 @@ from sandur.pipeline.sources.range_reader import RangeReader
 from sandur.pipeline.tables import NAMESPACES, with_problem
 from sandur.pipeline.transforms import projection as of_changes
 from tests.pipeline.test_collect_garbage import _orphan, age, exists
-from tests.pipeline.test_rebuild_index import _lie, _listed
+from tests.pipeline.test_rebuild_index import _empty_index, _listed
 from tests.pipeline.test_transforms import frame
 from tests.pipeline.world import NAMESPACE, World, called, rows_of
 
@@ -112,7 +112,7 @@ def test_no_job_fails_for_one_damaged_record_and_jobs_that_read_it_name_it(
     names = {row["name"] for row in world.dataset(spark, "tables")}
 
     for job in JOBS:
-        world.set_property("u", job.name)  # So that the job has work.
+        world.set_property("u", job.name)  # The job has work to do.
         key = WHERE[kind](world)
         with damaged(world, key):
             age(world, days=31)  # Only old objects are candidates.
@@ -135,7 +135,7 @@ def rows_read(reader: RangeReader) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_catalog_or_namespace_that_cannot_be_read_has_its_name_and_a_problem(world: World) -> None:
+def test_an_unreadable_catalog_or_namespace_has_its_name_and_a_problem(world: World) -> None:
     furnish(world)
     options = lake_options(world.settings, world.layout)
     world.damage(world.layout.catalog("other"))
@@ -152,7 +152,7 @@ def test_a_catalog_or_namespace_that_cannot_be_read_has_its_name_and_a_problem(w
     assert [world.layout.namespace(NAMESPACE) in (row["problem"] or "") for row in namespaces] == [True, False]
 
 
-def test_unreadable_containers_keep_their_rows_and_show_no_change(spark: SparkSession) -> None:
+def test_unreadable_containers_keep_their_rows_and_have_no_change(spark: SparkSession) -> None:
     def home(name: str, **more: Any) -> dict[str, Any]:
         at = {"created_at": 1, "updated_at": 1, "depth": 1, "properties_json": "{}"}
         return {"catalog": "main", "namespace": name, "id": f"id of {name}", **at, **more}
@@ -221,8 +221,8 @@ def test_no_metadata_file_is_deleted_with_an_unreadable_catalog(spark: SparkSess
 @pytest.mark.slow
 def test_indexes_that_do_not_need_a_damaged_record_are_rebuilt(spark: SparkSession, world: World) -> None:
     furnish(world)
-    _lie(world, names_scope(NAMESPACE))
-    _lie(world, LIST_OF_CATALOGS)
+    _empty_index(world, names_scope(NAMESPACE))
+    _empty_index(world, LIST_OF_CATALOGS)
 
     with damaged(world, world.layout.catalog("other")), damaged(world, world.layout.namespace(OTHER)):
         report = world.run(spark, REBUILD_INDEX)

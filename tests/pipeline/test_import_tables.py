@@ -112,9 +112,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_in_place(
 
 
 @pytest.mark.slow
-def test_a_name_that_is_taken_is_a_conflict_and_nothing_is_overwritten(
-    ours: World, lake: Path, spark: SparkSession
-) -> None:
+def test_a_taken_name_is_a_conflict_and_nothing_is_overwritten(ours: World, lake: Path, spark: SparkSession) -> None:
     _delta(lake / "a" / "t")
     _delta(lake / "b" / "t")
     _delta(lake / "kept")

@@ -70,7 +70,7 @@ def _rows(world: World, spark: SparkSession, job: str) -> dict[str, list[dict[st
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("job", "who", "step"), PUBLISHING)
-def test_after_a_driver_or_a_worker_was_killed_the_next_run_publishes_the_same_as_one_from_the_start(
+def test_the_run_after_a_killed_driver_or_worker_publishes_the_same_as_a_fresh_run(
     spark: SparkSession, world: World, job: str, who: Who, step: str, *, after: bool
 ) -> None:
     world.make("orders")
@@ -95,7 +95,7 @@ def _of_users(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_receipts_that_a_killed_worker_did_not_write_again_are_written_by_the_next_run(
+def test_the_next_run_restores_the_receipts_that_a_killed_worker_did_not(
     spark: SparkSession, world: World, *, after: bool
 ) -> None:
     world.make("orders")

@@ -37,9 +37,7 @@ def _report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None
     world.wait(report_metrics(world.lake, called(name), body, world.request()))
 
 
-def test_reports_are_counted_once_however_often_the_job_runs_and_outlive_the_reports(
-    world: World, spark: SparkSession
-) -> None:
+def test_reports_are_counted_once_and_statistics_outlive_the_reports(world: World, spark: SparkSession) -> None:
     for name in ("t", "u"):
         world.make(name)
     _scan(world, "t", 3)

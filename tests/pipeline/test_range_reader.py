@@ -16,7 +16,7 @@ async def found_by(store: ObjectStore, ranges: list[KeyRange]) -> list[str]:
     return [listed.key for keys in ranges for page in [p async for p in list_range(store, keys)] for listed in page]
 
 
-async def test_sixteen_ranges_hold_every_name_once() -> None:
+async def test_sixteen_ranges_contain_every_name_once() -> None:
     names = [f"f/{first}{second}" for first in "0123456789abcdefGXzé-_." for second in ("", "0", "ff.json")]
     names = [name for name in names if name != "f/."]
     store = await filled("e/before", *names, "g/behind")
@@ -38,7 +38,7 @@ async def test_a_large_folder_is_split_by_its_subfolders() -> None:
     assert sorted(await found_by(store, ranges)) == sorted([*names, *beside])
 
 
-async def test_beyond_a_number_of_folders_the_last_range_holds_the_rest() -> None:
+async def test_the_last_range_contains_the_folders_beyond_the_limit() -> None:
     names = [f"t/{folder:03d}/{number}" for folder in range(30) for number in range(40)]
     store = await filled(*names)
 

@@ -11,8 +11,7 @@ from tests.pipeline.world import NAMESPACE, World
 TABLES = names_scope(NAMESPACE)
 
 
-def _lie(world: World, scope: Scope) -> None:
-    """Make the index empty."""
+def _empty_index(world: World, scope: Scope) -> None:
     cell = world.lake.index(scope)
     found = world.wait(cell.read())
     assert found is not None
@@ -29,7 +28,7 @@ def _listed(world: World) -> list[str]:
 def test_a_wrong_index_is_corrected_and_the_others_are_confirmed(world: World, spark: SparkSession) -> None:
     for name in ("t", "u"):
         world.make(name)
-    _lie(world, TABLES)
+    _empty_index(world, TABLES)
 
     dry = world.run(spark, REBUILD_INDEX, dry_run=True)
     still_lying = _listed(world)
@@ -46,8 +45,8 @@ def test_a_wrong_index_is_corrected_and_the_others_are_confirmed(world: World, s
 @pytest.mark.slow
 def test_only_the_indexes_of_a_scope_are_rebuilt(world: World, spark: SparkSession) -> None:
     world.make("t")
-    _lie(world, TABLES)
-    _lie(world, CATALOGS)
+    _empty_index(world, TABLES)
+    _empty_index(world, CATALOGS)
 
     world.run(spark, REBUILD_INDEX, arguments={"namespace": "sales"})
 

@@ -44,7 +44,7 @@ def encoded(head: Head) -> bytes:
         replace(HEAD, last_updated_ms=-1, source=Source()),
     ],
 )
-def test_a_receipt_is_a_row_and_the_row_is_the_receipt_again_to_the_last_bit(head: Head) -> None:
+def test_a_receipt_converted_to_a_row_and_back_has_the_same_bytes(head: Head) -> None:
     row = row_of(LAYOUT, key_of_head(head), encoded(head))
 
     assert row.get("problem") is None
@@ -92,7 +92,7 @@ SECOND = DeltaCommit(
 )
 
 
-def test_a_version_of_a_delta_table_is_a_commit_of_the_file_in_its_log() -> None:
+def test_a_version_of_a_delta_table_has_a_row_with_its_log_file() -> None:
     first = receipts.delta_receipt_of(DELTA, receipts.first_delta_commit(DELTA))
     second = receipts.delta_receipt_of(DELTA, SECOND)
 
@@ -110,7 +110,7 @@ def test_a_version_of_a_delta_table_is_a_commit_of_the_file_in_its_log() -> None
     assert rows[1]["previous_commit_key"] == rows[0]["commit_key"]
 
 
-def test_a_delta_receipt_elsewhere_or_about_another_file_is_misplaced() -> None:
+def test_a_delta_receipt_under_a_wrong_key_or_for_another_file_is_misplaced() -> None:
     receipt = receipts.delta_receipt_of(DELTA, SECOND)
     key, data = receipts.delta_receipt_key(LAYOUT, receipt), msgspec.json.encode(receipt)
 

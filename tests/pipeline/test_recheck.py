@@ -27,7 +27,7 @@ async def published(lake: Lake, name: str) -> dict[str, Any]:
     return {**at, "uuid": made.table_uuid, "table_uuid": made.table_uuid, **columns}
 
 
-async def look_again(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
+async def recheck_row(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
     """Recheck with empty caches, like another process."""
     row = await recheck_table(make_lake(lake.store, lake.clock), was)
     return dict(row) if row else None
@@ -49,7 +49,7 @@ async def test_a_dropped_table_is_gone(lake: Lake) -> None:
     await drop_name(lake, called("t"), kind="table", request=request("drop"))
     await lake.background.drain()
 
-    assert await look_again(lake, was) is None
+    assert await recheck_row(lake, was) is None
 
 
 async def test_a_drop_that_did_not_reach_the_pointer_counts(lake: Lake) -> None:
@@ -63,7 +63,7 @@ async def test_a_drop_that_did_not_reach_the_pointer_counts(lake: Lake) -> None:
     assert dropped
     await lake.store.put(lake.layout.pointer(was["uuid"]), pointer.data, expected=dropped.version)
 
-    assert await look_again(lake, was) is None
+    assert await recheck_row(lake, was) is None
 
 
 async def test_a_table_is_found_after_any_number_of_renames(lake: Lake) -> None:
@@ -71,7 +71,7 @@ async def test_a_table_is_found_after_any_number_of_renames(lake: Lake) -> None:
 
     await move(lake, "t", "u")
     await move(lake, "u", "v")
-    row = await look_again(lake, was)
+    row = await recheck_row(lake, was)
 
     assert row
     assert (row["name"], row["uuid"], row["is_shown"], row.get("problem")) == ("v", was["uuid"], True, None)
@@ -81,7 +81,7 @@ async def test_a_table_is_found_after_any_number_of_renames(lake: Lake) -> None:
 async def test_an_existing_table_is_found_under_its_name(lake: Lake) -> None:
     was = await published(lake, "t")
 
-    row = await look_again(lake, was)
+    row = await recheck_row(lake, was)
 
     assert row
     assert (row["name"], row.get("problem")) == ("t", None)
@@ -93,7 +93,7 @@ async def test_an_unreadable_table_keeps_its_published_row(lake: Lake, damaged: 
     layout = lake.layout
 
     await damage(lake, layout.pointer(was["uuid"]) if damaged == "pointer" else layout.name(called("t")))
-    row = await look_again(lake, was)
+    row = await recheck_row(lake, was)
 
     assert row
     assert row.items() >= was.items()
@@ -106,7 +106,7 @@ async def test_a_live_table_without_a_name_keeps_its_published_row(lake: Lake) -
 
     await move(lake, "t", "u")
     await create(lake, "t")
-    row = await look_again(lake, was)
+    row = await recheck_row(lake, was)
 
     assert row
     assert row.items() >= was.items()

@@ -36,10 +36,10 @@ def test_deleted_receipts_are_restored_exactly(spark: SparkSession, world: World
     assert (report.counts["written"], report.counts["restored_without_source"]) == (5, 0)
     assert report.counts["told_again"] == 1
     assert world.receipts() == whole
-    assert told_again(world) == [receipt_of_key(world.layout, passed)]
+    assert repeated_receipts(world) == [receipt_of_key(world.layout, passed)]
 
 
-def told_again(world: World) -> list[str]:
+def repeated_receipts(world: World) -> list[str]:
     """The receipts with a second position."""
     feed = Feed(world.lake)
     entries = [world.wait(feed.receipts_of(n)) for n in range(1, world.wait(feed.catch_up()).sequence + 1)]

@@ -73,7 +73,7 @@ def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
     [timer(-1), timer(1, "fortnights"), counter(1), timer(1 << 90), {}],
     ids=["negative", "unit", "counter", "huge", "empty"],
 )
-def test_an_invalid_duration_is_left_out(measure: dict[str, Any]) -> None:
+def test_an_invalid_duration_is_omitted(measure: dict[str, Any]) -> None:
     row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": {"total-duration": measure}}))
 
     assert row.get("commit_ms") is None
@@ -81,7 +81,7 @@ def test_an_invalid_duration_is_left_out(measure: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[]", kept({"report-type": "scan-report", "metrics": 5})])
-def test_an_invalid_report_is_only_named(data: bytes) -> None:
+def test_an_invalid_report_has_a_problem_with_its_key(data: bytes) -> None:
     row = report_row(LAYOUT, KEY, data)
 
     assert row["kind"] == "unread"

@@ -17,7 +17,7 @@ def _run(world: World, spark: SparkSession, *, dry_run: bool | None = None, as_j
     return run_jobs(JOB, options, opened=lambda _: contextlib.nullcontext(spark))
 
 
-def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
+def test_json_output_is_one_line_per_report(
     world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.make("orders")
@@ -34,7 +34,7 @@ def test_machines_read_a_line_of_json_for_each_report_and_nothing_else(
     assert "rebuild indexes" not in err
 
 
-def test_people_see_the_report_on_stdout_and_the_progress_on_stderr(
+def test_the_report_is_on_stdout_and_the_progress_on_stderr(
     world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # As on a terminal.

@@ -56,7 +56,7 @@ def _take_lease(world: World, clock: FixedClock) -> None:
         return
 
 
-def test_of_two_runs_the_second_is_refused_with_the_reason(world: World) -> None:
+def test_a_second_concurrent_run_is_refused_with_the_reason(world: World) -> None:
     with PipelineLease(world.settings, world.layout) as first:
         refused = r"^skipped: another run holds the lease \(expires in [0-9]+ s\)$"
         with pytest.raises(Busy, match=refused), PipelineLease(world.settings, world.layout):
@@ -68,7 +68,7 @@ def test_of_two_runs_the_second_is_refused_with_the_reason(world: World) -> None
         assert second.fence == fence + 1
 
 
-def test_a_run_that_lost_its_lease_stops_and_leaves_the_lease_alone(world: World) -> None:
+def test_a_run_that_lost_its_lease_stops_and_keeps_the_new_lease(world: World) -> None:
     clock = FixedClock()
     with PipelineLease(world.settings, world.layout, clock=clock) as slow:
         fence = slow.fence
@@ -128,14 +128,14 @@ def test_a_job_whose_tasks_fail_or_die_does_not_stop_the_others_either(world: Wo
         runs.run("fails", on_report=reports.append)
 
 
-def test_one_job_that_fails_says_why(world: World, spark: SparkSession) -> None:
+def test_a_failed_job_reports_the_reason(world: World, spark: SparkSession) -> None:
     with pytest.raises(Unavailable):
         Runs(spark, world.settings, jobs=JOBS).run("fails", on_report=lambda _: None)
     with pytest.raises(BadRequest):
         Runs(spark, world.settings, jobs=JOBS).run("nothing", on_report=lambda _: None)
 
 
-def test_a_schedule_runs_when_it_is_due_and_not_when_another_did(world: World, spark: SparkSession) -> None:
+def test_a_scheduled_run_is_skipped_if_another_has_run_in_the_interval(world: World, spark: SparkSession) -> None:
     clock = FixedClock()
     reports: list[JobReport] = []
     runs = [Runs(spark, world.settings, clock=clock, dry_run=False, jobs=JOBS) for _ in range(2)]
@@ -167,7 +167,7 @@ def test_a_job_that_lost_its_lease_ends_the_run(world: World, spark: SparkSessio
 
 
 @pytest.mark.slow
-def test_all_jobs_run_on_a_bucket_and_a_second_time_find_nothing_new(bucket_world: World, spark: SparkSession) -> None:
+def test_all_jobs_run_on_a_bucket_and_a_second_run_finds_nothing_new(bucket_world: World, spark: SparkSession) -> None:
     bucket_world.make("orders")
     bucket_world.commits("orders", 2)
     bucket_world.make("customers")

@@ -1,7 +1,7 @@
-"""Every job makes the same output of the same input, replayed, reordered, copied or split.
+"""Every job makes the same output from the same input, replayed, reordered, copied or split.
 
-Each test lets the input come in parts, a run behind each; then it runs again, over copies, and from the start over
-everything at once, read in other parts and in another order.
+Each test adds the input in parts, with a run after each. Then it runs again: over copies, and from the start over
+the whole input, read in other parts and in another order.
 """
 
 import json
@@ -36,7 +36,7 @@ from sandur.pipeline.sources import events, range_reader
 from sandur.settings import Settings
 from tests.operations.delta_requests import create_managed
 from tests.operations.requests import append
-from tests.pipeline.test_rebuild_index import _lie
+from tests.pipeline.test_rebuild_index import _empty_index
 from tests.pipeline.test_report_rows import counter, timer
 from tests.pipeline.world import NAMESPACE, World, called
 
@@ -177,7 +177,7 @@ def report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_receipts_come_back_the_same(spark: SparkSession, world: World) -> None:
+def test_restored_receipts_are_the_same(spark: SparkSession, world: World) -> None:
     for name in ("orders", "customers"):
         world.make(name, properties={"write.metadata.previous-versions-max": "1"})
         world.commits(name, 3)
@@ -263,7 +263,7 @@ def test_indexes_are_the_same(spark: SparkSession, world: World) -> None:
     world.run(spark, REBUILD_INDEX)
     again = lists(world)
     for scope in (CATALOGS, names_scope(NAMESPACE)):
-        _lie(world, scope)
+        _empty_index(world, scope)
     with in_other_parts(spark):
         report = world.run(spark, REBUILD_INDEX)
     at_once = lists(world)

@@ -52,7 +52,7 @@ def test_sources_read_the_current_records(spark: SparkSession, world: World) -> 
     assert {row["key"] for row in files} == {row["key"] for row in events}
 
 
-def test_the_stream_ends_up_in_a_table_exactly_once_through_restarts(
+def test_the_stream_fills_a_table_exactly_once_despite_restarts(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.make("orders")
@@ -145,7 +145,7 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
     check_exactly_once(spark, world, tmp_path)
 
 
-def test_a_batch_of_the_stream_that_is_planned_again_is_the_same_batch(world: World) -> None:
+def test_a_batch_that_is_planned_again_is_the_same_batch(world: World) -> None:
     world.make("orders")
     reader = FeedStreamReader(lake_options(world.settings, world.layout))
     start, end = reader.initialOffset(), reader.latestOffset()

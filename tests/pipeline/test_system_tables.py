@@ -26,7 +26,7 @@ async def lake() -> Lake:
 
 
 async def add_snapshot(lake: Lake, number: int, *, keeps: tuple[int, ...] = ()) -> None:
-    """A snapshot with a data file of its own and those of others; every file exists."""
+    """A snapshot with its own data file and those of others; every file exists."""
     folder = (await current_document(lake, T)).metadata.location
     files = [DataFile(f"{folder}/data/{one}.parquet", 1, 1) for one in (*keeps, number)]
     await lake.locations.create(files[-1].path, b"x")

@@ -25,7 +25,7 @@ def test_a_shape_only_grows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
-def test_a_shape_is_the_same_to_spark_to_parquet_and_to_iceberg(name: str) -> None:
+def test_a_shape_is_the_same_in_spark_parquet_and_iceberg(name: str) -> None:
     shape = SHAPES[name]
 
     assert [field.name for field in shape.spark_schema] == shape.arrow_schema.names == shape.column_names

@@ -93,7 +93,7 @@ def test_commits_and_activity_do_not_depend_on_order_copies_or_parts(spark: Spar
     of_jumbled = rows_of(published(history(spark, jumbled, owners=owners)).toArrow())
     at_once = rows_of(of_commits.activity(whole.where("is_new"), frame(spark, ACTIVITY, [])).toArrow())
     first = history(spark, events[:cut], owners=owners)
-    # A published receipt comes again.
+    # A published receipt is repeated.
     rest = history(spark, events[max(0, cut - 2) :], before=published(first), owners=owners)
     busy = of_commits.activity(first.where("is_new"), frame(spark, ACTIVITY, []))
     in_parts = rows_of(of_commits.activity(rest.where("is_new"), busy).toArrow())
@@ -105,7 +105,7 @@ def test_commits_and_activity_do_not_depend_on_order_copies_or_parts(spark: Spar
     assert sum(row["commits"] for row in at_once) == 12
 
 
-def test_invalid_receipts_go_to_quarantine_and_own_commits_are_left_out(spark: SparkSession) -> None:
+def test_invalid_receipts_go_to_quarantine_and_own_commits_are_omitted(spark: SparkSession) -> None:
     own = Source(kind="pipeline", client="sandur", run_id="r", task_id=SYSTEM_TABLES)
     events = [*chain("t", 2), *chain("system", 5, source=own), RUBBISH, RUBBISH]
 
@@ -142,7 +142,7 @@ def test_a_chain_continues_in_another_table_and_across_restarted_versions(spark:
     assert len(found) == 7
 
 
-def test_every_table_has_its_change(spark: SparkSession) -> None:
+def test_created_changed_and_dropped_tables_have_their_change(spark: SparkSession) -> None:
     def named(uuid: str, name: str, file: str | None, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": file, **more}
 
@@ -364,7 +364,7 @@ def test_receipts_missed_by_a_walk_are_restored_despite_the_listing(spark: Spark
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_of_two_findings_the_exact_one_counts_in_any_order(spark: SparkSession, tasks: int) -> None:
+def test_the_exact_finding_wins_in_any_order(spark: SparkSession, tasks: int) -> None:
     rows_found = [
         ("a", "events/a", "of files", False),
         ("a", "events/a", "of a head", True),
@@ -379,7 +379,7 @@ def test_of_two_findings_the_exact_one_counts_in_any_order(spark: SparkSession, 
         assert [(row["receipt"], row["is_exact"]) for row in rows_of(found.toArrow())] == [("of a head", True)]
 
 
-def test_unpublished_receipts_are_those_of_others_that_the_history_lacks(spark: SparkSession) -> None:
+def test_unpublished_receipts_are_user_receipts_that_the_history_lacks(spark: SparkSession) -> None:
     found = spark.createDataFrame(
         [
             ("present", "found", True, False),

@@ -56,7 +56,7 @@ async def receipts(lake: Lake) -> dict[str, bytes]:
     return found
 
 
-async def take_away(lake: Lake, *keys: str) -> None:
+async def delete_receipts(lake: Lake, *keys: str) -> None:
     for listed in await list_all(lake.store, lake.layout.events_folder()):
         if lake.layout.parse_receipt(listed.key).commit_key in keys:
             await lake.store.delete(listed.key, expected=listed.version)
@@ -91,7 +91,7 @@ async def test_the_receipt_of_the_head_is_derived_exactly(lake: Lake) -> None:
     before = await receipts(lake)
     head = (await walk(lake, made.table_uuid))[0]
 
-    await take_away(lake, head.commit_key)
+    await delete_receipts(lake, head.commit_key)
     found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["missing", "present", "present"]
@@ -105,7 +105,7 @@ async def test_older_receipts_are_derived_without_their_source(lake: Lake) -> No
     before = await receipts(lake)
     keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
 
-    await take_away(lake, *keys[1:])
+    await delete_receipts(lake, *keys[1:])
     found = await walk(lake, made.table_uuid)
 
     assert [finding.status for finding in found] == ["present", *["missing"] * 4]
@@ -116,7 +116,7 @@ async def test_older_receipts_are_derived_without_their_source(lake: Lake) -> No
         assert finding.receipt == before[finding.commit_key].replace(source, unknown)
 
 
-async def test_a_registered_file_has_a_key_of_its_own_and_is_found(lake: Lake) -> None:
+async def test_a_registered_file_has_its_own_key_and_is_found(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 1)
     location = (await the_pointer(lake)).head
@@ -129,7 +129,7 @@ async def test_a_registered_file_has_a_key_of_its_own_and_is_found(lake: Lake) -
     uuid = await _uuid_of(lake, "again")
 
     found = await walk(lake, uuid)
-    await take_away(lake, found[1].commit_key)
+    await delete_receipts(lake, found[1].commit_key)
     again = await walk(lake, uuid)
 
     assert uuid != made.table_uuid
@@ -153,7 +153,7 @@ async def test_a_committed_transaction_counts_before_it_is_finished(lake: Lake) 
     assert held
     assert held.value.head
     before = await receipts(lake)
-    await take_away(lake, *before)
+    await delete_receipts(lake, *before)
     head = replace(
         held.value.head,
         metadata_location=f"{held.value.head.metadata_location}.next",
@@ -187,7 +187,7 @@ async def test_a_pointer_without_a_name_does_not_count(lake: Lake) -> None:
     assert len(await walk(lake, made.table_uuid)) == 1
 
 
-async def test_a_view_is_walked_as_far_as_its_files_say_when_they_were_written(lake: Lake) -> None:
+async def test_only_the_head_of_a_view_is_walked(lake: Lake) -> None:
     await create_view(lake, NAMESPACE, view("v"), request("view"))
     await lake.background.drain()
     await commit_view(lake, called("v"), view_replaced("select 2"), request("replace"))
@@ -223,7 +223,7 @@ async def test_a_receipt_without_log_and_file_is_unreadable(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 2)
     keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
-    await take_away(lake, keys[1])
+    await delete_receipts(lake, keys[1])
     head = (await the_pointer(lake)).head
     assert head
     assert head.previous_metadata_location
@@ -267,7 +267,7 @@ async def test_a_walk_lists_nothing(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 3)
     keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
-    await take_away(lake, keys[0], keys[2])
+    await delete_receipts(lake, keys[0], keys[2])
     spy = SpyStore(lake.store)
 
     found = [one async for one in walk_table(make_lake(spy, lake.clock), made.table_uuid, depth_max=100)]
@@ -285,7 +285,7 @@ async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(lake:
     await lake.background.drain()
 
     found = await walk(lake, made.table_uuid)
-    await take_away(lake, found[0].commit_key)
+    await delete_receipts(lake, found[0].commit_key)
     again = await walk(lake, made.table_uuid)
 
     assert [finding.is_own for finding in found] == [True, False]

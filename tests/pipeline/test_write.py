@@ -37,7 +37,7 @@ def test_a_task_writes_a_file_when_it_is_full_by_rows_or_by_bytes(world: World) 
         (2 * FILES_MAX, 1, BYTES_PER_FILE_MAX, False),
     ],
 )
-def test_a_dataset_is_scattered_when_its_files_are_many_and_small(
+def test_a_dataset_with_many_small_files_is_scattered(
     count: int, rows: int, size_bytes: int, *, is_scattered: bool
 ) -> None:
     file = PublishedFile(key="k", rows=rows, size_bytes=size_bytes, sha256="")

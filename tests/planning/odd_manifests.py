@@ -53,7 +53,7 @@ def _bytes(content: bytes) -> bytes:
 
 
 class OddManifest:
-    """One random manifest that depends on the seed only."""
+    """One random manifest that depends only on the seed."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

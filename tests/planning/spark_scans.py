@@ -1,6 +1,6 @@
-"""Statements given to a real Spark that reads every table twice, planning by itself and through the server.
+"""A real Spark that reads every table twice: planned by itself and by the server.
 
-Run in a process of its own; one JSON line per table and filter.
+Runs in its own process; prints one JSON line per table and filter.
 """
 
 import json

@@ -66,7 +66,7 @@ def element_of(data: bytes, step: object, place: int) -> object:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_arrays_of_a_few_layouts_are_read_as_they_were_written(seed: int) -> None:
+def test_arrays_of_a_few_layouts_are_read_back(seed: int) -> None:
     chance = random.Random(seed)
     layouts = [[chance.randrange(1, 10) for _ in range(chance.randrange(1, 6))] for _ in range(chance.randrange(1, 7))]
     written = [
@@ -80,14 +80,14 @@ def test_arrays_of_a_few_layouts_are_read_as_they_were_written(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_arrays_of_bytes_are_read_as_they_were_written(seed: int) -> None:
+def test_arrays_of_bytes_are_read_back(seed: int) -> None:
     chance = random.Random(seed)
     layouts = [[chance.choice([0, 1, 8, 16, 200]) for _ in range(3)] for _ in range(chance.randrange(1, 5))]
     written = [[(key, chance.randbytes(size)) for key, size in enumerate(chance.choice(layouts))] for _ in range(200)]
     assert read_back(BOUNDS, [encoded(one) for one in written]) == written
 
 
-def test_arrays_in_several_blocks_and_empty_ones_are_read_among_the_others() -> None:
+def test_arrays_in_several_blocks_and_empty_arrays_are_read_with_the_others() -> None:
     elements = [(1, 5), (2, -7), (3, 100)]
     others = [encoded(elements, blocks=2), encoded(elements, is_sized=True), encoded([])]
     written = [others[place % 7] if place % 7 < 3 else encoded(elements) for place in range(100)]
@@ -104,7 +104,7 @@ def test_arrays_with_different_keys_at_one_position_are_read() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: int) -> None:
+def test_damaged_arrays_are_refused_or_read_without_a_crash(seed: int) -> None:
     chance = random.Random(seed)
     arrays = b"".join(encoded([(1, chance.randrange(1000)), (2, 5)]) for _ in range(40))
     data = bytearray(arrays)
@@ -122,14 +122,14 @@ def test_bytes_that_are_no_arrays_are_refused_or_read_but_break_nothing(seed: in
             assert sum(len(rows) for rows, _ in read.steps) >= 0
 
 
-def test_a_choice_that_a_union_does_not_have_is_refused() -> None:
+def test_an_unknown_branch_of_a_union_is_refused() -> None:
     data = varint(0) + varint(1) + varint(7) + varint(2) + varint(7)
 
     with pytest.raises(Unreadable, match="does not have the chosen type"):
         BatchReader(data + PADDING).read(["null", "long"], np.array([0, 1, 3]))
 
 
-def test_a_count_without_its_like_above_zero_is_refused() -> None:
+def test_a_count_whose_negation_overflows_is_refused() -> None:
     data = encoded([1, 2, 3]) + varint(-(1 << 63)) + varint(0) + b"\x00"
 
     with pytest.raises(Unreadable, match="too long"):
@@ -141,7 +141,7 @@ def of_any_width(count: int) -> list[list[tuple[int, int]]]:
     return [[(key, number(chance, chance.randrange(1, 5))) for key in range(9)] for _ in range(count)]
 
 
-def test_a_number_of_too_many_bytes_is_refused() -> None:
+def test_a_number_with_too_many_bytes_is_refused() -> None:
     arrays = [encoded(one) for one in of_any_width(300)]
     arrays[200] = arrays[200][:-2] + b"\x80" * 10 + b"\x01\x00"
 

@@ -22,7 +22,7 @@ FILTERS = 6
 
 
 @pytest.mark.parametrize("seed", range(9))
-def test_we_plan_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed: int) -> None:
+def test_plans_have_the_files_and_deletes_that_pyiceberg_plans(tmp_path: Path, seed: int) -> None:
     made = Made(tmp_path, seed, version=1 + seed % 3, with_equality=False)
     table = StaticTable.from_metadata(made.path)
     compared = 0
@@ -102,7 +102,7 @@ def history(folder: Path, chance: random.Random) -> str:
 @pytest.mark.interop
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(10))
-def test_we_plan_the_appended_files_that_java_plans(tmp_path: Path, java: JavaPlanner, seed: int) -> None:
+def test_plans_have_the_appended_files_that_java_plans(tmp_path: Path, java: JavaPlanner, seed: int) -> None:
     chance = random.Random(seed)
     path = history(tmp_path, chance)
     for _ in range(FILTERS):
@@ -158,7 +158,9 @@ def java() -> Iterator[JavaPlanner]:
 @pytest.mark.interop
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(60))
-def test_we_plan_the_files_deletes_and_residuals_that_java_plans(tmp_path: Path, java: JavaPlanner, seed: int) -> None:
+def test_plans_have_the_files_deletes_and_residuals_that_java_plans(
+    tmp_path: Path, java: JavaPlanner, seed: int
+) -> None:
     made = Made(tmp_path, 1_000 + seed, version=1 + seed % 3, with_equality=True)
     compared: set[str] = set()
     for _ in range(FILTERS):
@@ -171,7 +173,7 @@ def test_we_plan_the_files_deletes_and_residuals_that_java_plans(tmp_path: Path,
             assert "NullPointerException" in str(error) or transformed_columns(wanted)  # noqa: PT017 - others go on
             continue
         for path in ours.keys() - theirs.keys():
-            # If all values are zero, Java skips the file for `!= 0`, but zero has two signs.
+            # If all values are zero, Java skips the file for `!= 0`, although zero has two signs.
             is_right = is_misread(wanted, ours[path]) or is_left_to_readers(wanted, made.rows[path])
             assert has_zero(wanted) or is_right, (wanted, path)
         for path in theirs.keys() - ours.keys():

@@ -38,14 +38,14 @@ def of(value: float) -> bytes:
     return struct.pack("<d", value)
 
 
-def test_a_bound_beside_one_that_is_nan_says_nothing() -> None:
+def test_a_bound_is_ignored_if_the_other_bound_is_nan() -> None:
     assert is_read("double", of(math.nan), of(1.0), {"type": "eq", "value": 5.0})
     assert is_read("double", of(1.0), of(math.nan), {"type": "lt", "value": 0.5})
     assert not is_read("double", of(1.0), of(1.0), {"type": "eq", "value": 5.0})
 
 
 @pytest.mark.parametrize(("nans", "nulls"), [(1, 0), (2, 0), (1, 1)])
-def test_files_with_a_nan_are_read_for_what_is_greater(nans: int, nulls: int) -> None:
+def test_files_with_a_nan_are_read_for_greater_than(nans: int, nulls: int) -> None:
     upper = None if nans + nulls == 2 else of(1.0)
     counts = {"nan_value_counts": nans, "null_value_counts": nulls}
 
@@ -56,7 +56,7 @@ def test_files_with_a_nan_are_read_for_what_is_greater(nans: int, nulls: int) ->
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_column_of_which_no_value_was_counted_is_not_taken_for_one_of_nulls(count: int) -> None:
+def test_a_column_without_counted_values_does_not_count_as_all_null(count: int) -> None:
     counts = {"value_counts": count, "null_value_counts": count}
 
     assert is_read("int", None, None, {"type": "eq", "value": 5}, **counts)
@@ -65,12 +65,12 @@ def test_a_column_of_which_no_value_was_counted_is_not_taken_for_one_of_nulls(co
 
 
 @pytest.mark.parametrize(("operator", "zero", "bound"), [("lt", 0.0, -0.0), ("gt", -0.0, 0.0)])
-def test_a_zero_is_read_whether_or_not_its_sign_counts(operator: str, zero: float, bound: float) -> None:
+def test_zeros_of_both_signs_are_read(operator: str, zero: float, bound: float) -> None:
     assert is_read("double", of(bound), of(bound), {"type": operator, "value": zero})
     assert is_read("double", of(bound), of(bound), {"type": "eq", "value": zero})
 
 
-def test_a_text_that_was_cut_inside_of_a_character_has_no_transformed_bound() -> None:
+def test_a_text_truncated_inside_a_character_has_no_transformed_bound() -> None:
     cut = {"type": "transform", "transform": "truncate[2]", "term": "c"}
 
     assert is_read("string", "a\u00e9".encode()[:2], b"b", {"type": "eq", "term": cut, "value": "a\u00e9"})
@@ -82,7 +82,7 @@ def test_bytes_that_are_not_a_decimal_of_the_type_are_not_a_bound() -> None:
 
 
 @pytest.mark.parametrize(("kind", "year"), [("timestamp_ns", 9999), ("timestamp", 300_000)])
-def test_a_day_that_is_further_away_than_a_time_can_be_is_no_bound(kind: str, year: int) -> None:
+def test_a_day_outside_the_range_of_timestamps_is_not_a_bound(kind: str, year: int) -> None:
     """A date column may be promoted to a timestamp column."""
     first, last = (struct.pack("<i", days) for days in (0, (year - 1970) * 365))
     field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)
@@ -96,7 +96,7 @@ def test_a_day_that_is_further_away_than_a_time_can_be_is_no_bound(kind: str, ye
 
 
 @pytest.mark.parametrize("test", [{"type": "lt", "value": 5}, {"type": "not-null"}])
-def test_a_manifest_without_bounds_is_left_out_only_if_it_has_nulls(test: dict[str, Any]) -> None:
+def test_a_manifest_without_bounds_is_skipped_only_if_it_has_nulls(test: dict[str, Any]) -> None:
     field = PartitionField(name="p", transform="identity", source_id=1, field_id=1000)
     spec = PartitionSpec(fields=(field,), spec_id=0)
     manifests = [

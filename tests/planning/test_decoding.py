@@ -68,7 +68,7 @@ def made_manifest(folder: Path, count: int, *, codec: str = "deflate", version: 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("codec", ["deflate", "null", "snappy", "zstandard"])
-def test_both_ways_of_reading_give_the_same_columns(tmp_path: Path, codec: str, version: int) -> None:
+def test_both_decoders_give_the_same_columns(tmp_path: Path, codec: str, version: int) -> None:
     found = open_container(made_manifest(tmp_path, 700, codec=codec, version=version))
     fields = partition_fields(found.schema)
 
@@ -93,7 +93,7 @@ def test_a_manifest_that_cannot_be_decoded_in_batches_is_read_record_by_record(t
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])
 @pytest.mark.parametrize("count", [20, 100])
-def test_a_manifest_that_is_much_larger_than_it_looks_is_refused(
+def test_a_manifest_that_decompresses_to_too_many_bytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, count: int
 ) -> None:
     data = made_manifest(tmp_path, count, codec=codec)
@@ -103,7 +103,7 @@ def test_a_manifest_that_is_much_larger_than_it_looks_is_refused(
         decode_manifest(data, location="m")
 
 
-def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
+def test_a_path_inside_a_bound_is_not_mistaken_for_a_file_path(tmp_path: Path) -> None:
     folder = "file:///t/data/"
     rows = [{"id": 1, "name": folder}]
     files = [MadeFile(f"{folder}{number}.parquet", (), rows) for number in range(200)]
@@ -118,7 +118,7 @@ def test_a_path_inside_of_a_bound_does_not_lead_astray(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 @pytest.mark.parametrize("count", [20, 80])
-def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, codec: str, count: int) -> None:
+def test_damaged_bytes_are_refused_or_read_without_a_crash(tmp_path: Path, codec: str, count: int) -> None:
     whole = made_manifest(tmp_path, count, codec=codec)
     chance = random.Random(codec)
     for number in range(60):
@@ -129,28 +129,28 @@ def test_damaged_bytes_are_refused_or_read_but_break_nothing(tmp_path: Path, cod
 
         with contextlib.suppress(Invalid):  # Any other error would be a server error.
             found = decode_manifest(damaged, location="m")
-            looked_through(found)
+            check_columns(found)
 
 
-def test_a_manifest_takes_about_as_much_memory_as_it_says(tmp_path: Path) -> None:
+def test_the_reported_memory_of_a_manifest_is_about_its_real_memory(tmp_path: Path) -> None:
     rows = [{"id": number, "name": f"n{number:06}", "ts": number, "x": 1.5, "amount": 5} for number in range(2)]
     files = [MadeFile(f"file:///t/{number}.parquet", (), rows) for number in range(1_000)]
     table = MadeTable(tmp_path, [Spec(0)])
     table.add_snapshot([MadeManifest(Spec(0), files)])
     data = (tmp_path / "metadata" / "m1-0.avro").read_bytes()
-    looked_through(decode_manifest(data, location="m"))  # Fills the caches that all manifests share.
+    check_columns(decode_manifest(data, location="m"))  # Fill the caches that all manifests share.
     by_arrow = pa.total_allocated_bytes()
 
     tracemalloc.start()
     found = decode_manifest(data, location="m")
-    looked_through(found)
+    check_columns(found)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     assert found.size_bytes / 2 < taken + pa.total_allocated_bytes() - by_arrow < 1.1 * found.size_bytes
 
 
-def looked_through(found: ManifestColumns) -> None:
+def check_columns(found: ManifestColumns) -> None:
     """All columns exist and have the right length."""
     assert all(len(column) == found.count for column in found.columns.values())
 
@@ -159,9 +159,7 @@ def looked_through(found: ManifestColumns) -> None:
 @pytest.mark.parametrize(
     ("was", "becomes"), [('"name": "key"', '"name": "kez"'), ('"name": "value"', '"name": "valuf"')]
 )
-def test_maps_of_something_else_than_keys_and_values_are_refused(
-    tmp_path: Path, count: int, was: str, becomes: str
-) -> None:
+def test_maps_without_keys_and_values_are_refused(tmp_path: Path, count: int, was: str, becomes: str) -> None:
     files = [MadeFile(f"file:///t/{number}.parquet", (), [{"id": number, "x": 1.0}]) for number in range(count)]
     table = MadeTable(tmp_path, [Spec(0)], codec="null")
     table.add_snapshot([MadeManifest(Spec(0), files)])
@@ -170,11 +168,11 @@ def test_maps_of_something_else_than_keys_and_values_are_refused(
     assert renamed != data
 
     with pytest.raises(Invalid, match=r"key|value"):
-        looked_through(decode_manifest(renamed, location="m"))
+        check_columns(decode_manifest(renamed, location="m"))
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
-def test_an_avro_file_that_is_no_manifest_is_refused(codec: str) -> None:
+def test_an_avro_file_that_is_not_a_manifest_is_refused(codec: str) -> None:
     out = io.BytesIO()
     schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]})
     fastavro.writer(out, schema, [{"a": 1}], codec=codec)
@@ -183,7 +181,7 @@ def test_an_avro_file_that_is_no_manifest_is_refused(codec: str) -> None:
         decode_manifest(out.getvalue(), location="m")
 
 
-def test_a_codec_that_no_writer_of_manifests_has_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unknown_codec_is_refused_by_name(tmp_path: Path) -> None:
     data = made_manifest(tmp_path, 20, codec="bzip2")
 
     with pytest.raises(Invalid, match="codec 'bzip2' is not one of null, deflate, snappy, zstandard"):
@@ -203,7 +201,7 @@ def avro_file(schema: dict[str, object], block: bytes) -> bytes:
 
 
 @pytest.mark.timeout(60)
-def test_a_file_that_would_be_read_for_ever_is_refused() -> None:
+def test_a_file_that_would_never_end_is_refused() -> None:
     nothing = schema_of(status="null", data_file=schema_of(partition=schema_of()))
     endless = schema_of(status={"type": "array", "items": "null"}, data_file=schema_of(partition=schema_of()))
     many = varint(1 << 60)
@@ -214,7 +212,7 @@ def test_a_file_that_would_be_read_for_ever_is_refused() -> None:
         decode_manifest(avro_file(endless, varint(1) + varint(len(many)) + many), location="m")
 
 
-def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> None:
+def test_an_array_with_an_impossible_length_is_refused_at_once() -> None:
     reader = BatchReader(varint(5_000) + bytes(100) + PADDING)
 
     with pytest.raises(Unreadable, match="an array is too long"):
@@ -222,7 +220,9 @@ def test_an_array_that_cannot_be_as_long_as_it_says_is_not_walked_through() -> N
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_manifest_decoded_in_pieces_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_manifest_decoded_in_pieces_gives_the_same_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     container = open_container(made_manifest(tmp_path, 900, seed=seed))
     fields = partition_fields(container.schema)
     whole = decode_batches(container, manifest_layout(fields))
@@ -240,7 +240,7 @@ def test_a_manifest_decoded_in_pieces_is_the_same(tmp_path: Path, monkeypatch: p
         ), name
 
 
-def test_an_entry_that_is_neither_data_nor_deletes_is_refused(tmp_path: Path) -> None:
+def test_an_entry_of_unknown_content_is_refused(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [Spec(0)])
     table.add_snapshot([MadeManifest(Spec(0), [MadeFile("file:///t/data/1.parquet", content=3)])])
 

@@ -222,7 +222,7 @@ def schema_of(kind: str) -> Schema:
 
 
 @pytest.mark.parametrize("text", VALUES)
-def test_no_test_of_any_value_leaves_a_file_out_that_holds_a_match(text: str) -> None:
+def test_no_predicate_skips_a_file_with_a_match(text: str) -> None:
     kind, schema = primitive(text), schema_of(text)
     transforms = transforms_of(kind)
     groups = [Partitioned(kind, partitioned) for partitioned in (*transforms, "void")]

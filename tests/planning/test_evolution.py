@@ -43,7 +43,7 @@ def again(column: dict[str, Any]) -> None:
         {"type": "starts-with", "term": "name", "value": "z"},
     ],
 )
-def test_nothing_is_known_of_a_column_that_came_after_the_file(tmp_path: Path, spec: Spec, wanted: Any) -> None:
+def test_a_column_added_after_the_file_has_no_statistics(tmp_path: Path, spec: Spec, wanted: Any) -> None:
     assert planned(tmp_path, spec, again, wanted) == [wanted]
 
 
@@ -67,7 +67,7 @@ def test_a_number_is_found_after_its_column_was_widened(
     assert bool(planned(tmp_path, Spec(1, (("i", text, 1000),)), widened, wanted)) == is_read
 
 
-def test_a_float_that_became_a_double_is_the_float_it_was(tmp_path: Path) -> None:
+def test_a_float_column_promoted_to_double_keeps_its_values(tmp_path: Path) -> None:
     spec = Spec(0)
     near = 0.10000000149011612
 
@@ -75,7 +75,7 @@ def test_a_float_that_became_a_double_is_the_float_it_was(tmp_path: Path) -> Non
     assert not planned(tmp_path, spec, widened, {"type": "lt-eq", "term": "f", "value": 0.1})
 
 
-def test_a_date_that_became_a_timestamp_is_the_beginning_of_its_day(tmp_path: Path) -> None:
+def test_a_date_column_promoted_to_timestamp_is_the_start_of_the_day(tmp_path: Path) -> None:
     def promoted(column: dict[str, Any]) -> None:
         column["type"] = "timestamp" if column["name"] == "day" else column["type"]
 

@@ -90,11 +90,11 @@ def of(operator: str, term: Any, value: Any) -> dict[str, Any]:
         {"type": "or", "left": {"type": "false"}, "right": {"type": "lt", "term": "id", "value": 5}},
     ],
 )
-def test_both_generations_mean_the_same(newer: Any) -> None:
+def test_both_generations_of_the_json_form_are_parsed_alike(newer: Any) -> None:
     assert bound(newer) == {"type": "lt", "term": "id", "value": 5}
 
 
-def test_sets_and_tests_of_absence_have_two_forms_as_well() -> None:
+def test_set_and_null_predicates_have_two_forms_too() -> None:
     literals = {"type": "literals", "values": [1, 2], "data-type": "long"}
 
     assert bound({"type": "in", "child": {"type": "reference", "name": "id"}, "values": literals}) == {
@@ -154,7 +154,7 @@ def test_a_transform_of_a_column_can_be_compared(term: Any) -> None:
         ("b", True, True),
     ],
 )
-def test_literals_are_read_as_the_type_of_their_column(term: str, given: Any, spelled: Any) -> None:
+def test_literals_are_parsed_as_the_type_of_their_column(term: str, given: Any, spelled: Any) -> None:
     assert bound(of("eq", term, given)) == of("eq", term, spelled)
 
 
@@ -174,7 +174,7 @@ def test_literals_are_read_as_the_type_of_their_column(term: str, given: Any, sp
         ("timestamp_ns", 2**63 - 1, "2262-04-11T23:47:16.854775807"),
     ],
 )
-def test_days_of_all_years_have_a_text_which_filters_use_for_years_of_four_digits(
+def test_days_are_written_as_text_and_in_filters_only_for_years_of_four_digits(
     kind: str, value: int, text: str
 ) -> None:
     is_near = text[0] not in "+-" and not text.startswith("0000")
@@ -217,7 +217,7 @@ def test_days_of_all_years_have_a_text_which_filters_use_for_years_of_four_digit
         ({"type": "is-null", "term": "s.Inner"}, {"type": "is-null", "term": "s.Inner"}),
     ],
 )
-def test_a_literal_outside_of_the_type_is_still_compared(given: Any, meant: Any) -> None:
+def test_a_literal_outside_the_range_of_the_type_is_still_compared(given: Any, meant: Any) -> None:
     assert bound(given) == meant
 
 
@@ -281,7 +281,7 @@ def test_names_are_case_sensitive_only_on_request() -> None:
         bound(given)
 
 
-def test_buckets_are_those_of_the_specification() -> None:
+def test_buckets_match_the_specification() -> None:
     hashes: dict[tuple[str, Any], int] = {
         ("int", 34): 2017239379,
         ("long", 34): 2017239379,
@@ -316,5 +316,5 @@ def test_buckets_are_those_of_the_specification() -> None:
         ("truncate[50]", "decimal(9, 2)", 1065, 1050),
     ],
 )
-def test_transforms_are_those_of_the_specification(text: str, kind: str, value: Any, expected: Any) -> None:
+def test_transforms_match_the_specification(text: str, kind: str, value: Any, expected: Any) -> None:
     assert apply_transform(parse_transform(text), primitive(kind), value) == expected

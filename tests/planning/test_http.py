@@ -16,7 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from tests.server.process import ServerProcess, server_process
 
-CONTEXT = ssl.create_default_context()  # Made once: it takes longer than a request.
+CONTEXT = ssl.create_default_context()  # Started once, because a start takes longer than a request.
 ROWS = 120
 FILTERS = (
     "id >= 0",
@@ -117,7 +117,7 @@ def call(server: ServerProcess, method: str, path: str, body: Any = None) -> htt
 
 
 @pytest.mark.usefixtures("table")
-def test_a_plan_is_completed_fetched_again_cancelled_and_then_says_so(server: ServerProcess) -> None:
+def test_a_plan_is_completed_fetched_again_and_cancelled(server: ServerProcess) -> None:
     made = call(server, "POST", "t/plan", {}).json()
     fetched = call(server, "GET", f"t/plan/{made['plan-id']}").json()
 
@@ -173,7 +173,7 @@ def test_unknown_ids_and_invalid_requests_have_the_errors_of_the_protocol(
 
 
 @pytest.mark.usefixtures("table")
-def test_a_plan_that_cannot_be_worked_out_says_why_and_holds_nothing_else(server: ServerProcess) -> None:
+def test_a_failed_plan_has_only_a_status_and_an_error(server: ServerProcess) -> None:
     with load_catalog("plain", type="rest", uri=server.url) as catalog:
         rows = pa.table({"id": [1, 2]})
         broken = catalog.create_table("scans.broken", schema=rows.schema)
@@ -192,7 +192,7 @@ def test_a_plan_that_cannot_be_worked_out_says_why_and_holds_nothing_else(server
 
 
 @pytest.mark.usefixtures("table")
-def test_a_plan_is_known_under_its_own_table_only(server: ServerProcess) -> None:
+def test_a_plan_exists_only_under_its_own_table(server: ServerProcess) -> None:
     with load_catalog("plain", type="rest", uri=server.url) as catalog:
         catalog.create_table("scans.other", schema=pa.schema([pa.field("id", pa.int64())]))
     made = call(server, "POST", "t/plan", {}).json()
@@ -212,7 +212,7 @@ def test_a_plan_is_known_under_its_own_table_only(server: ServerProcess) -> None
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("part", [b"[", b'{"type":"not","child":', b'{"a":[', b'"'])
-def test_a_filter_that_is_nested_too_deep_is_a_bad_request(server: ServerProcess, part: bytes) -> None:
+def test_a_filter_with_too_many_levels_is_a_bad_request(server: ServerProcess, part: bytes) -> None:
     url = f"{server.url}/v1/namespaces/scans/tables/t"
 
     for body in (b'{"filter":' + part * 100_000, b'{"plan-task":' + part * 100_000, part * 100_000):
@@ -221,7 +221,7 @@ def test_a_filter_that_is_nested_too_deep_is_a_bad_request(server: ServerProcess
             assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
 
 
-def test_pyiceberg_follows_tasks_that_lead_to_others(tmp_path: Path) -> None:
+def test_pyiceberg_follows_tasks_that_return_more_tasks(tmp_path: Path) -> None:
     """A filter of 3 MB leaves room for five files in an answer."""
     values = [f"{number:06d}" + "x" * 300 for number in range(10_000)]
     long = BooleanExpression.model_validate({"type": "not-in", "term": "name", "values": values})
@@ -251,7 +251,7 @@ def until_completed(server: ServerProcess, plan_id: str) -> Iterator[dict[str, A
             return
 
 
-def test_a_submitted_plan_holds_no_tasks_until_it_is_completed(tmp_path: Path) -> None:
+def test_a_submitted_plan_has_no_tasks_until_it_is_completed(tmp_path: Path) -> None:
     with server_process(tmp_path, fsync="never", plan_wait="PT0S") as slow:
         catalog = load_catalog("slow", type="rest", uri=slow.url)
         catalog.create_namespace("scans")

@@ -43,9 +43,7 @@ def java() -> Iterator[JavaPlanner]:
     [{}, {"plan_inline_files_max": "1", "plan_task_files": "2"}, {"plan_wait": "PT0S"}],
     ids=["in the answer", "behind tasks", "submitted"],
 )
-def test_java_gets_all_files_whatever_form_the_plan_has(
-    tmp_path: Path, java: JavaPlanner, settings: dict[str, str]
-) -> None:
+def test_java_gets_all_files_of_every_form_of_plan(tmp_path: Path, java: JavaPlanner, settings: dict[str, str]) -> None:
     with server_process(tmp_path, fsync="never", **{"plan_wait": "PT5M", **settings}) as server:
         catalog = load_catalog("plain", type="rest", uri=server.url)
         catalog.create_namespace("ns")
@@ -70,7 +68,9 @@ def test_java_gets_all_files_whatever_form_the_plan_has(
 
 @pytest.mark.interop
 @pytest.mark.timeout(900)
-def test_java_follows_tasks_that_lead_to_others_and_reads_branches_and_tags(tmp_path: Path, java: JavaPlanner) -> None:
+def test_java_follows_tasks_that_return_more_tasks_and_reads_branches_and_tags(
+    tmp_path: Path, java: JavaPlanner
+) -> None:
     """A filter of 3 MB leaves room for five files in an answer."""
     long = {"type": "not-in", "term": "name", "values": [f"{number:06d}" + "x" * 300 for number in range(10_000)]}
     with server_process(tmp_path, fsync="never", plan_wait="PT5M") as server:
@@ -105,7 +105,7 @@ def test_java_follows_tasks_that_lead_to_others_and_reads_branches_and_tags(tmp_
 
 @pytest.mark.interop
 @pytest.mark.timeout(900)
-def test_java_begins_a_range_after_an_expired_snapshot_as_we_do(tmp_path: Path, java: JavaPlanner) -> None:
+def test_java_also_starts_a_range_after_an_expired_snapshot(tmp_path: Path, java: JavaPlanner) -> None:
     table = table_with_history(tmp_path)
     del table.snapshots[0]
     path = table.write()

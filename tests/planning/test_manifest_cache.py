@@ -34,7 +34,7 @@ def avro_reads(spy: SpyStore) -> list[str]:
     return [key for key in spy.keys("get") if "/m1-" in key]
 
 
-async def test_memory_holds_no_more_than_it_may(tmp_path: Path) -> None:
+async def test_the_cache_stays_within_its_bytes(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_cache_bytes_max=100_000)
     server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
 
@@ -139,7 +139,7 @@ class GatheringStore(WrappingStore):
         return await super().get(key)
 
 
-async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path: Path) -> None:
+async def test_manifests_are_read_with_bounded_concurrency(tmp_path: Path) -> None:
     store = GatheringStore(LocalStore(tmp_path, fsync="never"))
     fleet = Fleet(tmp_path, store=store)
     server = await fleet.furnish(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
@@ -150,7 +150,7 @@ async def test_manifests_are_read_at_the_same_time_but_not_all_of_them(tmp_path:
     assert store.asked_most == READS_AT_ONCE
 
 
-async def test_plans_whose_time_is_over_are_swept_away(tmp_path: Path) -> None:
+async def test_expired_plans_are_deleted(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_ttl="PT10M")
     server = await fleet.furnish(made_table(fleet.table_folder, 1))
     await request_plan(server, by=asking())

@@ -29,7 +29,7 @@ from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file,
 from tests.planning.planners import lake_of, manifest_columns
 
 
-def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+def without_empty_columns(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     """The columns without statistics that no file has: only one decoder makes columns for them."""
     return {
         name: column
@@ -38,13 +38,13 @@ def without_nothing(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     }
 
 
-def test_random_manifests_are_the_same_in_batches_and_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_decoders_agree_on_random_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 0
     for seed in range(50):
         monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
         found = open_container(OddManifest(seed).data)
         fields = partition_fields(found.schema)
-        one_by_one = without_nothing(manifest_columns(read_records(found), fields, header_of(found)).columns)
+        one_by_one = without_empty_columns(manifest_columns(read_records(found), fields, header_of(found)).columns)
         try:
             columns = decode_batches(found, manifest_layout(fields))
         except Unreadable:
@@ -52,7 +52,7 @@ def test_random_manifests_are_the_same_in_batches_and_record_by_record(monkeypat
         at_once += 1
         names = list(columns)
         random.Random(seed).shuffle(names)
-        made = without_nothing({name: columns[name] for name in names})
+        made = without_empty_columns({name: columns[name] for name in names})
         assert set(made) == set(one_by_one), seed
         assert [name for name in made if not made[name].cast(one_by_one[name].type).equals(one_by_one[name])] == [], (
             seed
@@ -61,7 +61,7 @@ def test_random_manifests_are_the_same_in_batches_and_record_by_record(monkeypat
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_records_read_in_pieces_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_read_in_pieces_give_the_same_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = OddManifest(seed).data
     found = open_container(data)
     whole = manifest_columns(read_records(found), partition_fields(found.schema), header_of(found))
@@ -74,7 +74,7 @@ def test_records_read_in_pieces_are_the_same(seed: int, monkeypatch: pytest.Monk
     assert dict(in_pieces.columns) == dict(whole.columns)
 
 
-def test_records_that_became_columns_are_not_kept() -> None:
+def test_records_are_released_after_their_conversion_to_columns() -> None:
     order = {"file_format": "string", "file_path": "string", "partition": record("r102", [])}
     file = {**order, "record_count": "long", "file_size_in_bytes": "long", "value_counts": pairs("int", "long")}
     counts = varint(40) + b"".join(varint(key) + varint(70) for key in range(40)) + b"\x00"
@@ -86,7 +86,7 @@ def test_records_that_became_columns_are_not_kept() -> None:
     tracemalloc.stop()
 
     assert found.count == 5_000
-    assert peak_bytes < 24 << 20  # All of them as records take 40 MiB.
+    assert peak_bytes < 24 << 20  # All records at once would take 40 MiB.
 
 
 @pytest.mark.parametrize(("key", "piece_bytes_max"), [(b"q" * 3_000, 32 << 20), (b"x", 10_000)])
@@ -129,7 +129,7 @@ def pairs(key: str, value: str) -> dict[str, Any]:
     return {"type": "array", "items": record("pair", [{"name": "key", "type": key}, {"name": "value", "type": value}])}
 
 
-def looked_through(found: ManifestColumns) -> None:
+def check_columns(found: ManifestColumns) -> None:
     for which in (*COUNTS, *BOUNDS):
         for field_id in found.ids_of(which):
             assert len(found.column(f"{which}.{field_id}")) == found.count
@@ -141,7 +141,7 @@ COUNTED = varint(7) + varint(70)
 
 
 @pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
-def test_a_path_may_come_behind_anything(count: int) -> None:
+def test_the_path_may_be_any_field_of_the_record(count: int) -> None:
     order = {"file_format": "string", "partition": PARTITION, "file_path": "string"}
     file = {**order, "record_count": "long", "file_size_in_bytes": "long"}
 
@@ -152,7 +152,7 @@ def test_a_path_may_come_behind_anything(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
-def test_an_entry_without_a_partition_has_nulls_there(count: int) -> None:
+def test_an_entry_without_a_partition_has_null_partition_values(count: int) -> None:
     file = {"file_path": "string", "file_format": "string", "partition": ["null", PARTITION]}
     file |= {"record_count": "long", "file_size_in_bytes": "long"}
 
@@ -182,11 +182,11 @@ def test_statistics_of_another_type_are_refused(count: int, which: str, kinds: t
     entry = PATH + FORMAT + COUNTED + varint(1) + pair + b"\x00"
 
     with pytest.raises(Invalid, match=r"Expected bytes|tried to convert to int64|keys"):
-        looked_through(decode_manifest(manifest(count, file, entry), location="m"))
+        check_columns(decode_manifest(manifest(count, file, entry), location="m"))
 
 
 @pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
-def test_bytes_that_are_no_text_where_one_should_be_are_refused(count: int) -> None:
+def test_invalid_utf_8_in_a_text_is_refused(count: int) -> None:
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long", "referenced_data_file": "bytes"}
 
@@ -211,14 +211,14 @@ MANY = varint(1 << 40)
         ([{"type": "array", "items": {"type": "error", "name": "r", "fields": []}}], MANY, "error"),
     ],
 )
-def test_types_without_an_end_are_refused(kinds: list[Any], block: bytes, message: str) -> None:
+def test_recursive_types_are_refused(kinds: list[Any], block: bytes, message: str) -> None:
     schema = record("manifest_file", [{"name": f"f{place}", "type": kind} for place, kind in enumerate(kinds)])
 
     with pytest.raises(Invalid, match=message):
         decode_manifest_list(avro_file(schema, [(1, block)]), location="l")
 
 
-def test_a_schema_does_not_bring_types_past_those_that_are_looked_at() -> None:
+def test_a_schema_cannot_smuggle_named_types_past_the_check() -> None:
     brought = {"__fastavro_parsed": True, "__named_schemas": {"r": SELF}}
     schema = {**brought, **record("manifest_file", [{"name": "f", "type": "r"}])}
 
@@ -227,7 +227,7 @@ def test_a_schema_does_not_bring_types_past_those_that_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("count", [RECORDS_MIN - 1, 200])
-def test_a_type_may_be_named_again(count: int) -> None:
+def test_a_named_type_can_be_referenced(count: int) -> None:
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long", "column_sizes": pairs("int", "long")}
     file |= {"value_counts": {"type": "array", "items": "pair"}}
@@ -239,7 +239,7 @@ def test_a_type_may_be_named_again(count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "is_beside"), [(100, False), (6_000, True)])
-async def test_many_entries_in_few_bytes_are_decoded_beside_the_event_loop(
+async def test_many_entries_in_few_bytes_are_decoded_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, *, is_beside: bool
 ) -> None:
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}

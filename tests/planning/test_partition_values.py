@@ -9,7 +9,7 @@ from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, float("inf"), float("-inf")])
-def test_a_partition_value_of_any_number_is_that_number_in_json(tmp_path: Path, value: float) -> None:
+def test_any_number_as_a_partition_value_is_the_same_number_in_json(tmp_path: Path, value: float) -> None:
     (task,) = plan_of_partition(tmp_path, value)
 
     assert repr(task.file["partition"]) == repr([value])

@@ -65,10 +65,10 @@ async def test_a_fetch_during_a_cancellation_does_not_restart_the_plan(
     store, _, server, result = await stuck_plan(tmp_path)
     seen: list[object] = []
 
-    async def ask_again() -> None:
+    async def fetch_again() -> None:
         seen.append(await polled(server, result.plan_id))
 
-    monkeypatch.setattr(store, "before_a_swap", ask_again)
+    monkeypatch.setattr(store, "before_a_swap", fetch_again)
     await cancelled(server, result.plan_id)
 
     assert seen == [result]
@@ -77,7 +77,7 @@ async def test_a_fetch_during_a_cancellation_does_not_restart_the_plan(
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 
-async def test_a_plan_that_was_cancelled_on_another_server_can_be_stopped_here(tmp_path: Path) -> None:
+async def test_a_plan_cancelled_on_another_server_stops_here(tmp_path: Path) -> None:
     _, fleet, server, result = await stuck_plan(tmp_path)
     (work,) = server.feature(PlanningCache).plans._tasks.values()
 
@@ -123,7 +123,7 @@ class SweepingStore(WrappingStore):
             raise
 
 
-async def test_a_plan_that_is_swept_during_a_repeated_request_is_made_again(tmp_path: Path) -> None:
+async def test_a_plan_deleted_during_a_repeated_request_is_created_again(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, store=SweepingStore(LocalStore(tmp_path, fsync="never")), **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     await request_plan(server, by=asking(key="k"))
@@ -156,7 +156,7 @@ async def moved_on(server: Lake, table: MadeTable) -> None:
     await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
 
 
-async def test_a_plan_whose_snapshot_expired_is_read_on_as_long_as_its_files_are_there(tmp_path: Path) -> None:
+async def test_a_plan_whose_snapshot_expired_works_while_its_files_exist(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
@@ -170,7 +170,7 @@ async def test_a_plan_whose_snapshot_expired_is_read_on_as_long_as_its_files_are
 @pytest.mark.parametrize(
     "gone", [["v1.metadata.json"], ["snap-1.avro"], ["m1-0.avro"], ["v1.metadata.json", "snap-1.avro", "m1-0.avro"]]
 )
-async def test_a_plan_whose_files_are_gone_fails_and_says_which(tmp_path: Path, gone: list[str]) -> None:
+async def test_a_plan_whose_files_are_gone_fails_and_names_them(tmp_path: Path, gone: list[str]) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)

@@ -39,7 +39,7 @@ async def planned(server: Lake) -> Completed:
     return result
 
 
-async def assert_nobody_has_it(server: Lake, result: Completed, table: Any = TABLE) -> None:
+async def assert_not_found(server: Lake, result: Completed, table: Any = TABLE) -> None:
     for attempt in (
         polled(server, result.plan_id, table=table),
         cancelled(server, result.plan_id, table=table),
@@ -55,7 +55,7 @@ def table_without_uuid(folder: Path) -> MadeTable:
     return table
 
 
-async def test_a_table_whose_metadata_has_no_uuid_has_plans_of_its_own(tmp_path: Path) -> None:
+async def test_a_table_without_a_uuid_in_its_metadata_has_its_own_plans(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(table_without_uuid(fleet.table_folder))
 
@@ -66,7 +66,7 @@ async def test_a_table_whose_metadata_has_no_uuid_has_plans_of_its_own(tmp_path:
     await cancelled(server, result.plan_id)
 
 
-async def test_a_plan_stays_with_a_table_that_is_given_a_uuid_meanwhile(tmp_path: Path) -> None:
+async def test_a_plan_stays_with_a_table_that_gets_a_uuid_meanwhile(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(table_without_uuid(fleet.table_folder))
     before = await planned(server)
@@ -79,7 +79,7 @@ async def test_a_plan_stays_with_a_table_that_is_given_a_uuid_meanwhile(tmp_path
         assert sorted(await everything(server, result)) == sorted(paths(0, 9))
 
 
-async def test_a_plan_moves_with_its_table_to_another_name(tmp_path: Path) -> None:
+async def test_a_plan_follows_a_rename_of_its_table(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await planned(server)
@@ -87,7 +87,7 @@ async def test_a_plan_moves_with_its_table_to_another_name(tmp_path: Path) -> No
     await rename(server, TABLE, OTHER, kind="table", request=request("rename"))
 
     assert sorted(await everything(fleet.server(), result, table=OTHER)) == sorted(paths(0, 9))
-    await assert_nobody_has_it(server, result)
+    await assert_not_found(server, result)
 
 
 async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) -> None:
@@ -99,30 +99,30 @@ async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) 
     copy = f"file://{table.write(name='copy.metadata.json')}"
     await register_table(server, NAMESPACE, "other", copy, request=request("register the other"))
 
-    await assert_nobody_has_it(server, result, OTHER)
+    await assert_not_found(server, result, OTHER)
 
     assert sorted(await everything(server, result)) == sorted(paths(0, 9))
 
 
-async def test_plans_of_a_dropped_table_are_gone_also_when_its_name_comes_back(tmp_path: Path) -> None:
+async def test_plans_of_a_dropped_table_are_gone_also_after_its_name_is_reused(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
     result = await planned(server)
 
     await drop_name(server, TABLE, kind="table", request=request("drop"))
-    await assert_nobody_has_it(server, result)
+    await assert_not_found(server, result)
     again = f"file://{table.write(name='again.metadata.json')}"
     await register_table(server, NAMESPACE, "t", again, request=request("register again"))
 
-    await assert_nobody_has_it(server, result)
+    await assert_not_found(server, result)
     assert sorted(await everything(server, await planned(server))) == sorted(paths(0, 9))
 
 
-async def test_a_table_is_looked_up_when_its_name_was_forgotten_meanwhile(tmp_path: Path) -> None:
+async def test_a_table_is_looked_up_again_after_its_name_left_the_cache(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    await request_plan(server)  # Fills the cache of names.
+    await request_plan(server)  # Fill the cache of names.
     server._seen.clear()
 
     result = await planned(server)

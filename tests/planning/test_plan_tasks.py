@@ -28,7 +28,7 @@ from tests.planning.planners import tasks_in
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
 
-def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:
+def change_manifest_list(folder: Path, place: int, **said: Any) -> None:
     """Change what the manifest list of the first snapshot says about one manifest."""
     listed = folder / "metadata" / "snap-1.avro"
     with listed.open("rb") as file:
@@ -41,12 +41,10 @@ def say_of_the_manifest(folder: Path, place: int, **said: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [1, 4, 5, 8, 30, -3])
-async def test_all_files_are_planned_of_a_manifest_with_another_count_than_its_list_says(
-    tmp_path: Path, said: int
-) -> None:
+async def test_all_files_of_a_manifest_with_a_wrong_count_in_its_list_are_planned(tmp_path: Path, said: int) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9, 3)
-    say_of_the_manifest(fleet.table_folder, 0, added_files_count=said)
+    change_manifest_list(fleet.table_folder, 0, added_files_count=said)
     server = await fleet.furnish(table)
 
     result = await request_plan(server)
@@ -56,7 +54,7 @@ async def test_all_files_are_planned_of_a_manifest_with_another_count_than_its_l
     assert sorted(await everything(server, result)) == sorted(paths(0, 12))
 
 
-def test_no_declared_number_of_files_makes_too_many_tasks() -> None:
+def test_the_number_of_tasks_is_bounded_for_any_declared_number_of_files() -> None:
     counts = [(2**31 - 1, 2**31 - 1), (-(2**31), 0), (-(2**31), 5), (-(2**31), -7), (5, -5)]
     manifests = [ManifestFile(manifest_path="m", added_files_count=a, existing_files_count=b) for a, b in counts]
     size = entries_per_task(sum(manifest.live_files or 0 for manifest in manifests), 128)
@@ -67,7 +65,7 @@ def test_no_declared_number_of_files_makes_too_many_tasks() -> None:
     assert {run.place for group in groups for run in group} == set(range(len(manifests)))
 
 
-def test_the_token_of_many_small_manifests_is_one_that_is_read() -> None:
+def test_the_task_token_of_many_small_manifests_is_valid() -> None:
     manifests = [ManifestFile(manifest_path="m", added_files_count=1, existing_files_count=0)] * 10_000
     placed = enumerate(manifests, start=990_000)
 
@@ -93,7 +91,9 @@ LONG: dict[str, Any] = {"type": "not-in", "term": "name", "values": [f"{n:06d}" 
 
 
 @pytest.mark.parametrize(("count", "files_per_task"), [(15, 128), (50, 128), (50, 8)])
-async def test_a_long_filter_makes_no_long_answer(tmp_path: Path, count: int, files_per_task: int) -> None:
+async def test_answers_stay_within_their_limit_for_a_long_filter(
+    tmp_path: Path, count: int, files_per_task: int
+) -> None:
     fleet = Fleet(tmp_path, plan_task_files=files_per_task)
     server = await fleet.furnish(made_table(fleet.table_folder, count, 3))
 
@@ -183,7 +183,7 @@ def all_of(tests: list[dict[str, Any]]) -> dict[str, Any]:
     return tests[0] if not middle else {"type": "and", "left": all_of(tests[:middle]), "right": all_of(tests[middle:])}
 
 
-async def test_residuals_that_differ_from_file_to_file_do_not_fill_the_memory(tmp_path: Path) -> None:
+async def test_memory_is_bounded_if_every_file_has_another_residual(tmp_path: Path) -> None:
     """Every partition answers another one of 200 predicates, so that every residual of 400 kB differs."""
     spec = Spec(0, (("i", "identity", 1000),))
     rows = [{"id": number, "i": number, "name": f"{number:06d}"} for number in range(120)]

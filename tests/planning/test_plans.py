@@ -48,7 +48,7 @@ async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path)
     assert not result.result.plan_tasks
 
 
-async def test_a_large_plan_is_behind_tasks_that_hold_every_file_once(tmp_path: Path) -> None:
+async def test_a_large_plan_has_tasks_that_contain_every_file_once(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 10, 1, 1, 7))
 
@@ -71,7 +71,7 @@ async def test_a_selective_filter_on_a_large_table_is_in_the_answer(tmp_path: Pa
     assert list(await everything(server, result)) == paths(70, 71)
 
 
-async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
+async def test_tasks_without_a_match_are_not_returned(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 40))
 
@@ -82,7 +82,7 @@ async def test_tasks_without_a_match_are_not_given_out(tmp_path: Path) -> None:
     assert sorted(await everything(server, result)) == sorted(paths(0, 9))
 
 
-async def test_manifests_that_were_seen_to_hold_no_match_are_behind_no_task(tmp_path: Path) -> None:
+async def test_manifests_without_a_match_are_in_no_task(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 8, 40))
 
@@ -106,7 +106,7 @@ async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Pat
     assert await fetched(fleet.server(), token) == first
 
 
-async def test_a_plan_stays_with_its_snapshot_while_the_table_moves_on(tmp_path: Path) -> None:
+async def test_a_plan_keeps_its_snapshot_after_later_commits(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
@@ -130,7 +130,7 @@ async def test_a_slow_plan_is_submitted_and_completed_when_it_is_fetched(tmp_pat
     assert list(await everything(server, await finished(server, result))) == paths(0, 4)
 
 
-async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path) -> None:
+async def test_a_submitted_plan_outlives_the_server_that_accepted_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_wait="PT0S")
     server = await fleet.furnish(made_table(fleet.table_folder, 4))
     result = await request_plan(server)
@@ -142,7 +142,7 @@ async def test_a_submitted_plan_outlives_the_server_that_took_it(tmp_path: Path)
     assert list(await everything(other, await finished(other, result))) == paths(0, 4)
 
 
-async def test_a_cancelled_plan_says_so_everywhere_and_its_tasks_are_gone(tmp_path: Path) -> None:
+async def test_a_plan_is_cancelled_on_every_server_and_its_tasks_are_gone(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
@@ -180,7 +180,7 @@ async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) 
     assert await polled(server, result.plan_id) == Cancelled(result.plan_id)
 
 
-async def test_a_plan_belongs_to_the_principal_that_made_it(tmp_path: Path) -> None:
+async def test_a_plan_belongs_to_the_principal_that_requested_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
@@ -200,7 +200,7 @@ async def test_a_plan_belongs_to_the_principal_that_made_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "seconds"), [({}, 600), ({"plan_ttl": "PT2H"}, 7_200), ({"plan_ttl": "PT1S"}, 60)], ids=str
 )
-async def test_a_plan_is_gone_when_its_time_is_over(tmp_path: Path, settings: dict[str, Any], seconds: int) -> None:
+async def test_an_expired_plan_is_gone(tmp_path: Path, settings: dict[str, Any], seconds: int) -> None:
     fleet = Fleet(tmp_path, **SMALL, **settings)
     server = await fleet.furnish(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
@@ -229,7 +229,7 @@ async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: P
     assert first.plan_id == again.plan_id != other.plan_id
 
 
-async def test_a_repeated_request_is_answered_for_the_snapshot_of_the_first_one(tmp_path: Path) -> None:
+async def test_a_repeated_request_gets_the_snapshot_of_the_first_one(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
     server = await fleet.furnish(table)
@@ -250,7 +250,7 @@ async def test_a_repeated_request_is_answered_for_the_snapshot_of_the_first_one(
 
 
 @pytest.mark.parametrize("token", ["", "x", "e30", "é", "WzEsInAiLDEsW11d", "A" * 100_000])
-async def test_a_task_that_no_plan_made_does_not_exist(tmp_path: Path, token: str) -> None:
+async def test_an_unknown_task_does_not_exist(tmp_path: Path, token: str) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
@@ -260,7 +260,7 @@ async def test_a_task_that_no_plan_made_does_not_exist(tmp_path: Path, token: st
     assert caught.value.subject == "plan task"
 
 
-async def test_a_forged_task_gets_nothing_that_its_plan_does_not_hold(tmp_path: Path) -> None:
+async def test_a_forged_task_returns_nothing_outside_its_plan(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     server = await fleet.furnish(made_table(fleet.table_folder, 40))
     result = await request_plan(server, filter={"type": "lt", "term": "id", "value": 9})
@@ -278,7 +278,7 @@ async def test_a_forged_task_gets_nothing_that_its_plan_does_not_hold(tmp_path: 
     ("files", "size", "tasks"),
     [(1_000, 128, 8), (100_000, 400, 250), (1_000_000, 4_000, 250), (200_000_000, 20_000, 10_000)],
 )
-def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(files: int, size: int, tasks: int) -> None:
+def test_the_number_of_tasks_is_bounded_for_tables_of_any_size(files: int, size: int, tasks: int) -> None:
     manifests = [
         ManifestFile(manifest_path=str(number), added_files_count=files // 10, existing_files_count=0)
         for number in range(10)
@@ -297,7 +297,7 @@ def test_a_plan_has_a_bounded_number_of_tasks_whatever_the_size_of_the_table(fil
         assert [first, *following][-1].stop > files
 
 
-async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others(tmp_path: Path) -> None:
+async def test_a_manifest_outside_the_allowed_locations_fails_only_its_own_tasks(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 8, 8)
     listed = fleet.table_folder / "metadata" / "snap-1.avro"
@@ -319,7 +319,7 @@ async def test_a_manifest_that_may_not_be_read_fails_its_own_tasks_and_no_others
         await fetched(server, last)
 
 
-async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:
+async def test_a_missing_or_broken_manifest_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2, 2))
     manifest = fleet.table_folder / "metadata" / "m1-1.avro"
@@ -335,7 +335,7 @@ async def test_a_manifest_that_is_gone_or_broken_fails_the_plan_and_not_the_serv
     assert "m1-1.avro" in str(gone.error)
 
 
-async def test_a_snapshot_cannot_lead_to_files_outside_of_where_tables_lie(tmp_path: Path) -> None:
+async def test_a_snapshot_cannot_refer_to_files_outside_the_allowed_locations(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     table = made_table(fleet.table_folder, 2)
     hidden = tmp_path / "tenant=default" / "workspace=default" / "_catalog" / "secret.avro"
@@ -366,7 +366,7 @@ async def test_a_snapshot_cannot_lead_to_files_outside_of_where_tables_lie(tmp_p
     ],
     ids=str,
 )
-async def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
+async def test_an_invalid_plan_request_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 
@@ -374,7 +374,7 @@ async def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, said: di
         await request_plan(server, **said)
 
 
-async def test_a_table_without_a_snapshot_has_nothing_to_read(tmp_path: Path) -> None:
+async def test_the_plan_of_a_table_without_a_snapshot_is_empty(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     table = made_table(fleet.table_folder, 2)
     table.snapshots.clear()

@@ -31,7 +31,7 @@ def planned(folder: Path, table: MadeTable, **said: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("start", "end", "first", "stop"), [(1, 3, 2, 4), (2, 3, 3, 4), (1, 2, 2, 3), (3, 3, 0, 0)])
-def test_a_range_begins_after_its_start_and_holds_its_end(
+def test_a_range_excludes_its_start_and_includes_its_end(
     tmp_path: Path, start: int, end: int, first: int, stop: int
 ) -> None:
     table = table_with_history(tmp_path)
@@ -39,7 +39,7 @@ def test_a_range_begins_after_its_start_and_holds_its_end(
     assert planned(tmp_path, table, start_snapshot_id=start, end_snapshot_id=end) == paths(first, stop)
 
 
-def test_a_range_may_begin_after_a_snapshot_that_has_expired(tmp_path: Path) -> None:
+def test_a_range_can_start_after_an_expired_snapshot(tmp_path: Path) -> None:
     table = table_with_history(tmp_path)
     del table.snapshots[0]
 
@@ -47,14 +47,14 @@ def test_a_range_may_begin_after_a_snapshot_that_has_expired(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("start", "end", "reason"), [(99, 3, "not an ancestor"), (1, 99, "Cannot find snapshot")])
-def test_a_range_of_snapshots_that_never_were_is_refused(tmp_path: Path, start: int, end: int, reason: str) -> None:
+def test_a_range_of_unknown_snapshots_is_refused(tmp_path: Path, start: int, end: int, reason: str) -> None:
     table = table_with_history(tmp_path)
 
     with pytest.raises(BadRequest, match=reason):
         planned(tmp_path, table, start_snapshot_id=start, end_snapshot_id=end)
 
 
-def test_a_range_over_a_snapshot_that_has_expired_is_refused(tmp_path: Path) -> None:
+def test_a_range_across_an_expired_snapshot_is_refused(tmp_path: Path) -> None:
     table = table_with_history(tmp_path)
     del table.snapshots[1]
 
@@ -62,11 +62,11 @@ def test_a_range_over_a_snapshot_that_has_expired_is_refused(tmp_path: Path) -> 
         planned(tmp_path, table, start_snapshot_id=1, end_snapshot_id=3)
 
 
-def test_a_branch_or_a_tag_is_scanned_by_its_snapshot_even_if_that_is_no_ancestor(tmp_path: Path) -> None:
+def test_a_branch_or_tag_is_scanned_even_if_its_snapshot_is_not_an_ancestor(tmp_path: Path) -> None:
     table = table_with_history(tmp_path)
     aside = MadeManifest(PLAIN, numbered(4, 1), snapshot_id=4, sequence_number=4)
     branch = table.add_snapshot([aside], **{"parent-snapshot-id": 1})
-    table.snapshots.insert(0, table.snapshots.pop())  # Makes the last one current.
+    table.snapshots.insert(0, table.snapshots.pop())  # Make the last one current.
 
     assert planned(tmp_path, table) == paths(1, 4)
     assert planned(tmp_path, table, snapshot_id=branch) == paths(4, 5)
@@ -84,14 +84,14 @@ def test_a_branch_or_a_tag_is_scanned_by_its_snapshot_even_if_that_is_no_ancesto
     ],
     ids=str,
 )
-def test_which_columns_are_read_does_not_change_which_files_are(tmp_path: Path, said: dict[str, Any]) -> None:
+def test_the_selected_columns_do_not_change_the_planned_files(tmp_path: Path, said: dict[str, Any]) -> None:
     table = table_with_history(tmp_path)
 
     assert planned(tmp_path, table, **said) == planned(tmp_path, table, **{**said, "select": None})
 
 
 @pytest.mark.parametrize("name", ["s.none", "ID", "s.inner.x", "", "id "])
-def test_a_column_that_is_not_there_cannot_be_read(tmp_path: Path, name: str) -> None:
+def test_a_missing_column_cannot_be_selected(tmp_path: Path, name: str) -> None:
     table = table_with_history(tmp_path)
 
     with pytest.raises(BadRequest, match="Cannot find field"):
@@ -110,7 +110,7 @@ MANY = 100_000
     ],
     ids=["numbers", "texts", "others"],
 )
-async def test_a_filter_may_hold_a_hundred_thousand_literals(
+async def test_a_filter_may_have_a_hundred_thousand_literals(
     tmp_path: Path, wanted: dict[str, Any], first: int, stop: int
 ) -> None:
     fleet = Fleet(tmp_path)
@@ -135,7 +135,7 @@ async def test_a_filter_may_hold_a_hundred_thousand_literals(
         lambda found: {"type": "eq", "left": {"type": "apply", "function": "day", "arguments": [found]}, "right": 1},
     ],
 )
-def test_a_type_that_is_no_text_is_refused_wherever_it_stands(tmp_path: Path, kind: Any, spot: Any) -> None:
+def test_a_predicate_type_that_is_not_a_text_is_refused(tmp_path: Path, kind: Any, spot: Any) -> None:
     table = table_with_history(tmp_path)
 
     with pytest.raises(BadRequest, match="filter"):
@@ -148,7 +148,7 @@ def balanced(leaves: int) -> dict[str, Any]:
     return {"type": "or", "left": balanced(leaves // 2), "right": balanced(leaves - leaves // 2)}
 
 
-async def test_a_filter_may_hold_thousands_of_predicates(tmp_path: Path) -> None:
+async def test_a_filter_may_have_thousands_of_predicates(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 10))
 
@@ -176,7 +176,7 @@ def nested(depth: int) -> bytes:
     ],
     ids=lambda body: body[:30].decode(),
 )
-async def test_a_request_of_absurd_size_is_refused_shortly(tmp_path: Path, body: bytes) -> None:
+async def test_a_very_large_request_is_refused_with_a_short_message(tmp_path: Path, body: bytes) -> None:
     fleet = Fleet(tmp_path)
     server = await fleet.furnish(made_table(fleet.table_folder, 2))
 

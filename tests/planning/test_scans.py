@@ -70,7 +70,7 @@ def names(task: Task) -> set[str]:
     return {path.removeprefix("file:///t/").partition(".")[0] for path in task.deletes}
 
 
-def test_a_position_delete_counts_for_files_up_to_its_own_commit(tmp_path: Path) -> None:
+def test_a_position_delete_applies_to_files_up_to_its_own_commit(tmp_path: Path) -> None:
     files = [data("older", sequence=1), data("same", sequence=2), data("newer", sequence=3)]
 
     tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [position("d")], content=1))
@@ -82,7 +82,7 @@ def test_a_position_delete_counts_for_files_up_to_its_own_commit(tmp_path: Path)
     }
 
 
-def test_an_equality_delete_counts_only_for_files_before_its_own_commit(tmp_path: Path) -> None:
+def test_an_equality_delete_applies_only_to_files_before_its_own_commit(tmp_path: Path) -> None:
     files = [data("older", sequence=1), data("same", sequence=2)]
 
     tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [equality("d")], content=1))
@@ -91,7 +91,7 @@ def test_an_equality_delete_counts_only_for_files_before_its_own_commit(tmp_path
     assert names(tasks["same.parquet"]) == set()
 
 
-def test_a_delete_without_a_number_of_its_own_has_that_of_its_manifest(tmp_path: Path) -> None:
+def test_a_delete_without_a_sequence_number_has_that_of_its_manifest(tmp_path: Path) -> None:
     delete = MadeFile("file:///t/d.parquet", (), record_count=1, content=1, has_stats=False)
 
     tasks = planned(
@@ -105,7 +105,7 @@ def test_a_delete_without_a_number_of_its_own_has_that_of_its_manifest(tmp_path:
     assert names(tasks["b.parquet"]) == set()
 
 
-def test_a_delete_of_a_partition_counts_there_and_one_without_partition_everywhere_if_by_equality(
+def test_a_delete_applies_to_its_partition_and_an_unpartitioned_equality_delete_to_all(
     tmp_path: Path,
 ) -> None:
     tasks = planned(
@@ -121,7 +121,7 @@ def test_a_delete_of_a_partition_counts_there_and_one_without_partition_everywhe
     assert names(tasks["plain.parquet"]) == {"pp", "ee"}
 
 
-def test_a_delete_by_equality_counts_everywhere_when_all_its_partition_fields_are_void(tmp_path: Path) -> None:
+def test_an_equality_delete_with_only_void_partition_fields_applies_to_all_files(tmp_path: Path) -> None:
     void = Spec(3, (("name", "void", 1000),))
     table = MadeTable(tmp_path, [BY_NAME, void])
     table.add_snapshot(
@@ -137,7 +137,7 @@ def test_a_delete_by_equality_counts_everywhere_when_all_its_partition_fields_ar
     assert [names(task) for task in tasks] == [{"e"}, {"e", "p"}]
 
 
-def test_a_partition_of_nan_is_one_and_zeros_of_two_signs_are_two(tmp_path: Path) -> None:
+def test_nans_are_one_partition_and_zeros_of_both_signs_are_two(tmp_path: Path) -> None:
     spec = Spec(3, (("x", "identity", 1002),))
     table = MadeTable(tmp_path, [spec])
     values = {"nan": float("nan"), "plus": 0.0, "minus": -0.0, "null": None}
@@ -153,7 +153,7 @@ def test_a_partition_of_nan_is_one_and_zeros_of_two_signs_are_two(tmp_path: Path
     assert [names(task) for task in tasks] == [{f"of-{name}"} for name in values]
 
 
-def test_a_delete_meets_its_partition_although_the_decimal_was_widened_in_between(tmp_path: Path) -> None:
+def test_a_delete_applies_to_its_partition_after_the_decimal_was_widened(tmp_path: Path) -> None:
     spec = Spec(3, (("amount", "identity", 1002),))
     table = MadeTable(tmp_path, [spec])
     file = MadeFile("file:///t/a.parquet", (-5,), [{"id": 1, "amount": -5}], sequence_number=1)
@@ -181,7 +181,7 @@ def widen(manifest: Path) -> None:
         fastavro.writer(file, json.loads(schema), records, metadata=header)
 
 
-def test_a_delete_about_one_file_counts_for_no_other(tmp_path: Path) -> None:
+def test_a_delete_that_names_a_file_applies_to_no_other_file(tmp_path: Path) -> None:
     files = [data("a", sequence=1), data("b", sequence=1)]
 
     tasks = planned(tmp_path, MadeManifest(PLAIN, files), MadeManifest(PLAIN, [position("d", about="a")], content=1))
@@ -190,7 +190,7 @@ def test_a_delete_about_one_file_counts_for_no_other(tmp_path: Path) -> None:
     assert names(tasks["b.parquet"]) == set()
 
 
-def test_a_deletion_vector_replaces_position_deletes_and_tells_where_it_lies(tmp_path: Path) -> None:
+def test_a_deletion_vector_replaces_position_deletes_and_has_its_offset(tmp_path: Path) -> None:
     files = [data("a", sequence=1), data("b", sequence=1)]
     deletes = [vector("v", "a", sequence=3), position("p"), equality("e")]
 
@@ -254,7 +254,7 @@ def test_bytes_that_end_in_zeros_are_found_by_bounds_and_by_partition(
     assert len(tasks) == 1
 
 
-def test_a_file_of_nothing_but_nulls_and_nans_holds_rows_that_are_not_nan(tmp_path: Path) -> None:
+def test_a_file_with_only_nulls_and_nans_has_rows_that_are_not_nan(tmp_path: Path) -> None:
     rows: list[dict[str, float | None]] = [{"id": 1, "x": None}, {"id": 2, "x": float("nan")}]
     files = [
         MadeFile("file:///t/a.parquet", (), rows),
@@ -270,7 +270,7 @@ def test_a_file_of_nothing_but_nulls_and_nans_holds_rows_that_are_not_nan(tmp_pa
     ("test", "files"),
     [({"type": "is-null"}, 1), ({"type": "not-null"}, 0), ({"type": "eq", "value": 1}, 0)],
 )
-def test_void_makes_null_of_everything(tmp_path: Path, test: dict[str, object], files: int) -> None:
+def test_the_void_transform_of_any_value_is_null(tmp_path: Path, test: dict[str, object], files: int) -> None:
     wanted = {**test, "term": {"type": "transform", "transform": "void", "term": "id"}}
 
     assert len(planned(tmp_path, MadeManifest(PLAIN, [data("a", first=1)]), filter=wanted)) == files
@@ -296,7 +296,7 @@ def test_the_lowest_number_is_found_although_its_partition_is_among_the_highest(
     ("operator", "value", "files", "is_left"),
     [("eq", -1, 1, True), ("lt", 0, 1, True), ("gt-eq", -1, 1, True), ("not-eq", -1, 0, False)],
 )
-def test_times_before_1970_are_found_where_old_writers_put_them(
+def test_times_before_1970_are_found_in_the_partitions_of_old_writers(
     tmp_path: Path, operator: str, value: int, files: int, *, is_left: bool
 ) -> None:
     spec = Spec(3, (("ts", "day", 1002),))
@@ -310,7 +310,7 @@ def test_times_before_1970_are_found_where_old_writers_put_them(
     assert all((task.residual is not True) == is_left for task in tasks)
 
 
-def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
+def test_deleted_entries_and_files_without_rows_are_not_read(tmp_path: Path) -> None:
     gone = MadeFile("file:///t/gone.parquet", (), [{"id": 1}], status=2)
     empty = MadeFile("file:///t/empty.parquet", (), record_count=0, has_stats=False)
 
@@ -319,7 +319,7 @@ def test_entries_that_are_deleted_and_files_without_rows_are_not_read(tmp_path: 
     assert list(tasks) == ["a.parquet"]
 
 
-def test_rows_of_version_3_are_numbered_through_their_manifest(tmp_path: Path) -> None:
+def test_first_row_ids_of_version_3_are_assigned_within_a_manifest(tmp_path: Path) -> None:
     files = [
         MadeFile(f"file:///t/{name}.parquet", (), record_count=count, has_stats=False)
         for name, count in (("a", 10), ("b", 5), ("c", 1))
@@ -338,7 +338,7 @@ def test_statistics_are_returned_for_the_requested_columns(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("with_gaps", [False, True])
-def test_statistics_are_those_of_each_file_whether_or_not_all_have_them(tmp_path: Path, *, with_gaps: bool) -> None:
+def test_each_file_has_its_own_statistics_even_if_others_have_none(tmp_path: Path, *, with_gaps: bool) -> None:
     rows = [[{"id": number, "name": "n" * number, "x": number / 2}] for number in range(1, 90)]
     files = [
         MadeFile(f"file:///t/{place}.parquet", (), made, has_stats=not (with_gaps and place % 3 == 0))
@@ -380,14 +380,14 @@ def test_paths_with_quotes_and_control_characters_are_escaped(tmp_path: Path) ->
     assert [task.path for task in tasks.values()] == paths
 
 
-def test_without_a_request_there_are_no_statistics(tmp_path: Path) -> None:
+def test_statistics_are_absent_unless_requested(tmp_path: Path) -> None:
     (task,) = planned(tmp_path, MadeManifest(PLAIN, [data("a", first=7)])).values()
 
     assert not [name for name in task.file if "bounds" in name or "counts" in name]
 
 
 @pytest.mark.parametrize("limits", [INLINE, INLINE._replace(inline_files_max=1, entries_per_task=2)])
-def test_a_range_holds_what_was_appended_in_it_even_if_manifests_were_merged(tmp_path: Path, limits: Limits) -> None:
+def test_a_range_contains_its_appended_files_even_if_manifests_were_merged(tmp_path: Path, limits: Limits) -> None:
     table = MadeTable(tmp_path, [PLAIN])
     table.add_snapshot([MadeManifest(PLAIN, [data("one")], snapshot_id=1)])
     second = MadeManifest(PLAIN, [data("two")], snapshot_id=2, sequence_number=2)
@@ -408,7 +408,7 @@ def test_a_range_holds_what_was_appended_in_it_even_if_manifests_were_merged(tmp
     assert sorted(found) == ["three.parquet", "two.parquet"]
 
 
-def test_a_range_of_snapshots_that_are_no_line_is_refused(tmp_path: Path) -> None:
+def test_a_range_whose_start_is_not_an_ancestor_is_refused(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN])
     for number in range(3):
         table.add_snapshot([MadeManifest(PLAIN, [data(str(number))])])
@@ -438,7 +438,7 @@ def test_an_older_snapshot_is_read_with_its_own_schema_on_request(tmp_path: Path
         plan(tmp_path, str(path), filter=by_name, snapshot_id=1)
 
 
-def test_a_manifest_whose_spec_is_no_number_is_refused(tmp_path: Path) -> None:
+def test_a_manifest_whose_spec_is_not_a_number_is_refused(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN], format_version=1, codec="null")
     table.add_snapshot([MadeManifest(PLAIN, [data("a")])])
     path = tmp_path / "metadata" / "m1-0.avro"
@@ -450,7 +450,7 @@ def test_a_manifest_whose_spec_is_no_number_is_refused(tmp_path: Path) -> None:
         plan(tmp_path, table.write())
 
 
-def test_a_snapshot_of_old_that_names_its_manifests_itself_is_read(tmp_path: Path) -> None:
+def test_an_old_snapshot_with_a_list_of_manifests_is_read(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN, BY_NAME], format_version=1)
     table.add_snapshot([MadeManifest(BY_NAME, [data("is", ("IS",)), data("dk", ("DK",))])])
     del table.snapshots[0]["manifest-list"]
