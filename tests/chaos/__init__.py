@@ -1,1 +1,1 @@
-"""Many real servers on one store, killed and cut off all the time, and a judge who looks at what is left."""
+"""Many real servers on one store, killed and disconnected all the time, and a judge of the result."""

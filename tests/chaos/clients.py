@@ -1,4 +1,4 @@
-"""Clients that never give up: what they asked for, what they were told, and what they saw, for the judge."""
+"""Clients that retry until they get an answer, and record their requests, answers and loads for the judge."""
 
 import asyncio
 import random  # noqa: TID251 - seeded, and the seed is printed
@@ -14,7 +14,7 @@ from sandur.clock import SystemClock
 Json = dict[str, Any]
 
 PAIR: Final = "pair"
-"""The property that says which transaction changed a table last."""
+"""The property that names the last transaction that changed a table."""
 
 TRIES_MAX: Final = 600
 _WAIT_SECONDS_MAX: Final = 0.15
@@ -24,12 +24,13 @@ _UNFORESEEN: Final = "Something unexpected went wrong"
 
 
 @dataclass
-class Asked:
-    """A request, sent until there was an answer.
+class SentRequest:
+    """A request that was sent until it got an answer.
 
-    `is_exact`: a refusal holds for every time it was sent. Without a key that is so only where the server knows the
-    request again by what it adds or asserts; otherwise the refusal may be that of a re-send whose first was applied.
-    `status` is None when there never was an answer; `location` is the metadata file that the answer shows, if any.
+    `is_exact`: a refusal means that no attempt was applied. Without a key this is true only if the server
+    recognizes the request by what it adds or asserts; otherwise a retry may be refused although the first attempt was
+    applied.
+    `status` is None if there was no answer; `location` is the metadata file in the answer, if any.
     """
 
     id: str
@@ -49,14 +50,14 @@ class Asked:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is certain that nothing came of it."""
+        """Whether it was certainly not applied."""
         is_4xx = self.status is not None and 400 <= self.status < 500
         return is_4xx and (self.is_exact or not self.answers_lost)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a load showed, and when it was asked for and answered. `pair`: the transaction that it saw the traces of."""
+    """The result of a load, with the times of request and answer. `pair`: the last transaction that it saw."""
 
     table: str
     uuid: str
@@ -68,18 +69,18 @@ class Seen:
 
 @dataclass
 class Diary:
-    """Everything that all clients know."""
+    """Everything that all clients recorded."""
 
-    asked: list[Asked] = field(default_factory=list)
+    sent: list[SentRequest] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     pairs: list[tuple[Seen, Seen]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
 
 class Client:
-    """One client: it asks any of the servers, another one each time.
+    """One client; it sends each attempt to a random server.
 
-    If it is impatient, it comes back while its first try is still under way.
+    If it is impatient, it retries while its first attempt is still in progress.
     """
 
     def __init__(
@@ -90,10 +91,10 @@ class Client:
         self.clock = SystemClock()
         self._urls = urls
         self._http = http
-        # Only the wait for an answer is cut short: giving up while a connection is being made can leave a socket open.
+        # Only the read timeout is short: a timeout during the connect can leave a socket open.
         self._timeout = httpx.Timeout(PATIENT_SECONDS, read=PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS)
 
-    async def ask(
+    async def send(
         self,
         method: str,
         path: str,
@@ -103,11 +104,11 @@ class Client:
         marker: str = "",
         is_keyed: bool = False,
         is_exact: bool = False,
-    ) -> tuple[Asked, Json]:
-        """Ask until there is an answer that holds; with a key, always with the same one."""
+    ) -> tuple[SentRequest, Json]:
+        """Send until there is a definite answer; with a key, always with the same one."""
         key = self.clock.new_id() if is_keyed else None
-        asked = Asked(marker or self.clock.new_id(), kind, key, is_exact or is_keyed, began=_now())
-        self.diary.asked.append(asked)
+        sent = SentRequest(marker or self.clock.new_id(), kind, key, is_exact or is_keyed, began=_now())
+        self.diary.sent.append(sent)
         headers = {
             "Connection": "close",
             "Content-Type": "application/json",
@@ -119,40 +120,40 @@ class Client:
             try:
                 answer = await self._http.request(method, url, content=content, headers=headers, timeout=self._timeout)
             except httpx.TransportError:
-                asked.answers_lost += 1
+                sent.answers_lost += 1
             else:
                 if answer.status_code < 500:
-                    return asked, _noted(asked, answer)
-                self._note_failure(asked, answer)
+                    return sent, _record_answer(sent, answer)
+                self._record_failure(sent, answer)
             await asyncio.sleep(self.chance.uniform(0, _WAIT_SECONDS_MAX))
-        return asked, {}
+        return sent, {}
 
     async def load(self, table: str) -> tuple[Seen, Json] | None:
-        """The table `namespace/name` as it is now, and its metadata; None when there is none."""
+        """The current state of the table `namespace/name`, and its metadata; None if it does not exist."""
         began = _now()
         namespace, name = table.split("/")
-        asked, answer = await self.ask("GET", f"/v1/namespaces/{namespace}/tables/{name}", kind="load", is_exact=True)
-        if not asked.is_done:
+        sent, answer = await self.send("GET", f"/v1/namespaces/{namespace}/tables/{name}", kind="load", is_exact=True)
+        if not sent.is_done:
             return None
         metadata: Json = answer["metadata"]
         pair = metadata["properties"].get(PAIR, "")
-        seen = Seen(table, metadata["table-uuid"], asked.location, pair, began, asked.ended)
+        seen = Seen(table, metadata["table-uuid"], sent.location, pair, began, sent.ended)
         self.diary.seen.append(seen)
         return seen, metadata
 
-    def _note_failure(self, asked: Asked, answer: httpx.Response) -> None:
-        """5xx says nothing about what became of it: as if the answer had been lost."""
-        asked.answers_lost += 1
+    def _record_failure(self, sent: SentRequest, answer: httpx.Response) -> None:
+        """A 5xx says nothing about the outcome, so it counts as a lost answer."""
+        sent.answers_lost += 1
         if _UNFORESEEN in answer.text:
-            self.diary.wrong.append(f"{asked.kind} {asked.id}: {answer.text}")
+            self.diary.wrong.append(f"{sent.kind} {sent.id}: {answer.text}")
 
 
-def _noted(asked: Asked, answer: httpx.Response) -> Json:
+def _record_answer(sent: SentRequest, answer: httpx.Response) -> Json:
     body: Json = msgspec.json.decode(answer.content) if answer.content else {}
-    asked.ended = _now()
-    asked.status = answer.status_code
-    asked.location = body.get("metadata-location", "")
-    asked.reason = body.get("error", {}).get("message", "")
+    sent.ended = _now()
+    sent.status = answer.status_code
+    sent.location = body.get("metadata-location", "")
+    sent.reason = body.get("error", {}).get("message", "")
     return body
 
 

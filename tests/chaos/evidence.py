@@ -1,4 +1,4 @@
-"""What is in the store when everything is over: the history of every table, from its head back to its birth."""
+"""The content of the store at the end: the history of every table, from its head back to its creation."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class History:
-    """All that a table ever was, oldest first. `is_whole`: the head has its receipt too, so that none is missing."""
+    """All states of a table, oldest first. `is_whole`: no receipt is missing, also not that of the head."""
 
     uuid: str
     is_live: bool
@@ -62,7 +62,7 @@ class History:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the judge goes by. `names` are those that show something, with its uuid."""
+    """The evidence for the judge. `names` are all names that exist, with their uuids."""
 
     histories: Sequence[History]
     names: Mapping[Identifier, str]
@@ -80,11 +80,11 @@ async def gather_evidence(lake: Lake, namespaces: Sequence[Namespace]) -> Eviden
         elif known:
             wrong.append(f"{pointer.value.uuid}: {pointer.value.state}, and has {len(known)} receipts")
     wrong += [f"{uuid}: receipts without a pointer" for uuid in receipts]
-    return Evidence(histories, await shown_names(lake, namespaces), wrong)
+    return Evidence(histories, await visible_names(lake, namespaces), wrong)
 
 
-async def work_off_marks(lake: Lake) -> None:
-    """What the janitor does with the marks of operations that died (I1), without waiting until they are old."""
+async def process_marks(lake: Lake) -> None:
+    """Do the janitor's work on the marks of dead operations (I1), without waiting until they are old."""
     keys = [key async for key in list_keys(lake, lake.layout.marks_folder())]
     for key in keys:
         stored = await lake.store.get(key)
@@ -93,7 +93,7 @@ async def work_off_marks(lake: Lake) -> None:
 
 
 async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
-    """All receipts, by table and metadata file. A second one of a file would have to lie under another date."""
+    """All receipts, by table and metadata file. A second receipt of a file would be under another date."""
     found: dict[str, dict[str, Receipt]] = {}
     keys = [key async for key in list_keys(lake, lake.layout.events_folder())]
     for some in _batches(keys):
@@ -115,7 +115,7 @@ async def _pointers(lake: Lake) -> AsyncIterator[Versioned[Pointer]]:
 
 
 async def _history(lake: Lake, pointer: Pointer, receipts: dict[str, Receipt], wrong: list[str]) -> History:
-    """C5: from the head back, receipt by receipt; what is left over was never the head, or stands beside the chain."""
+    """C5: follow the receipts from the head back; a receipt outside this chain is a problem."""
     head = pointer.head
     assert head is not None, pointer
     is_whole = head.metadata_location in receipts
@@ -164,7 +164,7 @@ def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _new_in(metadata: _Metadata, before: _Metadata) -> frozenset[str]:
-    """The requests of which this is the first trace, or a trace that has come back."""
+    """The requests whose traces are new in this file, or have reappeared."""
     snapshots = {snapshot.snapshot_id for snapshot in before.snapshots}
     added = {one.summary[MARKER] for one in metadata.snapshots if one.snapshot_id not in snapshots}
     changed = {name: value for name, value in metadata.properties.items() if before.properties.get(name) != value}
@@ -172,11 +172,11 @@ def _new_in(metadata: _Metadata, before: _Metadata) -> frozenset[str]:
     return frozenset(added | written | {name.removeprefix(OWN) for name in changed if name.startswith(OWN)})
 
 
-async def shown_names(lake: Lake, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
-    """The names that show something, each looked up by itself, and the uuid of what they show."""
-    shown: dict[Identifier, str] = {}
+async def visible_names(lake: Lake, namespaces: Sequence[Namespace]) -> Mapping[Identifier, str]:
+    """All names that exist, each looked up by itself, with their uuids."""
+    names_found: dict[Identifier, str] = {}
     for namespace in namespaces:
         scope = names_scope(namespace)
         truth = await read_entries(lake, scope, await list_written_names(lake, scope))
-        shown |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
-    return shown
+        names_found |= {Identifier(*namespace, name): entry.uuid for name, entry in truth.items() if entry}
+    return names_found

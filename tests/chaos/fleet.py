@@ -1,4 +1,4 @@
-"""Servers that are killed, stalled and started again, each with a port of its own, all on one store."""
+"""Servers that are killed, stalled and restarted, each with its own port, all on one store."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ _STOP_SECONDS_MAX: Final = 60
 _PAUSE_SECONDS_MAX: Final = 0.8
 _DOWN_SECONDS_MAX: Final = 0.2
 _STALL_CHANCE: Final = 0.25
-# Longer than what an unfinished request is given before another one takes it over.
+# Longer than the time after which another server takes over an unfinished request.
 _STALL_SECONDS_MAX: Final = 2.5
 
 
 class Server:
-    """`sandur serve` on one port, again and again; all that it says goes into one file."""
+    """`sandur serve` on one port, restarted many times; all its output goes into one file."""
 
     def __init__(self, port: int, folder: Path, settings: Mapping[str, str]) -> None:
         self.port = port
@@ -50,13 +50,13 @@ class Server:
             )
 
     def kill(self) -> None:
-        """SIGKILL: whatever it was doing stays as it is."""
+        """Send SIGKILL."""
         if self._process:
             self._process.kill()
             self._process.wait()
 
     async def stall(self, seconds: float) -> None:
-        """SIGSTOP for a while: it goes on where it was, and takes what it knew for granted."""
+        """Stop the process for a while (SIGSTOP); it then continues with stale knowledge."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -65,7 +65,7 @@ class Server:
             self._process.send_signal(signal.SIGCONT)
 
     async def end(self) -> int:
-        """Ask it to finish what it began; its exit code."""
+        """Stop it gracefully; returns its exit code."""
         assert self._process is not None
         self._process.terminate()
         return await asyncio.to_thread(self._process.wait, _STOP_SECONDS_MAX)
@@ -84,17 +84,17 @@ class Server:
 
 
 class Fleet:
-    """Servers side by side; how many were killed, and in how many rounds."""
+    """Several servers, and the numbers of kills and rounds."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
         self.rounds = 0
         self.kills = 0
 
-    async def trouble_until(self, is_enough: Callable[[], bool], chance: random.Random) -> None:
-        """Kill one, sometimes more, start them again, wait until they serve; or stall one; over and over.
+    async def disturb_until(self, is_enough: Callable[[], bool], chance: random.Random) -> None:
+        """Kill one or more servers, restart them and wait until they serve, or stall one; repeatedly.
 
-        How fast this goes is left to the machine: the next kill waits for the servers, not for a time.
+        The pace depends on the machine: the next kill waits for the servers, not for a time.
         """
         while not is_enough():
             if chance.random() < _STALL_CHANCE:
@@ -120,7 +120,7 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def fleet_of(count: int, folder: Path, settings: Mapping[str, str]) -> AsyncIterator[Fleet]:
-    """So many servers, ready to serve; what is left of them at the end is killed."""
+    """A number of ready servers; the remaining ones are killed at the end."""
     fleet = Fleet([Server(port, folder, settings) for port in free_ports(count)])
     try:
         for server in fleet.servers:

@@ -1,4 +1,4 @@
-"""A proxy in front of a server that hands every request on and loses every fifth answer."""
+"""A proxy in front of a server that forwards every request and loses every fifth answer."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 class LossyProxy:
-    """Takes connections that carry one request each, and ends each of them after the answer, or instead of it.
+    """Accepts connections with one request each, and closes each one after the answer, or instead of it.
 
-    `numbers` counts the requests of all proxies that share it. Of those whose answer is lost, every other one loses it
-    at once: the client then comes back while the server is still at work on its first try.
+    `numbers` counts the requests of all proxies that share it. Every other lost answer is lost at once: the client then
+    retries while the server is still working on the first attempt.
     """
 
     def __init__(self, server_port: int, numbers: Iterator[int]) -> None:
@@ -39,9 +39,9 @@ class LossyProxy:
         self._listener = await asyncio.start_server(self._take, LOOPBACK, 0, limit=_HEAD_BYTES_MAX)
 
     async def stop(self) -> None:
-        """Take no more connections, and wait for the answers that nobody waits for.
+        """Accept no more connections, and wait for pending answers.
 
-        A client that lost its patience as it connected leaves a connection on which nothing was asked.
+        A client that timed out during the connect leaves a connection without a request.
         """
         assert self._listener is not None
         self._listener.close()
@@ -55,7 +55,7 @@ class LossyProxy:
         self._underway.add(task)
         self._silent.add(writer)
         try:
-            # Without a server there is no answer: either way the client sees a connection that ends.
+            # Without a server there is no answer; in both cases the client sees a closed connection.
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 request = await _request(reader)
                 self._silent.discard(writer)

@@ -1,4 +1,4 @@
-"""What clients do to names: shared ones, where anything may be there, and their own, where they know what is."""
+"""The work of clients on names: shared ones in any state, and their own in a known state."""
 
 import itertools
 
@@ -28,12 +28,12 @@ async def load_shared(client: Client) -> None:
 
 async def list_tables(client: Client) -> None:
     namespace = client.chance.choice(("here", "there"))
-    asked, _ = await client.ask("GET", f"/v1/namespaces/{namespace}/tables", kind="list", is_exact=True)
-    _expect(client, "a list", asked.status, 200)
+    sent, _ = await client.send("GET", f"/v1/namespaces/{namespace}/tables", kind="list", is_exact=True)
+    _expect(client, "a list", sent.status, 200)
 
 
-async def live_a_life(client: Client) -> None:
-    """A table from its birth to its end, under names of its own: every answer is known beforehand."""
+async def table_lifecycle(client: Client) -> None:
+    """A table from creation to drop under its own names; every answer is known in advance."""
     number = next(_numbers)
     here, there = f"here/own{number}", f"there/own{number}"
     _expect(client, f"{here}: create", await _create(client, here), 200)
@@ -50,8 +50,8 @@ async def live_a_life(client: Client) -> None:
     _expect(client, f"{here}: whether it is the first one", await _uuid(client, here) == uuid, wanted=False)
 
 
-async def keep_a_house(client: Client) -> None:
-    """A namespace from its birth to its end: it cannot go while somebody lives in it."""
+async def namespace_lifecycle(client: Client) -> None:
+    """A namespace from creation to drop; it cannot be dropped while it has a child."""
     name = f"house{next(_numbers)}"
     _expect(client, f"{name}: create", await _create_namespace(client, name), 200)
     _expect(client, f"{name}: create in it", await _create(client, f"{name}/table"), 200)
@@ -62,31 +62,31 @@ async def keep_a_house(client: Client) -> None:
 
 
 async def _create_namespace(client: Client, name: str) -> int | None:
-    asked, _ = await client.ask("POST", "/v1/namespaces", {"namespace": [name]}, kind="namespace", is_keyed=True)
-    return asked.status
+    sent, _ = await client.send("POST", "/v1/namespaces", {"namespace": [name]}, kind="namespace", is_keyed=True)
+    return sent.status
 
 
 async def _drop_namespace(client: Client, name: str) -> int | None:
-    asked, _ = await client.ask("DELETE", f"/v1/namespaces/{name}", kind="namespace", is_keyed=True)
-    return asked.status
+    sent, _ = await client.send("DELETE", f"/v1/namespaces/{name}", kind="namespace", is_keyed=True)
+    return sent.status
 
 
 async def _create(client: Client, table: str, *, is_keyed: bool = True) -> int | None:
     marker = client.clock.new_id()
     path = path_of(table).rpartition("/")[0]
-    asked, _ = await client.ask("POST", path, creation(table, marker), kind="create", marker=marker, is_keyed=is_keyed)
-    return asked.status
+    sent, _ = await client.send("POST", path, creation(table, marker), kind="create", marker=marker, is_keyed=is_keyed)
+    return sent.status
 
 
 async def _drop(client: Client, table: str, *, is_keyed: bool = True) -> int | None:
-    asked, _ = await client.ask("DELETE", path_of(table), kind="drop", is_keyed=is_keyed)
-    return asked.status
+    sent, _ = await client.send("DELETE", path_of(table), kind="drop", is_keyed=is_keyed)
+    return sent.status
 
 
 async def _rename(client: Client, source: str, target: str, *, is_keyed: bool = True) -> int | None:
     body = {"source": identifier_of(source), "destination": identifier_of(target)}
-    asked, _ = await client.ask("POST", "/v1/tables/rename", body, kind="rename", is_keyed=is_keyed)
-    return asked.status
+    sent, _ = await client.send("POST", "/v1/tables/rename", body, kind="rename", is_keyed=is_keyed)
+    return sent.status
 
 
 async def _uuid(client: Client, table: str) -> str | None:

@@ -1,43 +1,43 @@
-"""What clients do to tables that stay: commits, transactions and reads."""
+"""The work of clients on permanent tables: commits, transactions and reads."""
 
 from typing import Final
 
-from tests.chaos.clients import PAIR, Asked, Client, Json
+from tests.chaos.clients import PAIR, Client, Json, SentRequest
 from tests.chaos.world import ALL, LAST, LONG_LOG, MARKER, OWN, PAIRS, identifier_of, path_of
 
 _SNAPSHOT_BITS: Final = 62
 
 
 async def add_snapshot(client: Client) -> None:
-    """As engines do; known again by the snapshot, with or without a key."""
+    """Append as engines do; a retry is recognized by the snapshot, with or without a key."""
     table = client.chance.choice(ALL)
     marker = client.clock.new_id()
     body = _snapshot_commit(client, await _metadata_of(client, table), marker)
     is_keyed = client.chance.random() < 0.5
-    await client.ask("POST", path_of(table), body, kind="snapshot", marker=marker, is_keyed=is_keyed, is_exact=True)
+    await client.send("POST", path_of(table), body, kind="snapshot", marker=marker, is_keyed=is_keyed, is_exact=True)
 
 
 async def set_last(client: Client) -> None:
-    """Asserts nothing and sets what everyone sets: only the key keeps it from being applied twice."""
+    """Set a property that all clients set, without a requirement: only the key prevents a second application."""
     await commit_last(client, client.chance.choice(ALL))
 
 
-async def commit_last(client: Client, table: str) -> Asked:
+async def commit_last(client: Client, table: str) -> SentRequest:
     marker = client.clock.new_id()
     body = {"requirements": [], "updates": [_setting({LAST: marker})]}
-    asked, _ = await client.ask("POST", path_of(table), body, kind="last", marker=marker, is_keyed=True)
-    return asked
+    sent, _ = await client.send("POST", path_of(table), body, kind="last", marker=marker, is_keyed=True)
+    return sent
 
 
 async def set_own(client: Client) -> None:
-    """Asserts nothing and has no key: a re-send that finds it done has nothing left to do."""
+    """Set an own property without a requirement or a key: a second application changes nothing."""
     marker = client.clock.new_id()
     body = {"requirements": [], "updates": [_setting({OWN + marker: "set"})]}
-    await client.ask("POST", path_of(client.chance.choice(ALL)), body, kind="own", marker=marker)
+    await client.send("POST", path_of(client.chance.choice(ALL)), body, kind="own", marker=marker)
 
 
 async def add_column(client: Client) -> None:
-    """Without a key and without a snapshot; known again by what it asserts."""
+    """Add a column without a key; a retry is recognized by its requirement."""
     table = client.chance.choice(LONG_LOG)
     marker = client.clock.new_id()
     metadata = await _metadata_of(client, table)
@@ -53,11 +53,11 @@ async def add_column(client: Client) -> None:
             _setting({LAST: marker}),
         ],
     }
-    await client.ask("POST", path_of(table), body, kind="column", marker=marker, is_exact=True)
+    await client.send("POST", path_of(table), body, kind="column", marker=marker, is_exact=True)
 
 
 async def change_pair(client: Client) -> None:
-    """Two tables at once: with a key, or known again by the snapshots that it adds to both."""
+    """Change two tables in a transaction; a retry is recognized by the key or by the added snapshots."""
     pair = client.chance.choice(PAIRS)
     marker = client.clock.new_id()
     is_keyed = client.chance.random() < 0.6
@@ -70,7 +70,7 @@ async def change_pair(client: Client) -> None:
         changes.append({"identifier": identifier_of(table), **change})
     body = {"table-changes": changes}
     path = "/v1/transactions/commit"
-    await client.ask("POST", path, body, kind="transaction", marker=marker, is_keyed=is_keyed, is_exact=True)
+    await client.send("POST", path, body, kind="transaction", marker=marker, is_keyed=is_keyed, is_exact=True)
 
 
 async def read_pair(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Four real servers on one store, killed and stalled all the time, and 32 clients who lose every fifth answer."""
+"""Four real servers on one store, killed and stalled all the time, and 32 clients that lose every fifth answer."""
 
 import asyncio
 import os
@@ -18,17 +18,17 @@ from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings
 from sandur.storage.open import connect
 from tests.chaos.clients import Client, Diary, http_client
-from tests.chaos.evidence import Evidence, gather_evidence, shown_names, work_off_marks
+from tests.chaos.evidence import Evidence, gather_evidence, process_marks, visible_names
 from tests.chaos.fleet import Fleet, fleet_of
 from tests.chaos.lossy_proxy import lossy_proxies
 from tests.chaos.name_work import (
     create_shared,
     drop_shared,
-    keep_a_house,
     list_tables,
-    live_a_life,
     load_shared,
+    namespace_lifecycle,
     rename_shared,
+    table_lifecycle,
 )
 from tests.chaos.table_work import add_column, add_snapshot, change_pair, commit_last, read_pair, set_last, set_own
 from tests.chaos.verdict import judge
@@ -40,7 +40,7 @@ IMPATIENT_EVERY: Final = 4
 SEED: Final = "CHAOS_SEED"
 SHOWN: Final = tuple(Namespace("main", (name,)) for name in NAMESPACES)
 
-# What a request leaves open when its server dies is taken over soon: the clients want an answer today.
+# Requests of dead servers are taken over soon, so that clients get their answers in time.
 HURRIED: Final = {"claim_timeout_ms": "1000", "transaction_timeout_ms": "700", "janitor_interval": "PT1S"}
 
 DEEDS: Final[Mapping[Callable[[Client], Awaitable[None]], int]] = {
@@ -55,13 +55,13 @@ DEEDS: Final[Mapping[Callable[[Client], Awaitable[None]], int]] = {
     rename_shared: 3,
     load_shared: 1,
     list_tables: 1,
-    live_a_life: 1,
-    keep_a_house: 1,
+    table_lifecycle: 1,
+    namespace_lifecycle: 1,
 }
 
 
 class Plan(NamedTuple):
-    """How much trouble: until all three are reached, or the time is up."""
+    """The end of a run: all three numbers are reached, or the time is up."""
 
     seconds_min: float
     rounds_min: int
@@ -74,7 +74,7 @@ class Plan(NamedTuple):
 
 
 SHORT: Final = Plan(seconds_min=6, rounds_min=3, requests_min=500, seconds_max=45)
-# Writers who meet on one object wait for seconds there: less happens in the same time.
+# Concurrent writers of one object wait for seconds there, so less happens in the same time.
 SHORT_ON_S3: Final = Plan(seconds_min=6, rounds_min=2, requests_min=300, seconds_max=30)
 LONG: Final = Plan(seconds_min=90, rounds_min=30, requests_min=10_000, seconds_max=300)
 
@@ -97,9 +97,9 @@ class Chaos:
         async with fleet_of(SERVERS, self._folder, self._settings) as fleet, http_client(CLIENTS) as http:
             calm = self._client([fleet.servers[0].url], http)
             await make_world(calm)
-            await self._rage(fleet, http)
+            await self._run_clients(fleet, http)
             fleet.kill_all()
-            await self._work_off_marks()
+            await self._process_marks()
             await self._settle(fleet, http)
             self._look_for_tracebacks(fleet)
         return await self._evidence()
@@ -107,7 +107,7 @@ class Chaos:
     def _client(self, urls: list[str], http: httpx.AsyncClient, *, is_patient: bool = True) -> Client:
         return Client(urls, http, self.diary, self._chance.getrandbits(32), is_patient=is_patient)
 
-    async def _rage(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
+    async def _run_clients(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
         enough = asyncio.Event()
         began = asyncio.get_running_loop().time()
         async with lossy_proxies([server.port for server in fleet.servers]) as proxies:
@@ -117,7 +117,7 @@ class Chaos:
                     is_patient = number % IMPATIENT_EVERY != 0
                     tasks.create_task(_live(self._client(urls, http, is_patient=is_patient), enough))
                 try:
-                    await fleet.trouble_until(lambda: self._is_enough(began, fleet), self._chance)
+                    await fleet.disturb_until(lambda: self._is_enough(began, fleet), self._chance)
                 finally:
                     enough.set()
             self.lost = sum(proxy.lost for proxy in proxies)
@@ -125,17 +125,17 @@ class Chaos:
 
     def _is_enough(self, began: float, fleet: Fleet) -> bool:
         seconds = asyncio.get_running_loop().time() - began
-        return self._plan.is_enough(seconds, fleet.rounds, len(self.diary.asked))
+        return self._plan.is_enough(seconds, fleet.rounds, len(self.diary.sent))
 
     async def _settle(self, fleet: Fleet, http: httpx.AsyncClient) -> None:
-        """One server without any trouble: whatever lives can be loaded and changed, and lists say what lives."""
+        """With one undisturbed server, every live table can be loaded and changed, and lists are correct."""
         server = fleet.servers[0]
         server.start()
         await server.wait_until_ready()
         client = self._client([server.url], http)
         names = await self._names()
         for namespace in NAMESPACES:
-            _, answer = await client.ask("GET", f"/v1/namespaces/{namespace}/tables", kind="list")
+            _, answer = await client.send("GET", f"/v1/namespaces/{namespace}/tables", kind="list")
             listed = {one["name"] for one in answer["identifiers"]}
             living = {name.name for name in names if name.levels == (namespace,)}
             if listed != living:
@@ -145,7 +145,7 @@ class Chaos:
         assert await server.end() == 0
 
     async def _touch(self, client: Client, name: Identifier, uuid: str) -> None:
-        """Load and change a table; the change makes sure that the receipt of the head before it is there."""
+        """Load and change a table; the change ensures the receipt of the previous head."""
         table = f"{name.levels[0]}/{name.name}"
         loaded = await client.load(table)
         changed = await commit_last(client, table)
@@ -157,13 +157,13 @@ class Chaos:
             if "Traceback" in server.log:
                 self.diary.wrong.append(f"server {server.port} said: {server.log[-4_000:]}")
 
-    async def _work_off_marks(self) -> None:
+    async def _process_marks(self) -> None:
         async with _Opened(self._settings) as opened:
-            await work_off_marks(opened.lake("default", "default"))
+            await process_marks(opened.lake("default", "default"))
 
     async def _names(self) -> Mapping[Identifier, str]:
         async with _Opened(self._settings) as opened:
-            return await shown_names(opened.lake("default", "default"), SHOWN)
+            return await visible_names(opened.lake("default", "default"), SHOWN)
 
     async def _evidence(self) -> Evidence:
         async with _Opened(self._settings) as opened:
@@ -198,7 +198,7 @@ async def run_and_judge(settings: Mapping[str, str], folder: Path, plan: Plan) -
 
     evidence = await chaos.run()
 
-    counts = Counter(f"{asked.kind} {asked.status}" for asked in chaos.diary.asked)
+    counts = Counter(f"{sent.kind} {sent.status}" for sent in chaos.diary.sent)
     sys.stdout.write(f"{chaos.kills} kills, {chaos.lost} answers lost, {len(evidence.histories)} tables\n{counts}\n")
     if wrong := judge(chaos.diary, evidence):
         pytest.fail("\n".join(wrong), pytrace=False)
@@ -218,23 +218,25 @@ def s3_settings(settings: Settings, tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fsync", ["never", "always"])
-async def test_on_a_folder_nothing_is_lost_doubled_or_torn(fsync: str, tmp_path: Path) -> None:
+async def test_no_commit_is_lost_repeated_or_torn_on_a_folder(fsync: str, tmp_path: Path) -> None:
     await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, SHORT)
 
 
 @pytest.mark.timeout(600)
-async def test_on_s3_nothing_is_lost_doubled_or_torn(seaweedfs_settings: Settings, tmp_path: Path) -> None:
+async def test_no_commit_is_lost_repeated_or_torn_on_s3(seaweedfs_settings: Settings, tmp_path: Path) -> None:
     await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, SHORT_ON_S3)
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("fsync", ["never", "always"])
-async def test_on_a_folder_nothing_is_lost_doubled_or_torn_for_long(fsync: str, tmp_path: Path) -> None:
+async def test_no_commit_is_lost_repeated_or_torn_on_a_folder_in_a_long_run(fsync: str, tmp_path: Path) -> None:
     await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, LONG)
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(1_800)
-async def test_on_s3_nothing_is_lost_doubled_or_torn_for_long(seaweedfs_settings: Settings, tmp_path: Path) -> None:
+async def test_no_commit_is_lost_repeated_or_torn_on_s3_in_a_long_run(
+    seaweedfs_settings: Settings, tmp_path: Path
+) -> None:
     await run_and_judge(s3_settings(seaweedfs_settings, tmp_path), tmp_path, LONG)

@@ -1,17 +1,17 @@
-"""The verdict: whether what clients were told and what is in the store can be true at the same time."""
+"""The verdict: whether the answers to clients agree with the content of the store."""
 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.chaos.clients import Asked, Diary, Seen
+from tests.chaos.clients import Diary, Seen, SentRequest
 from tests.chaos.evidence import Evidence, History
 
 COMMITS = frozenset({"snapshot", "last", "own", "column"})
 
 
 def judge(diary: Diary, evidence: Evidence) -> Sequence[str]:
-    """Everything that is wrong, in words; nothing is what should be found."""
+    """All problems as texts; empty if the run was correct."""
     return [
         *diary.wrong,
         *evidence.wrong,
@@ -27,18 +27,18 @@ def judge(diary: Diary, evidence: Evidence) -> Sequence[str]:
 
 
 def _never_answered(diary: Diary) -> Iterator[str]:
-    for asked in diary.asked:
-        if asked.status is None:
-            yield f"{asked.kind} {asked.id}: never answered, after {asked.answers_lost} tries"
+    for sent in diary.sent:
+        if sent.status is None:
+            yield f"{sent.kind} {sent.id}: never answered, after {sent.answers_lost} tries"
 
 
 def _chains(diary: Diary, evidence: Evidence) -> Iterator[str]:
-    """One request for every metadata file, one receipt for every head; a dropped table's last may be still to come."""
-    blind = {asked.id for asked in diary.asked if asked.kind == "own" and asked.answers_lost}
+    """One request per metadata file and one receipt per head; the last one of a dropped table may be missing."""
+    blind = {sent.id for sent in diary.sent if sent.kind == "own" and sent.answers_lost}
     for history in evidence.histories:
         if history.is_live and not history.is_whole:
             yield f"{history.uuid}: its head has no receipt"
-        # C9: what neither adds nor asserts anything and has no key is applied again when it is sent again.
+        # C9: a request without a key that adds and asserts nothing is applied again when it is sent again.
         again = {step.request_hash for step in history.steps if step.markers & blind}
         for step in history.steps:
             is_again = not step.markers and step.request_hash in again
@@ -53,57 +53,57 @@ def _applied(evidence: Evidence) -> Counter[str]:
 
 def _commits(diary: Diary, evidence: Evidence) -> Iterator[str]:
     times = _applied(evidence)
-    for asked in diary.asked:
-        if asked.kind not in COMMITS | {"transaction"}:
+    for sent in diary.sent:
+        if sent.kind not in COMMITS | {"transaction"}:
             continue
-        once = 2 if asked.kind == "transaction" else 1
-        found = times[asked.id]
-        if asked.is_done and found < once:
-            yield f"{_told(asked)}, but found {found} of {once} times: lost"
+        once = 2 if sent.kind == "transaction" else 1
+        found = times[sent.id]
+        if sent.is_done and found < once:
+            yield f"{_description(sent)}, but found {found} of {once} times: lost"
         if found > once:
-            yield f"{_told(asked)}, but found {found} times: applied twice"
-        if asked.is_refused and found:
-            yield f"{_told(asked)}, but found {found} times: refused and applied"
+            yield f"{_description(sent)}, but found {found} times: applied twice"
+        if sent.is_refused and found:
+            yield f"{_description(sent)}, but found {found} times: refused and applied"
         if 0 < found < once:
-            yield f"{_told(asked)}: half of it is there"
+            yield f"{_description(sent)}: half of it is there"
 
 
 def _creates(diary: Diary, evidence: Evidence) -> Iterator[str]:
     made = Counter(history.made_by for history in evidence.histories)
-    for asked in diary.asked:
-        if asked.kind != "create":
+    for sent in diary.sent:
+        if sent.kind != "create":
             continue
-        found = made[asked.id]
-        # Without a key a re-send is another request: the name may have become free in between.
-        found_max = 1 if asked.key else 1 + asked.answers_lost
-        if asked.is_done and not found:
-            yield f"{_told(asked)}, but there is no such table"
+        found = made[sent.id]
+        # Without a key a retry is another request: the name may have become free in between.
+        found_max = 1 if sent.key else 1 + sent.answers_lost
+        if sent.is_done and not found:
+            yield f"{_description(sent)}, but there is no such table"
         if found > found_max:
-            yield f"{_told(asked)}, but there are {found} tables"
-        if asked.is_refused and found:
-            yield f"{_told(asked)}, but the table was made"
+            yield f"{_description(sent)}, but there are {found} tables"
+        if sent.is_refused and found:
+            yield f"{_description(sent)}, but the table was made"
 
 
 def _drops(diary: Diary, evidence: Evidence) -> Iterator[str]:
     dropped = Counter(history.dropped_by for history in evidence.histories if not history.is_live)
-    drops = [asked for asked in diary.asked if asked.kind == "drop"]
-    keyed = {_hash(asked.key): asked for asked in drops if asked.key}
-    for by, asked in keyed.items():
-        wanted = 1 if asked.is_done else 0
-        if asked.status is not None and dropped[by] != wanted:
-            yield f"{_told(asked)}, but {dropped[by]} tables were dropped by it"
-    unkeyed = [asked for asked in drops if not asked.key]
+    drops = [sent for sent in diary.sent if sent.kind == "drop"]
+    keyed = {_hash(sent.key): sent for sent in drops if sent.key}
+    for by, sent in keyed.items():
+        wanted = 1 if sent.is_done else 0
+        if sent.status is not None and dropped[by] != wanted:
+            yield f"{_description(sent)}, but {dropped[by]} tables were dropped by it"
+    unkeyed = [sent for sent in drops if not sent.key]
     by_unkeyed = sum(times for by, times in dropped.items() if by not in keyed)
-    done = sum(asked.is_done for asked in unkeyed)
-    if not done <= by_unkeyed <= done + sum(asked.answers_lost for asked in unkeyed):
+    done = sum(sent.is_done for sent in unkeyed)
+    if not done <= by_unkeyed <= done + sum(sent.answers_lost for sent in unkeyed):
         yield f"{by_unkeyed} tables were dropped without a key, {done} such drops acknowledged"
 
 
 def _names(evidence: Evidence) -> Iterator[str]:
-    """Every live table under one name, every name a live table."""
+    """Every live table has one name, and every name has a live table."""
     live = {history.uuid for history in evidence.histories if history.is_live}
-    shown = Counter(evidence.names.values())
-    for uuid in live | set(shown):
+    names_found = Counter(evidence.names.values())
+    for uuid in live | set(names_found):
         names = [str(name) for name, other in evidence.names.items() if other == uuid]
         if uuid not in live:
             yield f"{names} shows {uuid}, which does not live"
@@ -112,7 +112,7 @@ def _names(evidence: Evidence) -> Iterator[str]:
 
 
 def _reads(diary: Diary, evidence: Evidence) -> Iterator[str]:
-    """Reads never go back in time, and never behind what was acknowledged before they began."""
+    """Reads never go back in time, and are never older than a commit acknowledged before they began."""
     places = _places(evidence.histories)
     acknowledged = _acknowledged(diary, evidence)
     events: Mapping[str, list[tuple[float, int, str]]] = defaultdict(list)
@@ -145,17 +145,17 @@ def _places(histories: Sequence[History]) -> dict[str, int]:
 
 
 def _acknowledged(diary: Diary, evidence: Evidence) -> Iterator[tuple[str, float, int, str]]:
-    asked_by_id = {asked.id: asked for asked in diary.asked}
+    sent_by_id = {sent.id: sent for sent in diary.sent}
     for history in evidence.histories:
         for place, step in enumerate(history.steps):
             for marker in step.markers:
-                asked = asked_by_id.get(marker)
-                if asked and asked.is_done:
-                    yield history.uuid, asked.ended, place, f"{asked.kind} {asked.id}"
+                sent = sent_by_id.get(marker)
+                if sent and sent.is_done:
+                    yield history.uuid, sent.ended, place, f"{sent.kind} {sent.id}"
 
 
 def _pairs(diary: Diary, evidence: Evidence) -> Iterator[str]:
-    """Transactions come in one order on both tables of a pair, and nobody sees the one without the other."""
+    """Transactions have the same order on both tables of a pair, and no read sees half of one."""
     orders = {history.uuid: _pair_order(history) for history in evidence.histories}
     for earlier, later in diary.pairs:
         first, second = orders.get(earlier.uuid, []), orders.get(later.uuid, [])
@@ -175,10 +175,10 @@ def _pair_order(history: History) -> list[str]:
     return order
 
 
-def _told(asked: Asked) -> str:
-    how = "with a key" if asked.key else "without a key"
-    lost = f" after {asked.answers_lost} lost answers" if asked.answers_lost else ""
-    return f"{asked.kind} {asked.id} {how}: answered {asked.status}{lost} {asked.reason}"
+def _description(sent: SentRequest) -> str:
+    how = "with a key" if sent.key else "without a key"
+    lost = f" after {sent.answers_lost} lost answers" if sent.answers_lost else ""
+    return f"{sent.kind} {sent.id} {how}: answered {sent.status}{lost} {sent.reason}"
 
 
 def _hash(key: str) -> str:

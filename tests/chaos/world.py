@@ -13,7 +13,7 @@ ALL: Final = (*SHORT_LOG, *LONG_LOG, *PAIRS[0], *PAIRS[1])
 NAMESPACES: Final = ("hot", "here", "there")
 SHARED: Final = tuple(f"{namespace}/shared{number}" for namespace in ("here", "there") for number in range(3))
 
-# With a log of one, only its receipt tells that a commit was made once two others are on top of it.
+# With a log of one entry, only the receipt proves a commit after two later ones.
 _SHORT: Final = {"write.metadata.previous-versions-max": "1"}
 _LONG: Final = {"write.metadata.previous-versions-max": "1000"}
 
@@ -52,14 +52,14 @@ def creation(table: str, marker: str, properties: Mapping[str, str] | None = Non
 
 async def make_world(client: Client) -> None:
     for namespace in NAMESPACES:
-        asked, _ = await client.ask(
+        sent, _ = await client.send(
             "POST", "/v1/namespaces", {"namespace": [namespace]}, kind="namespace", is_keyed=True
         )
-        assert asked.is_done, asked
+        assert sent.is_done, sent
     for table in ALL:
         marker = client.clock.new_id()
         body = creation(table, marker, _SHORT if table in SHORT_LOG else _LONG)
-        asked, _ = await client.ask(
+        sent, _ = await client.send(
             "POST", "/v1/namespaces/hot/tables", body, kind="create", marker=marker, is_keyed=True
         )
-        assert asked.is_done, asked
+        assert sent.is_done, sent

@@ -1,1 +1,1 @@
-"""Crash tests: what is left must be consistent, and usable without repair."""
+"""Crash tests: the remaining state must be consistent, and usable without repair."""

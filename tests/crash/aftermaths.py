@@ -1,4 +1,4 @@
-"""What other requests do between a crash and the retry, and the retry itself."""
+"""Requests of others between a crash and the retry, and the retry itself."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -49,7 +49,7 @@ async def foreign_commit(world: World) -> None:
 
 
 async def truncated_log(world: World) -> None:
-    """So many later commits that no log names our file."""
+    """Enough later commits that no log names our file."""
     await _commit_to_all(world, 3)
 
 
@@ -102,18 +102,18 @@ async def answer(call: Awaitable[object]) -> str:
     try:
         await call
     except SwapLost:
-        raise  # Never an answer to a client.
+        raise  # A client never gets this as an answer.
     except SandurError as error:
         return type(error).__name__
     return OK
 
 
 async def definite_answer(mutation: Mutation, world: World) -> str:
-    """The outcome after retries of a client that waits as the answers say, each to a server that has just started."""
+    """The outcome after retries, each at a new server; the client waits as long as the answers tell it."""
     said = ""
     for _ in range(RETRIES_MAX):
         server = world.server()
-        said = await answer(mutation.ask(world, server))
+        said = await answer(mutation.apply(world, server))
         await server.background.drain()
         if said not in UNDECIDED:
             return said

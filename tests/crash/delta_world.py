@@ -21,7 +21,7 @@ NAMES = (D, NEW, TARGET)
 
 @dataclass
 class DeltaWorld:
-    """The table `d` with three commits, of which the first is published, and a staged place."""
+    """The table `d` with three commits, of which the first is published, and a stage."""
 
     store: MemoryStore
     clock: FixedClock
@@ -58,7 +58,7 @@ async def make_delta_world(seed: int | None = None) -> DeltaWorld:
 
 
 async def judge_delta(world: DeltaWorld) -> None:
-    """No version of any table is lost, none is there twice, and no table has two names."""
+    """No version of any table is lost or repeated, and no table has two names."""
     server = world.server()
     found_uuids: list[str] = []
     for identifier in NAMES:

@@ -19,7 +19,7 @@ class GatedStore(WrappingStore):
         self.is_held = asyncio.Event()
         self._gate = asyncio.Event()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._gate.set()
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""A process that writes to a local store until it is killed, and says on its output what was acknowledged to it."""
+"""A process that writes to a local store until it is killed, and prints every acknowledged write."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ ITERATIONS_MAX = 1_000_000
 
 
 class Writer:
-    """Counts in an object of its own, counts in one shared with others, and creates and deletes a third."""
+    """Counts in its own object and in a shared one, and creates and deletes a third."""
 
     def __init__(self, store: LocalStore, name: str, seed: int) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class Writer:
 
 
 def _acknowledged(event: str, key: str, number: int, version: Version) -> None:
-    # One write to a pipe, shorter than its buffer: never cut in two by a kill.
+    # One write to a pipe, shorter than its buffer, so a kill cannot split it.
     os.write(1, f"{event} {key} {number} {version}\n".encode())
 
 

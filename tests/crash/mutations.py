@@ -1,4 +1,4 @@
-"""Every mutation of names, tables and views, as a request that can be retried, and how to see that it happened."""
+"""Every mutation of names, tables and views as a repeatable request, with a check of its effect."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -83,15 +83,15 @@ Times = Callable[[World, Request], Awaitable[int]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A request. `is_recognised`: a retry after it was applied must get the same answer."""
+    """A request. `is_recognized`: a retry after it was applied must get the same answer."""
 
     name: str
     send: Send
     times: Times
     request: Request
-    is_recognised: bool
+    is_recognized: bool
 
-    async def ask(self, world: World, server: Lake) -> object:
+    async def apply(self, world: World, server: Lake) -> object:
         return await self.send(world, server, self.request)
 
     async def applied(self, world: World) -> int:
@@ -103,7 +103,7 @@ async def _times_committed(world: World, sent: Request) -> int:
 
 
 async def _times_committed_together(world: World, sent: Request) -> int:
-    """A transaction of two: both or none."""
+    """A transaction of two tables changes both or none."""
     times = await _times_committed(world, sent)
     assert times % 2 == 0, "half of a transaction"
     return times // 2
@@ -117,7 +117,7 @@ async def _times_created(world: World, sent: Request) -> int:
 
 
 async def _times_dropped(world: World, sent: Request) -> int:
-    """By its key; a request without a key is recognised only by the missing table."""
+    """By its key; a request without a key is recognized only by the missing table."""
     server = world.server()
     await judge(server)
     if sent.key:
@@ -215,10 +215,10 @@ async def _commit_view(world: World, server: Lake, sent: Request) -> object:
 
 
 def _both(name: str, send: Send, times: Times, *, is_natural: bool) -> list[Mutation]:
-    """The mutation with and without a key; `is_natural`: it is recognised without a key too."""
+    """The mutation with and without a key; `is_natural`: it is recognized without a key too."""
     return [
-        Mutation(f"{name}, keyed", send, times, keyed(name), is_recognised=True),
-        Mutation(name, send, times, request(name), is_recognised=is_natural),
+        Mutation(f"{name}, keyed", send, times, keyed(name), is_recognized=True),
+        Mutation(name, send, times, request(name), is_recognized=is_natural),
     ]
 
 

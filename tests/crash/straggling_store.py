@@ -14,7 +14,7 @@ _YIELDS = 12
 
 
 class StragglingStore(WrappingStore):
-    """Call number `loses_at` (from 1) never arrives; the calls beside it do, and then the process is dead."""
+    """Call number `loses_at` (from 1) never arrives; the concurrent calls do, and then the process is dead."""
 
     def __init__(self, inner: ObjectStore, *, loses_at: int) -> None:
         super().__init__(inner)

@@ -29,14 +29,14 @@ UNDECIDED = ("Busy", "OutcomeUnknown")
 
 @dataclass(frozen=True)
 class Mutation:
-    """A request. `is_recognised`: sent again after it was applied, it is answered as if for the first time."""
+    """A request. `is_recognized`: a retry after it was applied gets the same answer."""
 
     name: str
     send: Callable[[DeltaWorld, Lake, Request], Awaitable[object]]
     applied: Callable[[DeltaWorld], Awaitable[bool]]
-    is_recognised: bool
+    is_recognized: bool
 
-    async def ask(self, world: DeltaWorld, server: Lake) -> object:
+    async def apply(self, world: DeltaWorld, server: Lake) -> object:
         return await self.send(world, server, request(self.name))
 
 
@@ -110,13 +110,13 @@ async def _is_renamed(world: DeltaWorld) -> bool:
 
 
 MUTATIONS = (
-    Mutation("finalize", _finalize, _is_created, is_recognised=True),
-    Mutation("commit", _commit, _is_committed, is_recognised=True),
-    Mutation("commit with metadata", _commit_metadata, _is_committed_whole, is_recognised=True),
-    Mutation("comment", _comment, _is_commented, is_recognised=True),
-    Mutation("report", _report, _is_reported, is_recognised=True),
-    Mutation("drop", _drop, _is_dropped, is_recognised=False),
-    Mutation("rename", _rename, _is_renamed, is_recognised=False),
+    Mutation("finalize", _finalize, _is_created, is_recognized=True),
+    Mutation("commit", _commit, _is_committed, is_recognized=True),
+    Mutation("commit with metadata", _commit_metadata, _is_committed_whole, is_recognized=True),
+    Mutation("comment", _comment, _is_commented, is_recognized=True),
+    Mutation("report", _report, _is_reported, is_recognized=True),
+    Mutation("drop", _drop, _is_dropped, is_recognized=False),
+    Mutation("rename", _rename, _is_renamed, is_recognized=False),
 )
 
 
@@ -129,13 +129,13 @@ async def _calls(mutation: Mutation, origin: DeltaWorld) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
-    await mutation.ask(world, server)
+    await mutation.apply(world, server)
     await server.background.drain()
     return len(spy.calls)
 
 
 async def _killed(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death: Death) -> tuple[DeltaWorld, bool]:
-    """What the crash leaves, and whether it came after the answer."""
+    """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     store: ObjectStore
     if death == "alone":
@@ -145,10 +145,10 @@ async def _killed(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death
     server = world.server(store)
     is_answered = False
     with contextlib.suppress(Died):
-        await mutation.ask(world, server)
+        await mutation.apply(world, server)
         is_answered = True
     await server.background.drain()
-    for _ in range(10):  # Calls that were made beside the one that died end as well.
+    for _ in range(10):  # Calls that ran concurrently with the dead one end as well.
         await asyncio.sleep(0)
     return world, is_answered
 
@@ -157,7 +157,7 @@ async def _definite_answer(mutation: Mutation, world: DeltaWorld) -> str:
     said = ""
     for _ in range(RETRIES_MAX):
         server = world.server()
-        said = await answer(mutation.ask(world, server))
+        said = await answer(mutation.apply(world, server))
         await server.background.drain()
         if said not in UNDECIDED:
             return said
@@ -166,7 +166,7 @@ async def _definite_answer(mutation: Mutation, world: DeltaWorld) -> str:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-async def test_a_killed_change_is_all_or_nothing_and_a_retry_tells_which(
+async def test_a_killed_change_is_all_or_nothing_and_a_retry_reports_which(
     mutation: Mutation, origin: DeltaWorld
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
@@ -181,12 +181,12 @@ async def test_a_killed_change_is_all_or_nothing_and_a_retry_tells_which(
             await judge_delta(world)
             after = await mutation.applied(world)
             assert after or not before, "what had happened was undone"
-            if mutation.is_recognised:
+            if mutation.is_recognized:
                 assert (said, after) == (OK, True)
 
 
-async def test_a_creation_whose_file_was_never_confirmed_can_be_made_again_and_swept(origin: DeltaWorld) -> None:
-    """Staging abandoned: nothing is seen of it, however far the creation came."""
+async def test_an_unconfirmed_creation_can_be_repeated_or_swept(origin: DeltaWorld) -> None:
+    """An abandoned creation is invisible, at whatever step it died."""
     mutation = MUTATIONS[0]
     for dies_at in range(1, await _calls(mutation, origin) + 1):
         world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death="before")

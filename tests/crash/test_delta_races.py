@@ -56,7 +56,7 @@ async def publish_all(server: Lake, table: DeltaTable) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_eight_writers_each_get_their_versions_and_lose_none(seed: int) -> None:
+async def test_eight_writers_get_distinct_versions_and_lose_none(seed: int) -> None:
     world = await make_delta_world(seed)
 
     made = await asyncio.gather(*(write(world, writer, publishes=True) for writer in range(WRITERS)))
@@ -74,10 +74,10 @@ async def test_eight_writers_each_get_their_versions_and_lose_none(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_reports_true_and_false_lose_no_version_beside_commits(seed: int) -> None:
+async def test_true_and_false_reports_during_commits_lose_no_version(seed: int) -> None:
     world = await make_delta_world(seed)
 
-    async def lie() -> None:
+    async def report_falsely() -> None:
         for _ in range(10):
             server = world.server()
             table = await load_delta_table(server, D)
@@ -87,13 +87,15 @@ async def test_reports_true_and_false_lose_no_version_beside_commits(seed: int) 
             except Busy:
                 continue
 
-    await asyncio.gather(*(write(world, writer, publishes=writer == 0) for writer in range(3)), lie(), lie())
+    await asyncio.gather(
+        *(write(world, writer, publishes=writer == 0) for writer in range(3)), report_falsely(), report_falsely()
+    )
 
     await judge_delta(world)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_no_commit_is_acknowledged_after_a_drop_and_none_before_is_undone(seed: int) -> None:
+async def test_commits_after_a_drop_fail_and_commits_before_it_are_kept(seed: int) -> None:
     world = await make_delta_world(seed)
     is_dropped = asyncio.Event()
     late: list[int] = []
@@ -129,7 +131,7 @@ async def test_no_commit_is_acknowledged_after_a_drop_and_none_before_is_undone(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_of_many_finalizations_of_one_place_all_are_told_the_same(seed: int) -> None:
+async def test_concurrent_finalizations_of_one_stage_get_the_same_answer(seed: int) -> None:
     world = await make_delta_world(seed)
     new_table = wanted(world.staged_at, world.uuids["new"], NEW)
 
@@ -154,7 +156,7 @@ async def test_of_many_finalizations_of_one_place_all_are_told_the_same(seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_rename_beside_commits_loses_nothing(seed: int) -> None:
+async def test_a_rename_during_commits_loses_nothing(seed: int) -> None:
     world = await make_delta_world(seed)
 
     async def commit(version: int) -> None:

@@ -155,7 +155,7 @@ async def test_the_next_run_finishes_after_a_death_at_any_call(rubble: Shore, *,
         dying = shore.server(DyingStore(shore.store, dies_at=dies_at, after=after))
         with contextlib.suppress(Died):
             await run_janitors(dying, {}, on_error=Trouble())
-        for _ in range(10):  # Calls that were made beside the one that died end as well.
+        for _ in range(10):  # Calls that ran concurrently with the dead one end as well.
             await asyncio.sleep(0)
 
         keys, shown = await _swept(shore)

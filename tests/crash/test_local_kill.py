@@ -26,7 +26,7 @@ SYNCING: list[Fsync] = ["always", "never"]
 
 
 class Acknowledged(NamedTuple):
-    """The answers that a writer got before it died."""
+    """The answers that a writer received before it died."""
 
     event: str
     key: str
@@ -41,7 +41,7 @@ def start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 def written_before_the_kill(writer: subprocess.Popen[bytes], alive_seconds: float) -> list[Acknowledged]:
-    """Let the writer work for that long after its first word, kill it, and hear what it said."""
+    """Let the writer work for a time after its first output, kill it, and parse its output."""
     if writer.stdout is None:
         raise AssertionError("the writer has no output")
     with writer:
@@ -60,7 +60,7 @@ def _acknowledged(line: str) -> Acknowledged:
 
 
 class Ledger:
-    """Everything that was ever acknowledged, against which the store is held after every kill."""
+    """Everything that was ever acknowledged; the store is compared with it after every kill."""
 
     def __init__(self) -> None:
         self.counted: dict[str, dict[int, Version]] = {}
@@ -79,7 +79,7 @@ class Ledger:
             numbers[number] = version
 
     async def check_counter(self, store: LocalStore, key: str, *, unheard_max: int) -> None:
-        """The object is whole, at the last acknowledged number or at most as many further as writers were killed."""
+        """The object is complete, and ahead of the acknowledged number by at most one per killed writer."""
         stored = await store.get(key)
         assert stored, f"{key}: lost"
         number, numbers = number_in(stored.data), self.counted.setdefault(key, {})
@@ -93,7 +93,7 @@ class Ledger:
             self.add(Acknowledged("count", key, number, stored.version))
 
     async def check_come_and_gone(self, store: LocalStore, key: str, said: list[Acknowledged]) -> None:
-        """The object is as the last word about it says, or one step further."""
+        """The object is in the last acknowledged state, or one step further."""
         heard = [acknowledged for acknowledged in said if acknowledged.key == key]
         stored = await store.get(key)
         if stored is None:
@@ -107,7 +107,7 @@ class Ledger:
 
 
 async def check_listing(store: LocalStore) -> None:
-    """The listing shows the objects as they are, and nothing that a killed writer left behind."""
+    """The listing has the current objects and no leftovers of killed writers."""
     for entry in await store.list(""):
         assert entry.key.startswith(("own/", "folder-")) or entry.key == "shared", f"{entry.key}: no writer wrote it"
         stored = await store.get(entry.key)
@@ -116,13 +116,13 @@ async def check_listing(store: LocalStore) -> None:
 
 
 @pytest.mark.parametrize("fsync", SYNCING)
-async def test_a_killed_writer_leaves_the_old_or_the_new_object_whole(fsync: Fsync, tmp_path: Path) -> None:
-    """100 kills in each mode: two writers at a time, in each other's way, each killed at a moment of its own."""
+async def test_a_killed_writer_leaves_the_complete_old_or_new_object(fsync: Fsync, tmp_path: Path) -> None:
+    """100 kills in each mode: two competing writers at a time, each killed at its own moment."""
     seed = int.from_bytes(os.urandom(4))
     sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
     ledger, names = Ledger(), [str(number) for number in range(WRITERS)]
-    # There from the beginning: the first writers may die before either of them comes to it.
+    # Created first, because the first writers may die before they create it.
     store = LocalStore(tmp_path, fsync=fsync)
     await use(store, ledger)
     await store.close()
@@ -149,7 +149,7 @@ async def test_a_killed_writer_leaves_the_old_or_the_new_object_whole(fsync: Fsy
 
 
 async def use(store: LocalStore, ledger: Ledger) -> None:
-    """What the dead left can be swapped at once, without repair."""
+    """The objects of dead writers can be swapped at once, without repair."""
     stored = await store.get("shared")
     number = number_in(stored.data) + 1 if stored else 0
     expected: Expected = stored.version if stored else ABSENT

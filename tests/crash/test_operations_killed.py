@@ -29,14 +29,14 @@ async def _calls(mutation: Mutation, origin: World) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
-    await mutation.ask(world, server)
+    await mutation.apply(world, server)
     await server.background.drain()
     assert 0 < len(spy.calls) < _CALLS_MAX
     return len(spy.calls)
 
 
 async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> tuple[World, bool]:
-    """What the crash leaves, and whether it came after the answer."""
+    """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     store: ObjectStore
     if death == "alone":
@@ -46,10 +46,10 @@ async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Dea
     server = world.server(store)
     is_answered = False
     with contextlib.suppress(Died):
-        await mutation.ask(world, server)
+        await mutation.apply(world, server)
         is_answered = True
     await server.background.drain()
-    for _ in range(10):  # Calls that were made beside the one that died end as well.
+    for _ in range(10):  # Calls that ran concurrently with the dead one end as well.
         await asyncio.sleep(0)
     return world, is_answered
 
@@ -66,7 +66,7 @@ async def _judge_death(mutation: Mutation, aftermath: Aftermath, origin: World, 
     said = await definite_answer(mutation, world)
     times = await mutation.applied(world)
 
-    if mutation.is_recognised:
+    if mutation.is_recognized:
         assert times <= 1, f"applied {times} times"
         assert said == OK or (before, times) == (0, 0), f"answered {said}, applied {before}, then {times} times"
         assert said != OK or before or times, "answered ok for nothing"
@@ -76,7 +76,7 @@ async def _judge_death(mutation: Mutation, aftermath: Aftermath, origin: World, 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 @pytest.mark.parametrize("aftermath", AFTERMATHS[:3], ids=lambda aftermath: aftermath.__name__)
-async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_tells_which(
+async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_reports_which(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
@@ -84,8 +84,8 @@ async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_tells_which(
             await _judge_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
 
 
-# A commit that names no uuid means whatever has the name: made to a table that was made again since, it is another
-# commit, for keys are kept by table. Engines assert the uuid.
+# A commit without a uuid refers to the table that has the name now. If the table was recreated since, it is another
+# commit, because keys belong to a table. Engines assert the uuid.
 _LATER = [
     pytest.param(mutation, aftermath, id=f"{mutation.name}-{aftermath.__name__}")
     for mutation in MUTATIONS
@@ -96,7 +96,7 @@ _LATER = [
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("mutation", "aftermath"), _LATER)
-async def test_the_retry_of_a_killed_mutation_gets_the_right_answer_whatever_others_did(
+async def test_the_retry_of_a_killed_mutation_gets_the_right_answer_after_requests_of_others(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):

@@ -71,7 +71,7 @@ async def _drained(*servers: Lake) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_eight_committers_on_a_hot_table_lose_none_and_double_none(seed: int) -> None:
+async def test_commits_of_eight_writers_to_one_table_are_applied_exactly_once(seed: int) -> None:
     """Two on each of four servers, every second request with a key. The changes are compatible, so none conflicts."""
     room = Room(seed)
     await room.open("t")
@@ -95,7 +95,7 @@ async def test_eight_committers_on_a_hot_table_lose_none_and_double_none(seed: i
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_of_two_appends_to_the_same_snapshot_one_is_refused(seed: int) -> None:
+async def test_one_of_two_appends_to_the_same_snapshot_is_refused(seed: int) -> None:
     room = Room(seed)
     await room.open("t")
     one, two = room.server(), room.server()
@@ -109,7 +109,7 @@ async def test_of_two_appends_to_the_same_snapshot_one_is_refused(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_of_two_finalizers_of_one_stage_one_wins_and_its_file_stays(seed: int) -> None:
+async def test_one_of_two_finalizations_of_a_stage_wins_and_its_file_stays(seed: int) -> None:
     """Two requests with the uuid of one stage. A retry of the winner gets its success again."""
     room = Room(seed)
     await room.open()
@@ -132,7 +132,7 @@ async def test_of_two_finalizers_of_one_stage_one_wins_and_its_file_stays(seed: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_either_the_child_or_the_drop_of_its_namespace_wins_and_never_both_nor_neither(seed: int) -> None:
+async def test_exactly_one_of_a_child_creation_and_the_drop_of_its_namespace_wins(seed: int) -> None:
     room = Room(seed)
     await room.open()
     creator, dropper, reader = room.server(), room.server(), room.server()
@@ -151,7 +151,7 @@ async def test_either_the_child_or_the_drop_of_its_namespace_wins_and_never_both
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_transaction_that_creates_meets_the_drop_of_the_namespace(seed: int) -> None:
+async def test_a_transaction_that_creates_a_table_races_with_the_drop_of_its_namespace(seed: int) -> None:
     room = Room(seed)
     await room.open("t")
     writer, dropper = room.server(), room.server()
@@ -171,7 +171,7 @@ async def test_a_transaction_that_creates_meets_the_drop_of_the_namespace(seed: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_takeover_and_a_slow_original_apply_once_and_answer_alike(seed: int) -> None:
+async def test_a_takeover_and_a_slow_original_apply_once_with_the_same_answer(seed: int) -> None:
     """The original stalls at any call; its claim becomes stale, and another server takes the request over."""
     room = Room(seed)
     await room.open("t")
@@ -217,7 +217,7 @@ async def test_readers_of_two_tables_never_see_half_a_transaction(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_transactions_in_opposite_order_are_all_served(seed: int) -> None:
+async def test_transactions_in_opposite_order_all_succeed(seed: int) -> None:
     room = Room(seed)
     await room.open("t", "u")
     servers = [room.server() for _ in range(3)]
@@ -243,7 +243,7 @@ async def test_transactions_in_opposite_order_are_all_served(seed: int) -> None:
     await judge(fresh)
 
 
-async def test_a_server_that_dies_under_others_leaves_them_going() -> None:
+async def test_a_dead_server_does_not_block_the_others() -> None:
     """One of two committers dies at some call, over a store with retries; the other one is not affected."""
     for dies_at in range(1, 12):
         room = Room(dies_at)

@@ -1,4 +1,4 @@
-"""A server stalls right before a swap, others continue, and then it swaps: the rules that fence it out."""
+"""A server stalls right before a swap, others continue, and then it swaps: tests of the rules that fence it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
 
 
 class Stalled:
-    """A request at a server that is held at one call, and the servers beside it."""
+    """A request at a server that is held at one call, and other servers."""
 
     def __init__(self, *, holds: Callable[[Call], bool]) -> None:
         self.clock = FixedClock()
@@ -60,7 +60,7 @@ class Stalled:
 
     async def end(self) -> str:
         """Release the slow server, and return its answer."""
-        self.gated.let_go()
+        self.gated.release()
         assert self._task
         said = await self._task
         await self.slow.background.drain()
@@ -75,7 +75,7 @@ class Stalled:
         self.clock.advance(1)
 
 
-async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_makes_it_impossible() -> None:
+async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_fences_it() -> None:
     stalled = Stalled(holds=writes_to("names/", b'"moved"'))
     await stalled.open("t")
     await stalled.begin(rename(stalled.slow, T, U, kind="table", request=request("rename")))
@@ -89,7 +89,7 @@ async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_makes_it_im
     await judge(stalled.server())
 
 
-async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_once_more() -> None:
+async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_again() -> None:
     """Nothing is required and the log is short: only the claim stops the slow attempt."""
     stalled = Stalled(holds=writes_to("iceberg_pointers/", (keyed("commit").key_hash or "").encode()[:32]))
     await stalled.open("t")
@@ -128,7 +128,7 @@ async def test_n8_a_create_that_was_refused_under_its_key_cannot_succeed_later()
     await judge(stalled.server())
 
 
-async def test_d4_a_commit_that_stalls_over_a_drop_is_lost() -> None:
+async def test_d4_a_commit_that_stalls_during_a_drop_is_lost() -> None:
     stalled = Stalled(holds=writes_to("iceberg_pointers/", request("commit").hash.encode()[:32]))
     await stalled.open("t")
     await stalled.begin(commit_table(stalled.slow, T, append(1), request("commit")))
@@ -137,7 +137,7 @@ async def test_d4_a_commit_that_stalls_over_a_drop_is_lost() -> None:
     newer = await create(stalled.server(), "t")
     said = await stalled.end()
 
-    # Its table is gone; a request without uuid means the one that has the name now.
+    # Its table is gone; a request without a uuid refers to the table that has the name now.
     assert said == OK
     loaded = await load(stalled.server(), T)
     assert loaded.table_uuid == newer.table_uuid
@@ -161,7 +161,7 @@ async def test_t4_a_transaction_that_was_aborted_decides_again() -> None:
     assert times_applied(await judge(stalled.server()), keyed("both").key_hash or "") == 2
 
 
-async def test_t4_a_transaction_over_a_dropped_table_does_not_happen() -> None:
+async def test_t4_a_transaction_with_a_dropped_table_is_not_applied() -> None:
     stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
     await stalled.open("t", "u")
     changes = [(T, append(1)), (U, append(1))]
@@ -175,7 +175,7 @@ async def test_t4_a_transaction_over_a_dropped_table_does_not_happen() -> None:
     await judge(stalled.server())
 
 
-async def test_d2_a_keyed_drop_that_stalls_does_not_drop_the_table_that_came_after() -> None:
+async def test_d2_a_stalled_keyed_drop_does_not_drop_a_later_table() -> None:
     stalled = Stalled(holds=writes_to("names/", b'"dropped"'))
     await stalled.open("t")
     await stalled.begin(drop_name(stalled.slow, T, kind="table", request=keyed("drop")))
@@ -189,7 +189,7 @@ async def test_d2_a_keyed_drop_that_stalls_does_not_drop_the_table_that_came_aft
     assert await answer(drop_name(stalled.server(), T, kind="table", request=keyed("drop"))) == "NotFound"
 
 
-async def test_s3_a_pointer_whose_file_never_came_is_taken_over_with_one_that_did() -> None:
+async def test_s3_a_pointer_without_its_file_is_taken_over_with_a_written_file() -> None:
     """The file of the first attempt is in flight when the key is taken over; both get the same table."""
     stalled = Stalled(holds=lambda call: call.name == "put" and call.key.startswith("tables/"))
     await stalled.open()

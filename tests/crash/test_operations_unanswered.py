@@ -24,7 +24,7 @@ async def _writes(mutation: Mutation, origin: World) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
-    await mutation.ask(world, server)
+    await mutation.apply(world, server)
     await server.background.drain()
     return sum(call.is_write for call in spy.calls)
 
@@ -37,7 +37,7 @@ async def _judge_lost_answer(
     store: ObjectStore = RetryingStore(lossy, world.clock) if is_retrying else lossy
     server = world.server(store)
 
-    said = await answer(mutation.ask(world, server))
+    said = await answer(mutation.apply(world, server))
     await server.background.drain()
     if delivery == "before the retry":
         await lossy.deliver()
@@ -47,8 +47,8 @@ async def _judge_lost_answer(
     assert before == 1 or said != OK, "acknowledged and not applied"
     final = await definite_answer(mutation, world)
     await lossy.deliver()
-    assert await mutation.applied(world) == 1 or (not mutation.is_recognised and final == OK)
-    assert final == OK or not mutation.is_recognised
+    assert await mutation.applied(world) == 1 or (not mutation.is_recognized and final == OK)
+    assert final == OK or not mutation.is_recognized
 
 
 async def _judge_all(mutation: Mutation, origin: World, *, is_retrying: bool) -> None:
@@ -61,7 +61,7 @@ async def _judge_all(mutation: Mutation, origin: World, *, is_retrying: bool) ->
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-async def test_a_lost_answer_is_found_out_by_looking_again(mutation: Mutation, origin: World) -> None:
+async def test_a_lost_answer_is_resolved_by_reading_again(mutation: Mutation, origin: World) -> None:
     await _judge_all(mutation, origin, is_retrying=True)
 
 

@@ -28,47 +28,47 @@ def origin() -> World:
     return asyncio.run(make_world())
 
 
-async def _calls(mutation: Mutation, origin: World, asked: Request) -> int:
+async def _calls(mutation: Mutation, origin: World, sent: Request) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
-    await mutation.send(server, asked)
+    await mutation.send(server, sent)
     await server.background.drain()
     assert 0 < len(spy.calls) < _CALLS_MAX
     return len(spy.calls)
 
 
 async def _killed(
-    mutation: Mutation, origin: World, asked: Request, *, dies_at: int, death: Death
+    mutation: Mutation, origin: World, sent: Request, *, dies_at: int, death: Death
 ) -> tuple[World, bool]:
-    """What the crash leaves, and whether it came after the answer."""
+    """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     server = world.server(DyingStore(world.store, dies_at=dies_at, after=death == "after"))
     is_answered = False
     with contextlib.suppress(Died):
-        await mutation.send(server, asked)
+        await mutation.send(server, sent)
         is_answered = True
     await server.background.drain()
-    for _ in range(10):  # Calls that were made beside the one that died end as well.
+    for _ in range(10):  # Calls that ran concurrently with the dead one end as well.
         await asyncio.sleep(0)
     return world, is_answered
 
 
 async def _judge(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
-    asked = keyed(str(mutation))
-    world, is_answered = await _killed(mutation, origin, asked, dies_at=dies_at, death=death)
+    sent = keyed(str(mutation))
+    world, is_answered = await _killed(mutation, origin, sent, dies_at=dies_at, death=death)
     where = f"{mutation}, dies {death} call {dies_at}"
     if is_answered:
         assert await mutation.seen(world.server()) == mutation.expected, where
 
     world.clock.advance(_STALE_MS)
     server = world.server()
-    await mutation.send(server, asked)
+    await mutation.send(server, sent)
     await server.background.drain()
 
     assert await mutation.seen(world.server()) == mutation.expected, where
     again = world.server()
-    await mutation.send(again, asked)  # A replay changes nothing, and is answered alike.
+    await mutation.send(again, sent)  # A replay changes nothing and gets the same answer.
     await again.background.drain()
     assert await mutation.seen(world.server()) == mutation.expected, where
     await _lists_agree(world, where)
@@ -118,9 +118,9 @@ async def test_a_retry_applies_a_killed_mutation_once(origin: World, mutation: M
 
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.undone], ids=str)
 async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin: World, mutation: Mutation) -> None:
-    asked = keyed(str(mutation))
-    for dies_at in range(1, await _calls(mutation, origin, asked) + 1):
-        world, _ = await _killed(mutation, origin, asked, dies_at=dies_at, death="after")
+    sent = keyed(str(mutation))
+    for dies_at in range(1, await _calls(mutation, origin, sent) + 1):
+        world, _ = await _killed(mutation, origin, sent, dies_at=dies_at, death="after")
         if mutation.undone is None or await mutation.seen(world.server()) != mutation.expected:
             continue
         other = world.server()
@@ -129,7 +129,7 @@ async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin
 
         world.clock.advance(_STALE_MS)
         server = world.server()
-        await mutation.send(server, asked)
+        await mutation.send(server, sent)
         await server.background.drain()
 
         assert await mutation.seen(world.server()) == mutation.undone_as, f"{mutation}, dies after call {dies_at}"

@@ -94,7 +94,7 @@ class Mutation:
     send: Send
     seen: Seen
     expected: object
-    # A later request of another client, and what is seen after it.
+    # A later request of another client, and the expected state after it.
     undone: Send | None = None
     undone_as: object = None
 
@@ -102,31 +102,31 @@ class Mutation:
         return self.name
 
 
-async def _create_schema(server: Lake, namespace: Namespace, asked: Request) -> object:
-    return await schemas.create_schema(server, namespace, comment="c", properties={}, storage_root=None, request=asked)
+async def _create_schema(server: Lake, namespace: Namespace, sent: Request) -> object:
+    return await schemas.create_schema(server, namespace, comment="c", properties={}, storage_root=None, request=sent)
 
 
-async def _create_volume(server: Lake, identifier: Identifier, asked: Request) -> object:
+async def _create_volume(server: Lake, identifier: Identifier, sent: Request) -> object:
     return await securables.create_volume(
-        server, identifier, volume_type="MANAGED", location=None, comment=None, request=asked
+        server, identifier, volume_type="MANAGED", location=None, comment=None, request=sent
     )
 
 
-async def _create_version(server: Lake, asked: Request) -> object:
+async def _create_version(server: Lake, sent: Request) -> object:
     return await model_versions.create_version(
-        server, called("m"), model_versions.NewVersion("source", None, None), asked
+        server, called("m"), model_versions.NewVersion("source", None, None), sent
     )
 
 
-async def _create_table(server: Lake, identifier: Identifier, asked: Request) -> object:
+async def _create_table(server: Lake, identifier: Identifier, sent: Request) -> object:
     location = f"{server.area}/main/{identifier.name}"
     wanted = NewTable(identifier=identifier, table_type="EXTERNAL", data_source_format="CSV", location=location)
-    return await tables.create_table(server, wanted, asked)
+    return await tables.create_table(server, wanted, sent)
 
 
-async def _create_location(server: Lake, name: str, asked: Request) -> object:
+async def _create_location(server: Lake, name: str, sent: Request) -> object:
     return await registry.create_location(
-        server, name, url=f"s3://b/{name}", credential_name="k", comment=None, request=asked
+        server, name, url=f"s3://b/{name}", credential_name="k", comment=None, request=sent
     )
 
 
@@ -168,140 +168,140 @@ async def _schema_comment(server: Lake) -> str | None:
 MUTATIONS: Final = (
     Mutation(
         "create catalog",
-        lambda server, asked: create_catalog(server, "new", root=None, properties={}, request=asked),
+        lambda server, sent: create_catalog(server, "new", root=None, properties={}, request=sent),
         lambda server: _found(load_catalog(server, "new")),
         expected=True,
-        undone=lambda server, asked: drop_catalog(server, "new", force=False, request=asked),
+        undone=lambda server, sent: drop_catalog(server, "new", force=False, request=sent),
         undone_as=False,
     ),
     Mutation(
         "update catalog",
-        lambda server, asked: update_catalog(server, "empty", comment="new", properties=None, request=asked),
+        lambda server, sent: update_catalog(server, "empty", comment="new", properties=None, request=sent),
         _catalog_comment,
         "new",
-        undone=lambda server, asked: update_catalog(server, "empty", comment="later", properties=None, request=asked),
+        undone=lambda server, sent: update_catalog(server, "empty", comment="later", properties=None, request=sent),
         undone_as="later",
     ),
     Mutation(
         "drop catalog",
-        lambda server, asked: drop_catalog(server, "empty", force=False, request=asked),
+        lambda server, sent: drop_catalog(server, "empty", force=False, request=sent),
         lambda server: _found(load_catalog(server, "empty")),
         expected=False,
     ),
     Mutation(
         "drop catalog by force",
-        lambda server, asked: drop_catalog(server, "full", force=True, request=asked),
+        lambda server, sent: drop_catalog(server, "full", force=True, request=sent),
         lambda server: _found(load_catalog(server, "full")),
         expected=False,
     ),
     Mutation(
         "create schema",
-        lambda server, asked: _create_schema(server, NEW, asked),
+        lambda server, sent: _create_schema(server, NEW, sent),
         lambda server: _found(schemas.load_schema(server, NEW)),
         expected=True,
-        undone=lambda server, asked: schemas.drop_schema(server, NEW, force=False, request=asked),
+        undone=lambda server, sent: schemas.drop_schema(server, NEW, force=False, request=sent),
         undone_as=False,
     ),
     Mutation(
         "update schema",
-        lambda server, asked: schemas.update_schema(server, SCHEMA, comment="new", properties=None, request=asked),
+        lambda server, sent: schemas.update_schema(server, SCHEMA, comment="new", properties=None, request=sent),
         _schema_comment,
         "new",
-        undone=lambda server, asked: schemas.update_schema(
-            server, SCHEMA, comment="later", properties=None, request=asked
+        undone=lambda server, sent: schemas.update_schema(
+            server, SCHEMA, comment="later", properties=None, request=sent
         ),
         undone_as="later",
     ),
     Mutation(
         "drop schema by force",
-        lambda server, asked: schemas.drop_schema(server, SCHEMA, force=True, request=asked),
+        lambda server, sent: schemas.drop_schema(server, SCHEMA, force=True, request=sent),
         lambda server: _found(schemas.load_schema(server, SCHEMA)),
         expected=False,
     ),
     Mutation(
         "create volume",
-        lambda server, asked: _create_volume(server, called("new"), asked),
+        lambda server, sent: _create_volume(server, called("new"), sent),
         lambda server: _found(securables.load_securable(server, called("new"), "volume")),
         expected=True,
-        undone=lambda server, asked: securables.drop_securable(server, called("new"), "volume", asked),
+        undone=lambda server, sent: securables.drop_securable(server, called("new"), "volume", sent),
         undone_as=False,
     ),
     Mutation(
         "create function",
-        lambda server, asked: securables.create_function(server, called("new"), FUNCTION, comment=None, request=asked),
+        lambda server, sent: securables.create_function(server, called("new"), FUNCTION, comment=None, request=sent),
         lambda server: _found(securables.load_securable(server, called("new"), "function")),
         expected=True,
     ),
     Mutation(
         "change and rename volume",
-        lambda server, asked: securables.update_securable(
-            server, called("v"), "volume", comment="new", new_name="w", request=asked
+        lambda server, sent: securables.update_securable(
+            server, called("v"), "volume", comment="new", new_name="w", request=sent
         ),
         _volume_names,
         {"w": "new"},
     ),
     Mutation(
         "drop volume",
-        lambda server, asked: securables.drop_securable(server, called("v"), "volume", asked),
+        lambda server, sent: securables.drop_securable(server, called("v"), "volume", sent),
         lambda server: _found(securables.load_securable(server, called("v"), "volume")),
         expected=False,
     ),
     Mutation("create model version", _create_version, _versions, [1, 2]),
     Mutation(
         "drop model version",
-        lambda server, asked: model_versions.drop_version(server, called("m"), 1, asked),
+        lambda server, sent: model_versions.drop_version(server, called("m"), 1, sent),
         _versions,
         [],
     ),
     Mutation(
         "create table",
-        lambda server, asked: _create_table(server, called("new"), asked),
+        lambda server, sent: _create_table(server, called("new"), sent),
         lambda server: _found(tables.load_table(server, called("new"))),
         expected=True,
     ),
     Mutation(
         "drop table",
-        lambda server, asked: tables.drop_table(server, called("t"), asked),
+        lambda server, sent: tables.drop_table(server, called("t"), sent),
         lambda server: _found(tables.load_table(server, called("t"))),
         expected=False,
     ),
     Mutation(
         "update grants",
-        lambda server, asked: access.update_grants(
-            server, "catalog", "main", (PermissionsChange("me", ("SELECT",), ()),), asked
+        lambda server, sent: access.update_grants(
+            server, "catalog", "main", (PermissionsChange("me", ("SELECT",), ()),), sent
         ),
         _grants,
         {"me": ("SELECT",)},
-        undone=lambda server, asked: access.update_grants(
-            server, "catalog", "main", (PermissionsChange("me", (), ("SELECT",)),), asked
+        undone=lambda server, sent: access.update_grants(
+            server, "catalog", "main", (PermissionsChange("me", (), ("SELECT",)),), sent
         ),
         undone_as={},
     ),
     Mutation(
         "create location",
-        lambda server, asked: _create_location(server, "new", asked),
+        lambda server, sent: _create_location(server, "new", sent),
         lambda server: _located(server, "new"),
         expected=True,
-        undone=lambda server, asked: registry.drop_location(server, "new", asked),
+        undone=lambda server, sent: registry.drop_location(server, "new", sent),
         undone_as=False,
     ),
     Mutation(
         "drop credential by force",
-        lambda server, asked: registry.drop_credential(server, "k", force=True, request=asked),
+        lambda server, sent: registry.drop_credential(server, "k", force=True, request=sent),
         lambda server: _located(server, "l"),
         expected=False,
     ),
     Mutation(
         "create user",
-        lambda server, asked: access.create_user(server, UserResource(emails=(Email("new@x.org"),)), asked),
+        lambda server, sent: access.create_user(server, UserResource(emails=(Email("new@x.org"),)), sent),
         lambda server: _found(access.load_user(server, user_id("new@x.org"))),
         expected=True,
-        undone=lambda server, asked: access.drop_user(server, user_id("new@x.org"), asked),
+        undone=lambda server, sent: access.drop_user(server, user_id("new@x.org"), sent),
         undone_as=False,
     ),
     Mutation(
         "drop user",
-        lambda server, asked: access.drop_user(server, user_id("old@x.org"), asked),
+        lambda server, sent: access.drop_user(server, user_id("old@x.org"), sent),
         lambda server: _found(access.load_user(server, user_id("old@x.org"))),
         expected=False,
     ),

@@ -79,7 +79,7 @@ async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> Non
     await gate.is_held.wait()
 
     await create(arena.quiet(), "t000100-new")
-    gate.let_go()
+    gate.release()
 
     assert not await merging
     assert await indexed(arena.quiet()) == await arena.true_names()

@@ -186,7 +186,7 @@ async def test_the_pending_file_of_a_transaction_stays() -> None:
     shore.clock.advance(LONG_MS)
 
     gone = await collect(shore.server())
-    gate.let_go()
+    gate.release()
     await running
     await server.background.drain()
 
@@ -205,7 +205,7 @@ async def test_a_committer_that_stalled_for_days_loses_its_swap_and_not_its_file
     shore.clock.advance(LONG_MS)
 
     gone = await collect(shore.server())
-    gate.let_go()
+    gate.release()
     await running
     await server.background.drain()
 

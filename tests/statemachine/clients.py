@@ -143,7 +143,9 @@ class Catalog:
                 await server.background.drain()
             if result not in UNSURE:
                 return result
-            self.clock.advance(server.settings.claim_timeout_ms // 2)  # Others may take over, or may not yet.
+            self.clock.advance(
+                server.settings.claim_timeout_ms // 2
+            )  # Another server may have taken over, or cannot yet.
         return result
 
 
@@ -153,7 +155,7 @@ async def _outcome(answer: Awaitable[Result]) -> Result:
     except Died:
         return "died"
     except SwapLost:
-        raise  # Never an answer to a client.
+        raise  # A client never gets this as an answer.
     except SandurError as error:
         return type(error).__name__
 

@@ -92,7 +92,7 @@ Outcome: TypeAlias = tuple[Result | None, Tables, World]
 
 
 def first_step(world: World, operation: Operation) -> Iterator[Outcome]:
-    """What an operation may do at one moment. Loads and commits resolve the name first, then use its table."""
+    """The possible results of an operation at one moment. Loads and commits first resolve the name."""
     match operation:
         case Create(name, label):
             if world.at(name):

@@ -106,7 +106,7 @@ class History:
     async def _commit(self, step: Commit) -> None:
         version = self.newest + step.beyond
         name = f"{version}-{step.file}.json"
-        with contextlib.suppress(SwapLost):  # Staged before.
+        with contextlib.suppress(SwapLost):  # The file was staged before.
             await self.server.locations.create(staged_location(self.table, name), name.encode())
         reported = None if step.reported is None else max(self.newest - step.reported, 0)
         change = DeltaChange(asserted_uuid=self.table.uuid, commit=commit_file(version, name), published=reported)

@@ -36,34 +36,34 @@ class CatalogMachine(RuleBasedStateMachine):
         first = [ClientCall(Create(name, f"first {name}"), -index - 2) for index, name in enumerate(NAMES[:2])]
         self.loop.run_until_complete(self.catalog.act(first))
 
-    def _ask(self, operation: Operation, *, is_keyed: bool, dies_at: int | None) -> None:
+    def _collect(self, operation: Operation, *, is_keyed: bool, dies_at: int | None) -> None:
         if len(self.waiting) < AT_ONCE_MAX:
             self.waiting.append(ClientCall(operation, self.number, is_keyed=is_keyed, dies_at=dies_at))
         self.number += 1
 
     @rule(name=names, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 24))
     def create(self, name: str, is_keyed: bool, dies_at: int | None) -> None:  # noqa: FBT001 - Hypothesis gives names
-        self._ask(Create(name, f"new{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
+        self._collect(Create(name, f"new{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
 
     @rule(name=names, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 12))
     def commit(self, name: str, is_keyed: bool, dies_at: int | None) -> None:  # noqa: FBT001 - as above
-        self._ask(Commit(name, f"c{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
+        self._collect(Commit(name, f"c{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
 
     @rule(name=names, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 14))
     def drop(self, name: str, is_keyed: bool, dies_at: int | None) -> None:  # noqa: FBT001 - as above
-        self._ask(Drop(name), is_keyed=is_keyed, dies_at=dies_at)
+        self._collect(Drop(name), is_keyed=is_keyed, dies_at=dies_at)
 
     @rule(pair=pairs, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 22))
     def rename(self, pair: list[str], is_keyed: bool, dies_at: int | None) -> None:  # noqa: FBT001 - as above
-        self._ask(Rename(*pair), is_keyed=is_keyed, dies_at=dies_at)
+        self._collect(Rename(*pair), is_keyed=is_keyed, dies_at=dies_at)
 
     @rule(pair=pairs, is_keyed=st.booleans(), dies_at=st.none() | st.integers(1, 24))
     def transact(self, pair: list[str], is_keyed: bool, dies_at: int | None) -> None:  # noqa: FBT001 - as above
-        self._ask(Transact(tuple(pair), f"x{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
+        self._collect(Transact(tuple(pair), f"x{self.number}"), is_keyed=is_keyed, dies_at=dies_at)
 
     @rule(name=names)
     def load(self, name: str) -> None:
-        self._ask(Load(name), is_keyed=False, dies_at=None)
+        self._collect(Load(name), is_keyed=False, dies_at=None)
 
     @precondition(lambda self: self.waiting)
     @rule(with_janitors=st.booleans())
@@ -97,11 +97,11 @@ def _run(examples: int, steps: int, profile: settings | None = None) -> None:
     )
 
 
-def test_the_catalog_is_what_a_sequential_one_could_be() -> None:
+def test_the_catalog_behaves_like_a_sequential_one() -> None:
     _run(examples=60, steps=20)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_the_catalog_is_what_a_sequential_one_could_be_for_long() -> None:
+def test_the_catalog_behaves_like_a_sequential_one_in_a_long_run() -> None:
     _run(examples=3_000, steps=40, profile=settings.get_profile("by-chance"))

@@ -22,7 +22,7 @@ def table(name: str, label: str, *labels: str) -> World:
     return EMPTY.named(name, label).showing(label, frozenset({label, *labels}))
 
 
-def test_an_operation_that_was_answered_is_seen_by_every_later_one() -> None:
+def test_every_later_operation_sees_an_answered_one() -> None:
     stale = [Recorded(Commit("t", "c"), 1, 2, OK), Recorded(Load("t"), 3, 4, frozenset({"a"}))]
     fresh = [Recorded(Commit("t", "c"), 1, 2, OK), Recorded(Load("t"), 3, 4, frozenset({"a", "c"}))]
 
@@ -63,13 +63,13 @@ def test_one_of_two_creators_of_a_name_is_refused() -> None:
     assert not explanations(both, [EMPTY])
 
 
-def test_what_is_unsure_may_have_happened_or_not() -> None:
+def test_an_operation_with_an_unknown_outcome_may_have_happened_or_not() -> None:
     unsure = [Recorded(Drop("t"), 1, 2, "Busy")]
 
     assert explanations(unsure, [table("t", "a")]) == {table("t", "a"), table("t", "a").named("t", None)}
 
 
-def test_a_table_is_under_one_of_its_two_names_at_every_moment() -> None:
+def test_a_renamed_table_has_one_of_its_two_names_at_every_moment() -> None:
     nowhere = [
         Recorded(Rename("t", "u"), 1, 9, OK),
         Recorded(Load("t"), 2, 3, MISSING),
@@ -79,7 +79,7 @@ def test_a_table_is_under_one_of_its_two_names_at_every_moment() -> None:
     assert not explanations(nowhere, [table("t", "a")])
 
 
-def test_a_commit_that_looked_its_table_up_before_a_rename_may_land_after_it() -> None:
+def test_a_commit_that_resolved_its_name_before_a_rename_may_happen_after_it() -> None:
     by_identity = [
         Recorded(Commit("t", "c"), 1, 9, OK),
         Recorded(Rename("t", "u"), 2, 3, OK),

@@ -1,4 +1,4 @@
-"""One tree, two protocols, three servers: both protocols show the same names after every change."""
+"""One tree, two protocols, three servers: both protocols return the same names after every change."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -48,7 +48,7 @@ Expected = type[SandurError] | tuple[type[SandurError], ...] | None
 
 
 class TreeMachine(RuleBasedStateMachine):
-    """The model is a tree of dictionaries; after every step each server shows it through both protocols."""
+    """The model is a tree of dictionaries; after every step each server returns it through both protocols."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class TreeMachine(RuleBasedStateMachine):
         is_there = content is not None and content.get(name) == kind
         identifier = Identifier(place[0], (place[1],), name)
         if kind == "csv" and content is not None and content.get(name) == "iceberg":
-            is_there = True  # That way of dropping takes tables of every format.
+            is_there = True  # This operation drops tables of every format.
         if self._do(self._dropped(self.servers[server], identifier, kind), None if is_there else NotFound):
             del self.tree[place[0]][place[1]][name]
 
@@ -205,7 +205,7 @@ class TreeMachine(RuleBasedStateMachine):
         return request(f"request {self.number}")
 
     def _do(self, work: Awaitable[object], expected: Expected) -> bool:
-        """Returns whether it was done. It must be refused as the model says, and all servers must show the model."""
+        """Returns whether it succeeded. The outcome and the state of all servers must match the model."""
         return self.loop.run_until_complete(self._done(work, expected))
 
     async def _done(self, work: Awaitable[object], expected: Expected) -> bool:
@@ -267,11 +267,11 @@ def _run(examples: int, steps: int, profile: settings | None = None) -> None:
     )
 
 
-def test_both_protocols_show_one_tree() -> None:
+def test_both_protocols_return_the_same_tree() -> None:
     _run(examples=25, steps=25)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_both_protocols_show_one_tree_for_long() -> None:
+def test_both_protocols_return_the_same_tree_in_a_long_run() -> None:
     _run(examples=1_000, steps=50, profile=settings.get_profile("by-chance"))
