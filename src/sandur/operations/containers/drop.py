@@ -25,8 +25,8 @@ from sandur.operations.containers.records import (
 )
 from sandur.operations.delta.tables import drop_table
 from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
+from sandur.operations.index import update
 from sandur.operations.index.truth import list_child_namespaces, list_keys
-from sandur.operations.index.update import finish_place, mark_place
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import catalog_exists, is_namespace_visible, namespace_not_found, settle_name
@@ -116,7 +116,7 @@ class _Drop(ABC, Generic[C]):
             await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = finish_place(self._lake, self._place, self._mark)
+                finishing = update.finish(self._lake, self._place, self._mark)
                 await self._lake.background.run(f"index {self._text}", finishing)
 
     async def _replay(self, _: Claim) -> None:
@@ -137,7 +137,7 @@ class _Drop(ABC, Generic[C]):
             await gather_all(
                 [
                     hold_claim(self._claim, namespace_id=found.value.id),  # D2, C7
-                    mark_place(self._lake, self._place, self._mark),  # I1
+                    update.mark(self._lake, self._place, self._mark),  # I1
                 ]
             )
             pinned = found.value.id if self._claim.is_keyed else ""

@@ -16,7 +16,7 @@ from sandur.catalog.index import Place
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
-from sandur.operations.index.update import finish_place, mark_place
+from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.names import namespace_not_found
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
@@ -112,7 +112,7 @@ class RecordChange(Generic[R]):
                 return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked and self._place:
-                finishing = finish_place(self._lake, self._place, self._mark)
+                finishing = update.finish(self._lake, self._place, self._mark)
                 await self._lake.background.run("index a record", finishing)
 
     async def _replay(self, claim: Claim) -> str:
@@ -160,7 +160,7 @@ class RecordChange(Generic[R]):
 
     async def _write_mark(self) -> None:
         if self._place:
-            await mark_place(self._lake, self._place, self._mark)
+            await update.mark(self._lake, self._place, self._mark)
 
     def _render(self, record: R) -> str:
         return self._answer(_with_change(record, None)).decode()

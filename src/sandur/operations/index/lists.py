@@ -27,7 +27,7 @@ from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, rea
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import INDEX_READS, LIST_FALLBACKS, BytesLruCache, Counters, Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
@@ -221,17 +221,8 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
     cached = {segment_id: lake.index_segment(scope, segment_id).confirmed() for segment_id in ids}
     others = [segment_id for segment_id, held in cached.items() if held is None or not held.value.is_sound]
-    return {**cached, **await _read_bounded(lake, scope, others)} if others else cached
-
-
-async def _read_bounded(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
-    places = asyncio.Semaphore(READS_AT_ONCE_MAX)
-
-    async def one(segment_id: str) -> Versioned[Segment] | Damaged | None:
-        async with places:
-            return await read_segment(lake, scope, segment_id)
-
-    return dict(zip(ids, await asyncio.gather(*map(one, ids)), strict=True))
+    found = await gather_in_batches(others, lambda one: read_segment(lake, scope, one), at_once=READS_AT_ONCE_MAX)
+    return {**cached, **dict(zip(others, found, strict=True))}
 
 
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:

@@ -153,28 +153,24 @@ def new_segment_id(lake: Lake) -> str:
 async def rebuild(lake: Lake, scope: Scope) -> None:
     """Rebuild an index: afterwards it lists the current records, or later ones. Busy if it keeps changing."""
     try:
-        await _rebuild(lake, scope)
+        async for _ in Attempts(lake.clock):
+            found = await read_manifest(lake, scope)
+            if isinstance(found, Versioned) and found.value.segments:
+                is_done = await _rebuild_segments(lake, scope, found)
+            else:
+                is_done = await replace_all(lake, scope, expected=expected_of(found))
+            if is_done:
+                return lake.feature(Counters).add(INDEX_REBUILDS, "ok")
+        raise Busy(f"index {scope.text!r} keeps changing during its rebuild")
     except SandurError:
         lake.feature(Counters).add(INDEX_REBUILDS, "error")
         raise
-    lake.feature(Counters).add(INDEX_REBUILDS, "ok")
-
-
-async def _rebuild(lake: Lake, scope: Scope) -> None:
-    async for _ in Attempts(lake.clock):
-        found = await read_manifest(lake, scope)
-        if isinstance(found, Versioned) and found.value.segments:
-            is_done = await _rebuild_segments(lake, scope, found)
-        else:
-            is_done = await replace_all(lake, scope, expected=expected_of(found))
-        if is_done:
-            return
-    raise Busy(f"index {scope.text!r} keeps changing during its rebuild")
 
 
 async def replace_all(lake: Lake, scope: Scope, *, expected: Expected) -> bool:
     """Replace an index without segments that was at `expected` before the listing; False if the swap is lost."""
-    return await write_index(lake, scope, await _true_entries(lake, scope), expected=expected)
+    truth = await read_entries(lake, scope, await list_written_names(lake, scope))
+    return await write_index(lake, scope, tuple(entry for entry in truth.values() if entry), expected=expected)
 
 
 async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, expected: Expected) -> bool:
@@ -188,12 +184,6 @@ async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, e
             await remove_segments(lake, scope, refs)
         return False
     return True
-
-
-async def _true_entries(lake: Lake, scope: Scope) -> tuple[Entry, ...]:
-    names = await list_written_names(lake, scope)
-    truth = await read_entries(lake, scope, names)
-    return tuple(entry for name in names if (entry := truth[name]))
 
 
 async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Versioned[Manifest]) -> bool:
@@ -252,11 +242,7 @@ async def rebuild_and_merge(lake: Lake, scope: Scope) -> RebuiltIndex:
     await rebuild(lake, scope)
     await merge_segments(lake, scope)
     after, segments = await _content(lake, scope)
-    return RebuiltIndex(_identities(before) == _identities(after), len(after or ()), segments_before, segments)
-
-
-def _identities(entries: Sequence[Entry] | None) -> Sequence[tuple[str, str, str, str]] | None:
-    return None if entries is None else [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries]
+    return RebuiltIndex(before == after, len(after or ()), segments_before, segments)
 
 
 async def merge_segments(lake: Lake, scope: Scope) -> bool:
@@ -286,21 +272,22 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
     return False
 
 
-async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[Entry] | None, int]:
-    """The entries of an index and the number of its segments; None if the index is damaged or changing.
+async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[tuple[str, str, str, str]] | None, int]:
+    """The identities of the entries and the number of segments; None if the index is damaged or changing.
 
     A missing index has no entries: most namespaces have no children, and no index of them.
     """
     manifest = await read_manifest(lake, scope)
     if manifest is None:
-        return (), 0
+        return [], 0
     if not isinstance(manifest, Versioned):
         return None, 0
-    if not manifest.value.segments:
-        return manifest.value.entries, 0
-    segments = await _segments(lake, scope, manifest.value.segments)
-    entries = tuple(entry for segment in segments or () for entry in segment.value.entries)
-    return entries if segments is not None else None, len(manifest.value.segments)
+    refs = manifest.value.segments
+    segments = await _segments(lake, scope, refs)
+    if segments is None:
+        return None, len(refs)
+    entries = [*manifest.value.entries, *(entry for segment in segments for entry in segment.value.entries)]
+    return [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries], len(refs)
 
 
 async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Versioned[Segment]] | None:

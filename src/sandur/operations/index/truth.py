@@ -1,14 +1,14 @@
 """The entries that an index should have, read from catalogs, namespaces and names."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
-from sandur.catalog.records import BoundRecord, NameRecord
+from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
 from sandur.operations.transactions.resolution import effective_record
@@ -42,34 +42,27 @@ async def _catalog_entry(lake: Lake, name: str) -> Entry | None:
     found = await lake.catalog(name).read()
     if found is None or not catalog_exists(found.value):
         return None
-    record = found.value
-    return Entry(
-        name=name,
-        kind="catalog",
-        uuid=record.id,
-        created_ms=record.created_ms,
-        updated_ms=record.updated_ms,
-        info=_info(catalog_info(record)),
-    )
+    return _container_entry(name, "catalog", found.value, catalog_info(found.value))
 
 
 async def _namespace_entry(lake: Lake, namespace: Namespace) -> Entry | None:
     found = await resolve_namespace(lake, namespace)
     if found is None:
         return None
-    record = found.value
+    return _container_entry(namespace.levels[-1], "namespace", found.value, schema_info(namespace, found.value))
+
+
+def _container_entry(
+    name: str, kind: Literal["catalog", "namespace"], record: Catalog | NamespaceRecord, info: msgspec.Struct
+) -> Entry:
     return Entry(
-        name=namespace.levels[-1],
-        kind="namespace",
+        name=name,
+        kind=kind,
         uuid=record.id,
         created_ms=record.created_ms,
         updated_ms=record.updated_ms,
-        info=_info(schema_info(namespace, record)),
+        info=msgspec.Raw(msgspec.json.encode(info)),
     )
-
-
-def _info(info: msgspec.Struct) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(info))
 
 
 async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
@@ -89,7 +82,7 @@ async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, reco
         uuid=name.uuid,
         created_ms=name.updated_ms,
         updated_ms=max(name.updated_ms, record.updated_ms),
-        info=_info(await info_of(lake, identifier, name, record)),
+        info=msgspec.Raw(msgspec.json.encode(await info_of(lake, identifier, name, record))),
     )
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import (
-    Entry,
     Manifest,
     Mark,
     Place,
@@ -156,19 +155,9 @@ LATE_SECONDS: Final = 5.0
 Parts = Mapping[str, Versioned[Segment] | Damaged | None]
 
 
-async def mark(lake: Lake, identifier: Identifier | Namespace, operation_id: str) -> None:
+async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str) -> None:
     """I1: write a mark that says that an entry may be stale, before the name changes."""
-    await mark_place(lake, place_of(identifier), operation_id)
-
-
-async def finish(lake: Lake, identifier: Identifier | Namespace, operation_id: str, *, is_right: bool = False) -> None:
-    """Update the entry unless `is_right`, then remove the mark. If this fails, the janitor repeats it."""
-    await finish_place(lake, place_of(identifier), operation_id, is_right=is_right)
-
-
-async def mark_place(lake: Lake, place: Place, operation_id: str) -> None:
-    """As `mark`, for an entry of any index."""
-    memory = lake.feature(IndexMemory)
+    place, memory = entry if isinstance(entry, Place) else place_of(entry), lake.feature(IndexMemory)
     memory.begin(place, operation_id, lake.clock.now_ms())
     key = lake.layout.mark(place.scope.hash, operation_id)
     body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
@@ -177,16 +166,16 @@ async def mark_place(lake: Lake, place: Place, operation_id: str) -> None:
         memory.mark_versions[key] = await lake.store.put(key, msgspec.json.encode(body), expected=ABSENT)
 
 
-async def finish_place(lake: Lake, place: Place, operation_id: str, *, is_right: bool = False) -> None:
-    """As `finish`, for an entry of any index."""
+async def finish(
+    lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, is_right: bool = False
+) -> None:
+    """Update the entry unless `is_right`, then remove the mark. If this fails, the janitor repeats it."""
+    place, memory = entry if isinstance(entry, Place) else place_of(entry), lake.feature(IndexMemory)
     if not is_right:
         await update_entry(lake, place)
-    lake.feature(IndexMemory).end(place, operation_id)
-    await _remove_mark(lake, lake.layout.mark(place.scope.hash, operation_id))
-
-
-async def _remove_mark(lake: Lake, key: str) -> None:
-    version = lake.feature(IndexMemory).mark_versions.pop(key, None)
+    memory.end(place, operation_id)
+    key = lake.layout.mark(place.scope.hash, operation_id)
+    version = memory.mark_versions.pop(key, None)
     if version is None:
         listed = await lake.store.head(key)
         version = listed.version if listed else None
@@ -335,50 +324,43 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
     """I1 and the first half of I2 in one round: write the mark and read the index."""
     place = place_of(identifier)
     before = lake.index(place.scope).last_seen
-    guessed = _segment_id(before.value, place) if before else None
-    _, manifest, segment = await gather_all(
+    guessed = _segments_of(before.value, [place.name]) if before else ()
+    _, manifest, guesses = await gather_all(
         (
-            mark_place(lake, place, operation_id),
+            mark(lake, place, operation_id),
             read_manifest(lake, place.scope),
-            read_segment(lake, place.scope, guessed) if guessed else _nothing(),
+            _read_segments(lake, place.scope, guessed),
         )
     )
     if not isinstance(manifest, Versioned):
         return PreparedInsert(place, None)
-    segment_id = _segment_id(manifest.value, place)
-    if segment_id is None:
+    if not manifest.value.segments:
         return PreparedInsert(place, manifest)
-    # Reading another segment than the guessed one would cost a round.
-    is_known = segment_id == guessed and isinstance(segment, Versioned)
-    return PreparedInsert(place, segment if is_known and isinstance(segment, Versioned) else None, segment_id)
+    (segment_id,) = _segments_of(manifest.value, [place.name])
+    segment = guesses.get(segment_id)  # Reading another segment than the guessed one would cost a round.
+    return PreparedInsert(place, segment if isinstance(segment, Versioned) else None, segment_id)
 
 
 async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
     """The second half of I2, after the name was written; whether the index has the entry now."""
-    if prepared.part is None or lake.feature(IndexMemory).is_updating(prepared.place.scope):
+    scope, part = prepared.place.scope, prepared.part
+    if part is None or lake.feature(IndexMemory).is_updating(scope):
         return False
-    identifier = Identifier(*prepared.place.scope.namespace, prepared.place.name)
     try:
-        return await _swap_entry(lake, prepared, await index_entry(lake, identifier, name, record))
+        entry = await index_entry(lake, Identifier(*scope.namespace, prepared.place.name), name, record)
+        entries = merge_entries(part.value.entries, {entry.name: entry})
+        if isinstance(part.value, Segment):
+            if part.value.split or is_full(entries) or prepared.segment_id is None:
+                return False
+            segment = segment_of(lake, scope, entries, is_full=False)
+            await lake.index_segment(scope, prepared.segment_id).swap(segment, expected=part.version)
+        elif needs_segments(entries):
+            return False
+        else:
+            manifest = manifest_of(entries, (), lake.clock.now_ms())
+            await lake.index(scope).swap(manifest, expected=part.version)
     except SandurError:  # `finish` updates the entry: the mark exists.
         return False
-
-
-async def _swap_entry(lake: Lake, prepared: PreparedInsert, entry: Entry) -> bool:
-    scope, part = prepared.place.scope, prepared.part
-    if part is None:
-        return False
-    entries = merge_entries(part.value.entries, {entry.name: entry})
-    if isinstance(part.value, Segment):
-        if part.value.split or is_full(entries) or prepared.segment_id is None:
-            return False
-        segment = segment_of(lake, scope, entries, is_full=False)
-        await lake.index_segment(scope, prepared.segment_id).swap(segment, expected=part.version)
-    else:
-        if needs_segments(entries):
-            return False
-        manifest = manifest_of(entries, (), lake.clock.now_ms())
-        await lake.index(scope).swap(manifest, expected=part.version)
     return True
 
 
@@ -388,26 +370,6 @@ async def is_insert_current(lake: Lake, prepared: PreparedInsert) -> bool:
         return True
     manifest: Versioned[Manifest] | Damaged | None = await read_manifest(lake, prepared.place.scope)
     return isinstance(manifest, Versioned) and any(ref.id == prepared.segment_id for ref in manifest.value.segments)
-
-
-def _segment_id(manifest: Manifest, place: Place) -> str | None:
-    segments = manifest.segments
-    return segments[segment_at(segments, place.name)].id if segments else None
-
-
-async def _nothing() -> None:
-    return None
-
-
-def changes_entry(before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> bool:
-    """Whether the entries of `before` and `after` differ in more than the time of the change."""
-    if isinstance(before, TableMetadata) and isinstance(after, TableMetadata):
-        return _listed_fields(before) != _listed_fields(after)
-    return True
-
-
-def _listed_fields(metadata: TableMetadata) -> tuple[object, ...]:
-    return (metadata.current_schema_id, metadata.default_spec_id, metadata.location, metadata.properties)
 
 
 async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredUpdate:
@@ -423,7 +385,7 @@ async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredU
             return joined
     deferred = shared[place] = DeferredUpdate(place, lake.clock.new_id())
     try:
-        await mark_place(lake, place, deferred.mark)
+        await mark(lake, place, deferred.mark)
     except BaseException:
         del shared[place]  # Waiting commits write another mark.
         raise
@@ -442,7 +404,7 @@ async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
         deferred.is_unused.clear()
         await lake.background.pause(LATE_SECONDS, deferred.is_unused)
     if not deferred.users:
-        await finish_place(lake, deferred.place, deferred.mark)
+        await finish(lake, deferred.place, deferred.mark)
 
 
 class ListUpdate:
@@ -455,7 +417,7 @@ class ListUpdate:
 
     async def begin(self, before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> None:
         """When this returns, the mark exists, if the change shows in lists."""
-        if self._update is None and changes_entry(before, after):
+        if self._update is None and _listed_fields(before) != _listed_fields(after):
             self._update = await begin_deferred_update(self._lake, self._identifier)
 
     def end(self) -> None:
@@ -463,3 +425,10 @@ class ListUpdate:
         if self._update:
             self._update.end()
             self._update = None
+
+
+def _listed_fields(metadata: TableMetadata | ViewMetadata) -> tuple[object, ...]:
+    """What an entry shows of a table or view, besides the time of its last change."""
+    if isinstance(metadata, ViewMetadata):
+        return (metadata,)
+    return (metadata.current_schema_id, metadata.default_spec_id, metadata.location, metadata.properties)

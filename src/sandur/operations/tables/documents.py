@@ -51,7 +51,6 @@ class Family(Generic[M]):
     encode: Callable[[M], bytes]
     log: Callable[[M], Iterable[str]]
     head: Callable[[M, int], Head]
-    placed: Callable[[M, str], M]
     cache: Callable[["DocumentCache"], BytesLruCache[str, Document[M]]]
 
     def missing(self, identifier: Identifier) -> NotFound:
@@ -92,7 +91,6 @@ TABLES: Final = Family[TableMetadata](
     log=lambda metadata: [entry.metadata_file for entry in metadata.metadata_log],
     head=_table_head,
     cache=lambda documents: documents.tables,
-    placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 VIEWS: Final = Family[ViewMetadata](
@@ -103,7 +101,6 @@ VIEWS: Final = Family[ViewMetadata](
     log=lambda metadata: (),  # noqa: ARG005 - the format has no log of metadata files
     head=_view_head,
     cache=lambda documents: documents.views,
-    placed=lambda metadata, location: dataclasses.replace(metadata, metadata_location=location),
 )
 
 
@@ -193,7 +190,7 @@ def encode_document(lake: Lake, family: Family[M], metadata: M, *, version: int,
     suffix = ".gz.metadata.json" if _compresses(metadata) else ".metadata.json"
     folder = (metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata").rstrip("/")
     location = f"{folder}/{version:05d}-{request_id(request)[:HASH_LENGTH]}-{nonce}{suffix}"
-    return Document(location, family.encode(metadata), family.placed(metadata, location))
+    return Document(location, family.encode(metadata), dataclasses.replace(metadata, metadata_location=location))
 
 
 async def write_document(lake: Lake, document: Document[M]) -> None:

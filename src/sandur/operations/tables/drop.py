@@ -31,27 +31,12 @@ async def drop_name(
     purge: bool = False,
     request: Request,
     formats: Collection[Format] = ICEBERG,
-) -> None:
+) -> Versioned[BoundRecord] | None:
     """Free the name and drop its table. The files stay unless `purge` orders their later deletion.
 
-    A name of another format than `formats` does not exist for the caller.
+    A name of another format than `formats` does not exist for the caller. Returns the pointer of what was dropped; None
+    if this is a replay so late that the pointer is gone.
     """
-    await _drop(lake, identifier, kind, purge=purge, request=request, formats=formats)
-
-
-async def unregister_table(lake: Lake, identifier: Identifier, request: Request) -> LoadedTable:
-    """Drop a table without deleting a file, and return its last state; no commit can follow it."""
-    pointer = await _drop(lake, identifier, "table", purge=False, request=request, formats=ICEBERG)
-    head = head_of(pointer.value) if pointer else None
-    if head is None:
-        raise TABLES.missing(identifier)
-    return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
-
-
-async def _drop(
-    lake: Lake, identifier: Identifier, kind: Kind, *, purge: bool, request: Request, formats: Collection[Format]
-) -> Versioned[BoundRecord] | None:
-    """The pointer of what was dropped; None if this is a replay so late that the pointer is gone."""
     claim = claim_for(lake, request, f"drop-{kind}")
     drop_id = request.key_hash or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
@@ -59,6 +44,15 @@ async def _drop(
         return await run_exactly_once(claim, drop.attempt, drop.replay)
     finally:
         await lake.background.run("finish drop", update.finish(lake, identifier, drop_id))
+
+
+async def unregister_table(lake: Lake, identifier: Identifier, request: Request) -> LoadedTable:
+    """Drop a table without deleting a file, and return its last state; no commit can follow it."""
+    pointer = await drop_name(lake, identifier, kind="table", request=request)
+    head = head_of(pointer.value) if pointer else None
+    if head is None:
+        raise TABLES.missing(identifier)
+    return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
 
 
 @dataclass(frozen=True)

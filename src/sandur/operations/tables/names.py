@@ -5,6 +5,7 @@ A reader asks what exists under a name (`resolve_name`). A writer first finishes
 """
 
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple, TypeVar, get_args
 
@@ -73,39 +74,31 @@ async def resolve_namespace(lake: Lake, namespace: Namespace) -> Versioned[Names
 
 async def confirm_namespace(lake: Lake, namespace: Namespace, namespace_id: str) -> bool:
     """N4: after a child was written, whether its namespace exists. A drop in progress is cancelled (N6)."""
-
-    async def is_visible(record: NamespaceRecord) -> bool:
-        return await is_namespace_visible(lake, namespace, record)
-
+    is_visible = functools.partial(is_namespace_visible, lake, namespace)
     return await _confirm(lake.namespace(namespace), namespace_id, is_visible)
 
 
 async def is_namespace_visible(lake: Lake, namespace: Namespace, record: NamespaceRecord) -> bool:
     """Whether readers see the namespace. A `new` one exists if its parent, read after it, has the recorded id."""
-    if record.state == "dropped":
-        return False
-    if record.state != "new":
-        return True
-    return await confirm_parent(lake, namespace, record.parent_id)
+    if record.state == "new":
+        return await confirm_parent(lake, namespace, record.parent_id)
+    return record.state != "dropped"
 
 
 async def confirm_parent(lake: Lake, namespace: Namespace, parent_id: str) -> bool:
     """N4 for a namespace: its parent is another namespace, or the catalog."""
     if namespace.parent is not None:
         return await confirm_namespace(lake, namespace.parent, parent_id)
-
-    async def is_visible(record: Catalog) -> bool:
-        return catalog_exists(record)
-
-    return await _confirm(lake.catalog(namespace.catalog), parent_id, is_visible)
+    return await _confirm(lake.catalog(namespace.catalog), parent_id, None)
 
 
-async def _confirm(cell: Cell[P], parent_id: str, is_visible: Callable[[P], Awaitable[bool]]) -> bool:
+async def _confirm(cell: Cell[P], parent_id: str, is_visible: Callable[[P], Awaitable[bool]] | None) -> bool:
     is_confirmed = False
 
     async def cancel_drop(record: P | None) -> P | None:
         nonlocal is_confirmed
-        is_confirmed = record is not None and record.id == parent_id and await is_visible(record)
+        is_confirmed = record is not None and record.id == parent_id and record.state != "dropped"
+        is_confirmed = is_confirmed and (is_visible is None or record is None or await is_visible(record))
         if record is None or not is_confirmed or record.state != "dropping":
             return None
         return replace(record, state="active")
@@ -147,15 +140,9 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
     """
     cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
-        before = cell.last_seen
-        if before is None:
-            name, pointer = await cell.read(), None
-        else:  # C2: in one round with the pointer that the name had.
-            name, pointer = await cell.read_with(pointer_cell(lake, before.value))
+        name, pointer = await _read(lake, cell)
         if name is None:
             return None
-        if before is None or name.version != before.version:
-            pointer = None  # It may have been read while the name was elsewhere.
         if name.value.state == "active" or await _is_visible(lake, identifier, name):
             pointer = pointer or await _read_pointer(lake, name.value, prefetch)
             return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
@@ -166,6 +153,18 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
         if again is None or again.version == name.version:
             return None
     raise Busy(f"{identifier}: other requests keep changing the name")
+
+
+async def _read(
+    lake: Lake, cell: Cell[NameRecord]
+) -> tuple[Versioned[NameRecord] | None, Versioned[BoundRecord] | None]:
+    """The name and, if it has not changed since its last read, its pointer, in one round (C2)."""
+    before = cell.last_seen
+    if before is None:
+        return await cell.read(), None
+    name, pointer = await cell.read_with(pointer_cell(lake, before.value))
+    # After a change, the pointer may have been read while the name was elsewhere.
+    return name, pointer if name is not None and name.version == before.version else None
 
 
 async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
@@ -216,13 +215,9 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
     """
     cell = lake.name(identifier)
     async for _ in Attempts(lake.clock):
-        before = cell.last_seen
-        known = pointer_cell(lake, before.value) if before else None
-        name, pointer = await cell.read_with(known) if known else (await cell.read(), None)  # C2
+        name, pointer = await _read(lake, cell)
         if name is None:
             return NameSlot(ABSENT, None)
-        if before is None or name.version != before.version:
-            pointer = None  # As in `resolve_name`.
         try:
             slot = await _settle_once(lake, identifier, name, pointer, dropping=dropping)
         except SwapLost:

@@ -49,25 +49,13 @@ async def rename(
             raise _missing(source, kind)
         return
     claim = claim_for(lake, request, RENAME)
-    renaming = _Rename(lake, source, target, kind, formats, claim, request.key_hash or "")
     # Each name has a mark of its own: one index may list both.
     marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
-
-    async def attempt(continued: Claim | None) -> None:
-        del continued  # The claim that is held pins the same table.
-        await renaming.attempt(marks)
-
-    async def replay(done: Claim) -> None:
-        del done
-
-    async def finish_index() -> None:
-        for identifier, mark in marks.items():
-            await update.finish(lake, identifier, mark)
-
+    renaming = _Rename(lake, source, target, kind, formats, claim, request.key_hash or "", marks)
     try:
-        await run_exactly_once(claim, attempt, replay)
+        await run_exactly_once(claim, renaming.attempt, renaming.replay)
     finally:
-        await lake.background.run("finish rename", finish_index())
+        await lake.background.run("finish rename", renaming.finish_index())
 
 
 class _Plan(NamedTuple):
@@ -95,9 +83,11 @@ class _Rename:
     formats: Collection[Format]
     claim: KeyClaim
     key_hash: str
+    marks: dict[Identifier, str]
 
-    async def attempt(self, marks: dict[Identifier, str]) -> None:
-        round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in marks.items()]  # I1
+    async def attempt(self, continued: Claim | None) -> None:
+        del continued  # The claim that is held pins the same table.
+        round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in self.marks.items()]  # I1
         async for _ in Attempts(self.lake.clock):
             *_, plan = await gather_all([*round_1, self._plan()])
             round_1 = []
@@ -112,6 +102,13 @@ class _Rename:
             if await self._move(plan, rename_id):
                 return None
         raise Busy(f"{self.source}: other requests keep changing the names")
+
+    async def replay(self, done: Claim) -> None:
+        """An earlier attempt renamed it: there is nothing to answer."""
+
+    async def finish_index(self) -> None:
+        for identifier, mark in self.marks.items():
+            await update.finish(self.lake, identifier, mark)
 
     async def _plan(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to read again."""

@@ -85,10 +85,9 @@ async def resolve_pending(
         pending = found.value.pending
         if pending is None:
             return found
-        is_last = tries == WAITS_MAX
         if await _abort(lake, pending.transaction, pending.attempt, drops=drops, older_than=older_than):
             return Versioned(replace(found.value, pending=None), found.version)
-        if not is_last:
+        if tries < WAITS_MAX:
             await lake.clock.sleep(_WAIT_SECONDS)
         again = await lake.pointer(pointer.value.uuid).read()
         if again is None:
