@@ -26,7 +26,7 @@ from sandur.catalog.records import head_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.job import Job, job_context
+from sandur.pipeline.job import Job, JobContext
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.runs import create_session
@@ -34,7 +34,6 @@ from sandur.pipeline.sources.metadata import Rows, rows_of_table
 from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.settings import Settings
 from sandur.storage.contract import get_many
-from sandur.storage.layout import Layout
 
 RECEIPTS: Final = (10_000, 100_000, 1_000_000)
 TABLES: Final = (1_000, 10_000, 100_000)
@@ -180,14 +179,14 @@ def _taken(work: Callable[[], object]) -> Taken:
 
 def _run(spark: SparkSession, job: Job, root: Path) -> None:
     settings = Settings(store=str(root), fsync="never")
-    with job_context(spark, settings, run_id="bench") as context:
+    with JobContext(spark=spark, blocking=BlockingLake(settings), run_id="bench") as context:
         report = job.run(context)
     assert not report.warnings, report.warnings
 
 
 def compact_loop(root: Path, out: Path) -> int:
     """What compact does, by one process: every receipt is read, understood, put in order and written."""
-    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as blocking:
+    with BlockingLake(Settings(store=str(root), fsync="never")) as blocking:
         rows = blocking.wait(_all_receipts(blocking.lake))
     rows.sort(key=lambda row: (row["table_uuid"], row["metadata_version"], row["commit_key"]))
     days = Counter((row["table_uuid"], row["date"]) for row in rows)
@@ -215,7 +214,7 @@ async def _all_receipts(lake: Lake) -> list[dict[str, Any]]:
 
 def project_loop(root: Path, out: Path) -> int:
     """What project does, by one process: every name is looked up, its metadata file opened, and all of it written."""
-    with BlockingLake(Settings(store=str(root), fsync="never"), Layout()) as blocking:
+    with BlockingLake(Settings(store=str(root), fsync="never")) as blocking:
         parts = blocking.wait(_all_tables(blocking.lake))
     for part, rows in parts.items():
         _write(rows, out.with_name(f"{part}-{out.name}"))

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandur.clock import SystemClock
-from sandur.pipeline.job import job_context
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.job import JobContext
 from sandur.pipeline.jobs import JOBS
 from sandur.pipeline.runs import create_session
 from sandur.settings import Settings
@@ -49,7 +50,7 @@ def main() -> None:
         os.environ[KILLED_AT] = f"{when} {step}"  # Workers inherit it.
         options["spark.python.daemon.module"] = "tests.pipeline.killing_workers"
     spark = create_session("local[2]", name="killed", options=options)
-    with job_context(spark, settings, run_id="killed", store=store) as context:
+    with JobContext(spark=spark, blocking=BlockingLake(settings, store=store), run_id="killed") as context:
         JOBS[job].run(context)
 
 

@@ -14,7 +14,6 @@ from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
-from sandur.storage.layout import Layout
 from tests.pipeline.conftest import OPTIONS
 
 
@@ -51,7 +50,7 @@ def main() -> None:
     spark = create_session("local[2]", name="killed", options=OPTIONS)
     register_sources(spark)
     process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]  # A session without Connect has a JVM.
-    options = lake_options(Settings(store=store, fsync="never"), Layout())
+    options = lake_options(Settings(store=store, fsync="never"))
     print("it is killed now", flush=True)  # noqa: T201 - what the test reads
     with contextlib.suppress(Exception):  # Python raises some error when its JVM is gone.
         follow(spark, options, Path(folder), _killing(process))

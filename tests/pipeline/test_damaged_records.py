@@ -137,7 +137,7 @@ def rows_read(reader: RangeReader) -> list[dict[str, Any]]:
 
 def test_an_unreadable_catalog_or_namespace_has_its_name_and_a_problem(world: World) -> None:
     furnish(world)
-    options = lake_options(world.settings, world.layout)
+    options = lake_options(world.settings)
     world.damage(world.layout.catalog("other"))
     world.damage(world.layout.namespace(NAMESPACE))
 

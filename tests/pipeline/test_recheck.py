@@ -7,7 +7,7 @@ import pytest
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
-from sandur.pipeline.executor_tasks.recheck import recheck_table
+from sandur.pipeline.executor_tasks.project import recheck_table
 from tests.operations.lakes import make_lake
 from tests.operations.requests import NAMESPACE, called, create, furnish, request
 

@@ -52,25 +52,25 @@ def _in_a_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job
 def _take_lease(world: World, clock: FixedClock) -> None:
     """Another run takes the lease of one that seems dead."""
     ahead = FixedClock(clock.now_ms() + LEASE_MS + 1, seed=5)
-    with PipelineLease(world.settings, world.layout, clock=ahead):
+    with PipelineLease(world.settings, clock=ahead):
         return
 
 
 def test_a_second_concurrent_run_is_refused_with_the_reason(world: World) -> None:
-    with PipelineLease(world.settings, world.layout) as first:
+    with PipelineLease(world.settings) as first:
         refused = r"^skipped: another run holds the lease \(expires in [0-9]+ s\)$"
-        with pytest.raises(Busy, match=refused), PipelineLease(world.settings, world.layout):
+        with pytest.raises(Busy, match=refused), PipelineLease(world.settings):
             pytest.fail("two leases at once")
         first.check()
         fence = first.fence
 
-    with PipelineLease(world.settings, world.layout) as second:
+    with PipelineLease(world.settings) as second:
         assert second.fence == fence + 1
 
 
 def test_a_run_that_lost_its_lease_stops_and_keeps_the_new_lease(world: World) -> None:
     clock = FixedClock()
-    with PipelineLease(world.settings, world.layout, clock=clock) as slow:
+    with PipelineLease(world.settings, clock=clock) as slow:
         fence = slow.fence
         _take_lease(world, clock)
         with pytest.raises(Conflict):
@@ -85,18 +85,18 @@ def test_a_run_that_lost_its_lease_stops_and_keeps_the_new_lease(world: World) -
 
 def test_a_scheduled_run_waits_until_it_is_due_and_a_manual_one_does_not(world: World) -> None:
     clock = FixedClock()
-    with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
+    with PipelineLease(world.settings, clock=clock, pause_ms=60_000):
         clock.advance(1)
 
     not_due = "^skipped: the next run is due in 60 s$"
-    with pytest.raises(Busy, match=not_due), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
+    with pytest.raises(Busy, match=not_due), PipelineLease(world.settings, clock=clock, if_due=True):
         pytest.fail("none is due")
-    with PipelineLease(world.settings, world.layout, clock=clock, pause_ms=60_000):
+    with PipelineLease(world.settings, clock=clock, pause_ms=60_000):
         clock.advance(59_999)
-    with pytest.raises(Busy), PipelineLease(world.settings, world.layout, clock=clock, if_due=True):
+    with pytest.raises(Busy), PipelineLease(world.settings, clock=clock, if_due=True):
         pytest.fail("an interval has not passed since the last one began")
     clock.advance(1)
-    with PipelineLease(world.settings, world.layout, clock=clock, if_due=True) as due:
+    with PipelineLease(world.settings, clock=clock, if_due=True) as due:
         assert due.fence == 3
 
 

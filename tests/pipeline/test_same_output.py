@@ -55,7 +55,7 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
 
     before = spark.conf.get(PARTITIONS) or ""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tasks, reconcile, import_tables):
+        for module in (range_reader, reconcile, import_tables):
             patch.setattr(module, "run_per_item", backwards)
         patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)

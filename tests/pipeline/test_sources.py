@@ -25,7 +25,7 @@ def test_sources_read_the_current_records(spark: SparkSession, world: World) -> 
     dropped = world.make("forgotten")
     world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
     world.settle()
-    source_options = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings)
 
     def read(source: str, **options: str) -> list[dict[str, object]]:
         frame = spark.read.format(source).options(**source_options).options(**options).load()
@@ -57,7 +57,7 @@ def test_the_stream_fills_a_table_exactly_once_despite_restarts(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    source_options = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings)
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
@@ -90,7 +90,7 @@ def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    source_options = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings)
     receipts = world.receipts()
     known, gone, bad, *_ = sorted(receipts)
     feed = Feed(world.lake)
@@ -128,7 +128,7 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
-    source_options = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings)
     command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
 
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -147,10 +147,10 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
 
 def test_a_batch_that_is_planned_again_is_the_same_batch(world: World) -> None:
     world.make("orders")
-    reader = FeedStreamReader(lake_options(world.settings, world.layout))
+    reader = FeedStreamReader(lake_options(world.settings))
     start, end = reader.initialOffset(), reader.latestOffset()
     world.commits("orders", 2)
-    later = FeedStreamReader(lake_options(world.settings, world.layout))
+    later = FeedStreamReader(lake_options(world.settings))
 
     def rows(of: FeedStreamReader) -> list[object]:
         batches = [batch for part in of.partitions(start, end) for batch in of.read(InputPartition(part.value))]
@@ -171,7 +171,7 @@ def test_a_table_with_an_unreadable_pointer_has_a_row_with_its_problem(
 ) -> None:
     world.make("orders")
     world.damage(world.layout.pointer(world.make("hidden").table_uuid))
-    reader = MetadataReader({**lake_options(world.settings, world.layout), "part": part})
+    reader = MetadataReader({**lake_options(world.settings), "part": part})
 
     batches = [batch for some in reader.partitions() for batch in reader.read(InputPartition(some.value))]
     rows = {row["name"]: row.get("problem") for batch in batches for row in batch.to_pylist()}
@@ -193,7 +193,7 @@ def test_a_table_with_an_unreadable_pointer_has_a_row_with_its_problem(
 def test_an_invalid_option_is_named(
     spark: SparkSession, world: World, source: str, options: dict[str, str], said: str
 ) -> None:
-    source_options = lake_options(world.settings, world.layout)
+    source_options = lake_options(world.settings)
 
     with pytest.raises(Exception, match=said):
         spark.read.format(source).options(**source_options).options(**options).load().collect()

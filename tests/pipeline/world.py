@@ -17,7 +17,7 @@ from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.job import Job, JobContext, JobReport, job_context
+from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, Listed, ObjectStore, list_all
 from sandur.storage.layout import Layout
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.blocking = BlockingLake(settings, Layout())
+        self.blocking = BlockingLake(settings)
         self._labels = itertools.count()
 
     def __enter__(self) -> Self:
@@ -118,7 +118,9 @@ class World:
 
     @contextmanager
     def context(self, spark: SparkSession, **told: Any) -> Iterator[JobContext]:
-        with job_context(spark, self.settings, run_id=f"run-{next(_runs)}", **told) as context:
+        lake = {name: told.pop(name) for name in ("clock", "store") if name in told}
+        blocking = BlockingLake(self.settings, **lake)
+        with JobContext(spark=spark, blocking=blocking, run_id=f"run-{next(_runs)}", **told) as context:
             yield context
 
     def run(self, spark: SparkSession, job: Job, **told: Any) -> JobReport:

@@ -51,7 +51,7 @@ def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_sessi
             spark,
             settings,
             dry_run=options.dry_run,
-            limits=Limits(objects_deleted_max=options.objects_max) if options.objects_max else None,
+            limits=Limits(objects_deleted_max=options.objects_max) if options.objects_max else Limits(),
             arguments=options.arguments,
             progress=progress,
         )

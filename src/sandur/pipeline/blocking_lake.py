@@ -12,7 +12,6 @@ from sandur.errors import BadRequest
 from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
-from sandur.storage.layout import Layout
 from sandur.storage.open import connect
 
 T = TypeVar("T")
@@ -26,14 +25,12 @@ class BlockingLake:
     `wait` runs one coroutine to its end; nothing runs between two calls. Raises BadRequest for the store `memory:`.
     """
 
-    def __init__(
-        self, settings: Settings, layout: Layout, *, clock: Clock | None = None, store: ObjectStore | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, store: ObjectStore | None = None) -> None:
         check_shared_store(settings)
         clock = clock or SystemClock()
         self._lakes = Lakes(settings, clock, store or connect(settings, clock))
         self._loop = asyncio.new_event_loop()
-        self.lake = self._lakes.lake(layout.tenant, layout.workspace)
+        self.lake = self._lakes.lake(settings.tenant or "default", settings.workspace or "default")
 
     def __enter__(self) -> Self:
         return self
@@ -73,13 +70,14 @@ def check_shared_store(settings: Settings) -> None:
         raise BadRequest("store memory:: the pipeline works in several processes and needs a folder or a bucket")
 
 
-def lake_options(settings: Settings, layout: Layout) -> dict[str, str]:
-    """The settings that differ from the defaults, as options of a data source.
+def lake_options(settings: Settings) -> dict[str, str]:
+    """The store, and the settings that differ from the defaults, as options of a data source.
 
     The keys are those of the settings, so Spark redacts secrets by its usual pattern.
     """
     changed = {key: value for key in setting_keys() if (value := _setting(settings, key)) != _setting(_DEFAULTS, key)}
-    changed |= {"store": settings.store, "tenant": layout.tenant, "workspace": layout.workspace}
+    changed |= {"store": settings.store}
+    changed |= {"tenant": settings.tenant or "default", "workspace": settings.workspace or "default"}
     return {key: value if isinstance(value, str) else _text(value) for key, value in changed.items()}
 
 
@@ -90,7 +88,7 @@ def open_lake(options: Mapping[str, str]) -> BlockingLake:
     settings = load_settings(environment=os.environ, flags=flags)
     if "store" not in flags and "SANDUR_STORE" not in os.environ:
         raise BadRequest("option store: expected a folder, file://, s3://, gs:// or az://, but the option is missing")
-    return BlockingLake(settings, Layout(settings.tenant or "default", settings.workspace or "default"))
+    return BlockingLake(settings)
 
 
 def _setting(settings: Settings, key: str) -> object:

@@ -6,6 +6,7 @@ writer that loses that race reads the winner's entry and appends after it. A rec
 was missing or damaged can be appended again at a later position.
 """
 
+import contextlib
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -17,8 +18,9 @@ from msgspec.structs import replace
 from sandur.catalog.records import Record
 from sandur.errors import Busy, SwapLost, Unavailable
 from sandur.operations.lake import Lake
+from sandur.pipeline.tasks import portions
 from sandur.storage.cell import Cell, Versioned
-from sandur.storage.contract import ABSENT, Listed, ObjectStore, get_many
+from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_pages
 from sandur.storage.layout import Layout
 
 ENTRY_RECEIPTS_MAX: Final = 10_000
@@ -119,7 +121,10 @@ class Feed:
 
     async def catch_up(self) -> FeedState:
         """The current state: the stored one, and every entry after it."""
-        state = self._state or await self._saved_state()
+        state = self._state
+        if state is None:
+            held = await self._read_state()
+            state = held.value if held else FeedState()
         for _ in range(APPENDS_MAX):
             entry = await self._entry(state.sequence + 1)
             if entry is None:
@@ -145,7 +150,8 @@ class Feed:
         await self._append(found, keep_rest=False)
         state = await self.catch_up()
         if state.sequence > before or (held.value.sequence if held else 0) < state.sequence:
-            await self._save(state, held)
+            with contextlib.suppress(SwapLost):  # Another writer saved a state, which saves the next reader as much.
+                await self._cell.swap(state, expected=held.version if held else ABSENT)
         return state
 
     async def passed(self, receipts: Sequence[str], upto: int) -> Sequence[str]:
@@ -226,16 +232,12 @@ class Feed:
     async def _entries_of(self, date: str, day: Day) -> AsyncIterator[Entry]:
         """The entries with receipts of a date, in order, read in portions."""
         sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
-        for start in range(0, len(sequences), ENTRIES_AT_ONCE):
-            keys = [entry_key(self._layout, one) for one in sequences[start : start + ENTRIES_AT_ONCE]]
+        for some in portions(sequences, ENTRIES_AT_ONCE):
+            keys = [entry_key(self._layout, one) for one in some]
             for key, found in zip(keys, await get_many(self._store, keys), strict=True):
                 if found is None:
                     raise Unavailable(f"feed: entry {key} with receipts of {date} does not exist")
                 yield _decoded(key, found.data)
-
-    async def _saved_state(self) -> FeedState:
-        held = await self._read_state()
-        return held.value if held else FeedState()
 
     async def _read_state(self) -> Versioned[FeedState] | None:
         """The stored state; an empty one if it is damaged, because the log has everything."""
@@ -247,12 +249,6 @@ class Feed:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.problems = (f"object {self._cell.key}: not a FeedState: {error}; the feed is read from its beginning",)
             return Versioned(FeedState(), found.version)
-
-    async def _save(self, state: FeedState, held: Versioned[FeedState] | None) -> None:
-        try:
-            await self._cell.swap(state, expected=held.version if held else ABSENT)
-        except SwapLost:
-            return  # Another writer saved a state, which saves the next reader as much.
 
     async def _entry(self, sequence: int) -> Entry | None:
         key = entry_key(self._layout, sequence)
@@ -271,27 +267,16 @@ async def list_dates(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[
     """Every date in the events folder with its committed receipts, in order."""
     folder = layout.events_folder()
     date, receipts = "", list[str]()
-    async for listed in _listed(store, folder):
-        receipt = listed.key[len(folder) :]
-        if date_of(receipt) != date:
-            if receipts:
-                yield date, receipts
-            date, receipts = date_of(receipt), []
-        if not _is_pending(receipt):
-            receipts.append(receipt)
+    async for page in list_pages(store, folder, limit=LISTED_AT_ONCE):
+        for receipt in (listed.key[len(folder) :] for listed in page):
+            if date_of(receipt) != date:
+                if receipts:
+                    yield date, receipts
+                date, receipts = date_of(receipt), []
+            if not _is_pending(receipt):
+                receipts.append(receipt)
     if receipts:
         yield date, receipts
-
-
-async def _listed(store: ObjectStore, folder: str) -> AsyncIterator[Listed]:
-    after: str | None = None
-    while True:
-        page = await store.list(folder, after=after, limit=LISTED_AT_ONCE)
-        for listed in page:
-            yield listed
-        if len(page) < LISTED_AT_ONCE:
-            return
-        after = page[-1].key
 
 
 def _is_pending(receipt: str) -> bool:

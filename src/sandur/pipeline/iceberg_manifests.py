@@ -1,4 +1,4 @@
-"""Iceberg manifests and manifest lists of tables without partitions, as Avro.
+"""Write Iceberg manifests and manifest lists of tables without partitions, as Avro.
 
 fastavro, which planning needs anyway, writes them: PyIceberg's writer would add a dozen packages to `sandur[spark]`.
 """
@@ -9,11 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-from sandur.avro.container import open_container, read_records
-from sandur.errors import Invalid
+from sandur.iceberg.scan.manifests import ManifestFile, decode_manifest
 
 _ADDED: Final = 1
-_DELETED: Final = 2
 
 
 def _record(name: str, fields: str, **records: Mapping[str, object]) -> dict[str, Any]:
@@ -90,15 +88,15 @@ class SnapshotIds(NamedTuple):
 
 def encode_manifest(files: Sequence[DataFile], *, schema_json: str, schema_id: int, snapshot_id: int) -> bytes:
     """A manifest that adds the files."""
-    inherited = {"snapshot_id": snapshot_id, "sequence_number": None, "file_sequence_number": None}
-    constant = {"content": 0, "file_format": "PARQUET", "partition": {}}
     entries = [
         {
             "status": _ADDED,
-            **inherited,
+            "snapshot_id": snapshot_id,
             "data_file": {
-                **constant,
+                "content": 0,
                 "file_path": file.path,
+                "file_format": "PARQUET",
+                "partition": {},
                 "record_count": file.rows,
                 "file_size_in_bytes": file.size_bytes,
             },
@@ -116,52 +114,36 @@ def encode_manifest(files: Sequence[DataFile], *, schema_json: str, schema_id: i
     return _encode(_ENTRY_SCHEMA, entries, header)
 
 
-def list_entry(path: str, data: bytes, files: Sequence[DataFile], ids: SnapshotIds) -> Mapping[str, Any]:
+def list_entry(path: str, data: bytes, files: Sequence[DataFile], ids: SnapshotIds) -> ManifestFile:
     """The entry of a manifest list for a manifest that adds the files."""
-    return {
-        **dict.fromkeys(_LISTED_NAMES, 0),
-        "manifest_path": path,
-        "manifest_length": len(data),
-        "sequence_number": ids.sequence_number,
-        "min_sequence_number": ids.sequence_number,
-        "added_snapshot_id": ids.snapshot_id,
-        "added_files_count": len(files),
-        "added_rows_count": sum(file.rows for file in files),
-    }
+    return ManifestFile(
+        manifest_path=path,
+        manifest_length=len(data),
+        sequence_number=ids.sequence_number,
+        min_sequence_number=ids.sequence_number,
+        added_snapshot_id=ids.snapshot_id,
+        added_files_count=len(files),
+        added_rows_count=sum(file.rows for file in files),
+    )
 
 
-def encode_manifest_list(manifests: Sequence[Mapping[str, Any]], ids: SnapshotIds) -> bytes:
+def encode_manifest_list(manifests: Sequence[ManifestFile], ids: SnapshotIds) -> bytes:
     header = {
         "snapshot-id": str(ids.snapshot_id),
         "parent-snapshot-id": "null" if ids.parent_id is None else str(ids.parent_id),
         "sequence-number": str(ids.sequence_number),
         "format-version": "2",
     }
-    return _encode(_LISTED_SCHEMA, manifests, header)
+    # Some writers omit counts; ours are required.
+    records = [{name: getattr(one, name) or 0 for name in _LISTED_NAMES} for one in manifests]
+    return _encode(_LISTED_SCHEMA, records, header)
 
 
-def decode_manifest_list(data: bytes) -> Sequence[Mapping[str, Any]]:
-    """The entries of a manifest list; raises Invalid if it is not one."""
-    return [{name: _list_field(record, name) for name in _LISTED_NAMES} for record in _decode(data)]
-
-
-def _list_field(record: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - a value of a record
-    """A field of an entry; some writers use an older name for the counts of files, or omit them."""
-    older = name.replace("_files_count", "_data_files_count")
-    return record.get(name, record.get(older, 0))
-
-
-def decode_manifest(data: bytes) -> Sequence[DataFile]:
+def files_of(data: bytes, *, location: str) -> Sequence[DataFile]:
     """The files that a manifest adds or keeps; raises Invalid if it is not one."""
-    files = [record["data_file"] for record in _decode(data) if record["status"] != _DELETED]
-    return [DataFile(file["file_path"], file["record_count"], file["file_size_in_bytes"]) for file in files]
-
-
-def _decode(data: bytes) -> Sequence[Any]:
-    try:
-        return list(read_records(open_container(data)))
-    except Exception as error:  # Bytes that are not Avro raise anything at all.
-        raise Invalid(f"manifest: cannot be decoded: {type(error).__name__}: {error}") from error
+    found = decode_manifest(data, location=location)
+    names = ("file_path", "record_count", "file_size_in_bytes")
+    return [DataFile(*file) for file in zip(*(found.column(name).to_pylist() for name in names), strict=True)]
 
 
 def _encode(schema: Any, records: Sequence[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:  # noqa: ANN401

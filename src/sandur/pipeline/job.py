@@ -1,9 +1,8 @@
 """A job of the pipeline: its name, the context that it runs in, and the report of a run."""
 
-import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +12,6 @@ from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
-from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 
 T = TypeVar("T")
@@ -62,7 +60,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class JobContext:
-    """Everything that a job needs.
+    """Everything that a job needs, until the `with` block ends.
 
     Storage is asynchronous and Spark's driver is not: `wait` runs one coroutine to its end. Jobs call `check_fence`
     before they publish or delete; it raises Conflict if another run took over the lease.
@@ -98,7 +96,7 @@ class JobContext:
     @property
     def source_options(self) -> dict[str, str]:
         """The options with which executors open the same lake."""
-        return lake_options(self.settings, self.layout)
+        return lake_options(self.settings)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self.blocking.wait(work)
@@ -108,11 +106,14 @@ class JobContext:
         self._persisted.append(frame.persist())
         return frame
 
-    def release(self) -> None:
-        """Drop all persisted frames."""
+    def __enter__(self) -> Self:
+        register_sources(self.spark)
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for frame in self._persisted:
             frame.unpersist()
-        self._persisted.clear()
+        self.blocking.close()
 
     def report(
         self,
@@ -142,37 +143,3 @@ class Job(NamedTuple):
     summary: str
     run: Callable[[JobContext], JobReport]
     deletes: bool = False
-
-
-@contextlib.contextmanager
-def job_context(  # noqa: PLR0913 - one parameter per part of the context
-    spark: SparkSession,
-    settings: Settings,
-    *,
-    run_id: str,
-    clock: Clock | None = None,
-    store: ObjectStore | None = None,
-    progress: Progress = no_progress,
-    dry_run: bool = False,
-    limits: Limits | None = None,
-    check_fence: Callable[[], None] = _never_fenced,
-    arguments: Mapping[str, str] | None = None,
-) -> Iterator[JobContext]:
-    """The context of a run on the lake of the settings; closed when the run ends."""
-    register_sources(spark)
-    layout = Layout(settings.tenant or "default", settings.workspace or "default")
-    with BlockingLake(settings, layout, clock=clock, store=store) as blocking:
-        context = JobContext(
-            spark=spark,
-            blocking=blocking,
-            run_id=run_id,
-            progress=progress,
-            dry_run=dry_run,
-            limits=limits or Limits(),
-            check_fence=check_fence,
-            arguments=arguments or {},
-        )
-        try:
-            yield context
-        finally:
-            context.release()

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Self
 
 from msgspec.structs import replace
@@ -17,10 +18,9 @@ from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, Busy, Conflict, SandurError, Unavailable
 from sandur.operations.janitors.lease import LEASE_MS, Lease
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.job import Job, JobContext, JobReport, Limits, Progress, job_context, no_progress
+from sandur.pipeline.job import Job, JobContext, JobReport, Limits, Progress, no_progress
 from sandur.pipeline.jobs import JOBS
 from sandur.settings import Settings
-from sandur.storage.layout import Layout
 
 ALL: Final = "all"
 NOT_IN_ALL: Final = ("import",)
@@ -93,9 +93,9 @@ class PipelineLease:
     """
 
     def __init__(
-        self, settings: Settings, layout: Layout, *, if_due: bool = False, pause_ms: int = 0, clock: Clock | None = None
+        self, settings: Settings, *, if_due: bool = False, pause_ms: int = 0, clock: Clock | None = None
     ) -> None:
-        self._blocking = BlockingLake(settings, layout, clock=clock)
+        self._blocking = BlockingLake(settings, clock=clock)
         self._clock = self._blocking.lake.clock
         self._lease = Lease(self._blocking.lake, LEASE_KIND)
         self._if_due = if_due
@@ -174,42 +174,31 @@ def select_jobs(name: str, jobs: Mapping[str, Job] = JOBS) -> Sequence[Job]:
     return [jobs[name]]
 
 
+@dataclass(frozen=True)
 class Runs:
     """Runs of jobs in one Spark session on one lake.
 
     With `dry_run` None, jobs that delete objects do a dry run, and all others do their work.
     """
 
-    def __init__(  # noqa: PLR0913 - one parameter per option of a run
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        *,
-        dry_run: bool | None = None,
-        limits: Limits | None = None,
-        arguments: Mapping[str, str] | None = None,
-        progress: Progress = no_progress,
-        clock: Clock | None = None,
-        jobs: Mapping[str, Job] = JOBS,
-    ) -> None:
-        self._spark = spark
-        self._jobs = jobs
-        self._settings = settings
-        self._dry_run = dry_run
-        self._limits = limits or Limits()
-        self._arguments = arguments
-        self._progress = progress
-        self._clock = clock or SystemClock()
-        self._is_over = threading.Event()
-        self._layout = Layout(settings.tenant or "default", settings.workspace or "default")
+    spark: SparkSession
+    settings: Settings
+    _: KW_ONLY
+    dry_run: bool | None = None
+    limits: Limits = field(default_factory=Limits)
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress = no_progress
+    clock: Clock = field(default_factory=SystemClock)
+    jobs: Mapping[str, Job] = field(default_factory=lambda: JOBS)
+    _is_over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self, name: str, *, on_report: OnReport) -> bool:
         """Run a job, or all of them in order, under one lease. Returns whether every job succeeded.
 
         With `all`, a job that fails does not stop the others. Conflict does: another run has the lease.
         """
-        jobs = select_jobs(name, self._jobs)
-        with self._lease() as lease:
+        jobs = select_jobs(name, self.jobs)
+        with PipelineLease(self.settings, clock=self.clock) as lease:
             return self._run(jobs, lease, on_report, is_alone=name != ALL)
 
     def run_every(self, seconds: int, *, on_report: OnReport, runs_max: int | None = None) -> None:
@@ -221,12 +210,12 @@ class Runs:
         while runs_max is None or runs < runs_max:
             runs += 1
             try:
-                with self._lease(if_due=True, pause_ms=seconds * 1_000) as lease:
-                    self._run(select_jobs(ALL, self._jobs), lease, on_report, is_alone=False)
+                with PipelineLease(self.settings, if_due=True, pause_ms=seconds * 1_000, clock=self.clock) as lease:
+                    self._run(select_jobs(ALL, self.jobs), lease, on_report, is_alone=False)
             except SandurError as error:
-                self._progress(f"waiting: {error}")
+                self.progress(f"waiting: {error}")
             # Jitter: processes that were started together must not always check at the same moment.
-            pause_seconds = seconds / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
+            pause_seconds = seconds / CHECKS_PER_INTERVAL * (0.5 + self.clock.chance())
             if runs != runs_max and self._is_over.wait(pause_seconds):
                 return
 
@@ -250,23 +239,19 @@ class Runs:
 
     def _run_job(self, job: Job, lease: PipelineLease) -> JobReport:
         lease.check()
-        began_ms = self._clock.now_ms()
-        with job_context(
-            self._spark,
-            self._settings,
-            run_id=f"{lease.fence:08d}-{self._clock.new_id()}",
-            clock=self._clock,
-            progress=self._progress,
-            dry_run=job.deletes if self._dry_run is None else self._dry_run,
-            limits=self._limits,
+        began_ms = self.clock.now_ms()
+        with JobContext(
+            spark=self.spark,
+            blocking=BlockingLake(self.settings, clock=self.clock),
+            run_id=f"{lease.fence:08d}-{self.clock.new_id()}",
+            progress=self.progress,
+            dry_run=job.deletes if self.dry_run is None else self.dry_run,
+            limits=self.limits,
             check_fence=lease.check,
-            arguments=self._arguments,
+            arguments=self.arguments,
         ) as context:
             report = _run_with_spark(job, context)
-        return replace(report, took_ms=self._clock.now_ms() - began_ms)
-
-    def _lease(self, *, if_due: bool = False, pause_ms: int = 0) -> PipelineLease:
-        return PipelineLease(self._settings, self._layout, if_due=if_due, pause_ms=pause_ms, clock=self._clock)
+        return replace(report, took_ms=self.clock.now_ms() - began_ms)
 
 
 def _run_with_spark(job: Job, context: JobContext) -> JobReport:

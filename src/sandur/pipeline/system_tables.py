@@ -7,7 +7,7 @@ published files themselves: an engine may purge, compact or expire a table, and 
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from sandur.iceberg.requests import (
     CreateTable,
     TableCommit,
 )
+from sandur.iceberg.scan.manifests import ManifestFile, decode_manifest_list
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
@@ -38,10 +39,9 @@ from sandur.pipeline.executor_tasks.write import FILES_AT_ONCE, SMALL_BYTES_MAX
 from sandur.pipeline.iceberg_manifests import (
     DataFile,
     SnapshotIds,
-    decode_manifest,
-    decode_manifest_list,
     encode_manifest,
     encode_manifest_list,
+    files_of,
     list_entry,
 )
 from sandur.pipeline.job import JobContext
@@ -55,8 +55,6 @@ NAMESPACE: Final = "system"
 MARK: Final = "pipeline.dataset"
 """The property that marks a table as the pipeline's; a table of the same name without it is left alone."""
 SNAPSHOTS_KEPT: Final = 20
-
-_SEQUENCE: Final = "published-sequence"
 
 
 class Copy(NamedTuple):
@@ -73,7 +71,7 @@ class _Growth(NamedTuple):
     shape: Shape
     metadata: TableMetadata
     sequence: int
-    kept: Sequence[Mapping[str, Any]]
+    kept: Sequence[ManifestFile]
     files: Sequence[DataFile]
     copies: Sequence[Copy]
 
@@ -131,7 +129,9 @@ async def _plan(context: JobContext, shape: Shape, dataset: Dataset | None) -> _
 
 
 async def _next_growth(context: JobContext, shape: Shape, metadata: TableMetadata, dataset: Dataset) -> _Growth | None:
-    manifests, held = await _current_files(context.lake, metadata)
+    current = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
+    manifests = await _manifests(context.lake, current)
+    held = [file for one in manifests for file in await _data_files(context.lake, one.manifest_path)]
     wanted = {_file_name(file.key): file for file in dataset.files}
     held_by_name = {_file_name(file.path): file for file in held}
     if held_by_name.keys() == wanted.keys():
@@ -216,15 +216,13 @@ async def _ensure_table(context: JobContext, shape: Shape) -> TableMetadata:
     return (await current_document(context.lake, identifier)).metadata
 
 
-async def _current_files(lake: Lake, metadata: TableMetadata) -> tuple[Sequence[Mapping[str, Any]], Sequence[DataFile]]:
-    """The entries of the current manifest list, and the files in their manifests."""
-    wanted = metadata.current_snapshot_id
-    snapshot = next((snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == wanted), None)
-    if snapshot is None or snapshot.manifest_list is None:
-        return (), ()
-    manifests = decode_manifest_list(await _read(lake, snapshot.manifest_list))
-    files = [file for entry in manifests for file in decode_manifest(await _read(lake, entry["manifest_path"]))]
-    return manifests, files
+async def _manifests(lake: Lake, snapshot: Snapshot | None) -> Sequence[ManifestFile]:
+    location = snapshot.manifest_list if snapshot else None
+    return decode_manifest_list(await _read(lake, location), location=location) if location else ()
+
+
+async def _data_files(lake: Lake, manifest: str) -> Sequence[DataFile]:
+    return files_of(await _read(lake, manifest), location=manifest)
 
 
 async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
@@ -267,28 +265,16 @@ async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
     await commit_table(context.lake, _identifier(context, shape), commit, _request(context, list_path))
 
 
-def _summary(growth: _Growth, manifests: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _summary(growth: _Growth, manifests: Sequence[ManifestFile]) -> dict[str, str]:
     replaces = not growth.kept and growth.metadata.current_snapshot_id is not None
     return {
         "operation": "overwrite" if replaces else "append",
         "added-data-files": str(len(growth.files)),
         "added-records": str(sum(file.rows for file in growth.files)),
-        "total-data-files": str(sum(manifest["added_files_count"] for manifest in manifests)),
-        "total-records": str(sum(manifest["added_rows_count"] for manifest in manifests)),
-        _SEQUENCE: str(growth.sequence),
+        "total-data-files": str(sum(manifest.added_files_count or 0 for manifest in manifests)),
+        "total-records": str(sum(manifest.added_rows_count or 0 for manifest in manifests)),
+        "published-sequence": str(growth.sequence),
     }
-
-
-def expired_snapshots(metadata: TableMetadata, *, keep: int = SNAPSHOTS_KEPT) -> Sequence[Snapshot]:
-    """The snapshots to remove: all but the newest `keep`, and none with a branch or tag.
-
-    None until there are twice as many, so that not every commit removes some.
-    """
-    in_order = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number)
-    if len(in_order) < 2 * keep:
-        return ()
-    named = {ref.snapshot_id for ref in metadata.refs.values()}
-    return [snapshot for snapshot in in_order[:-keep] if snapshot.snapshot_id not in named]
 
 
 async def expire_snapshots(
@@ -296,10 +282,13 @@ async def expire_snapshots(
 ) -> int:
     """Remove old snapshots from a table, then the files that only they name; returns the number of removed files.
 
-    A run that dies in between leaves files that nothing refers to.
+    Old are all but the newest `keep` and those with a branch or tag. Nothing is removed until there are twice as many
+    as `keep`, so that not every commit removes some. A run that dies in between leaves files that nothing refers to.
     """
-    old = expired_snapshots(metadata, keep=keep)
-    if not old:
+    in_order = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number)
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    old = [snapshot for snapshot in in_order[:-keep] if snapshot.snapshot_id not in named]
+    if not old or len(in_order) < 2 * keep:
         return 0
     old_ids = {snapshot.snapshot_id for snapshot in old}
     needed = await _all_files(lake, [one for one in metadata.snapshots if one.snapshot_id not in old_ids])
@@ -315,22 +304,16 @@ async def expire_snapshots(
 async def _all_files(lake: Lake, snapshots: Sequence[Snapshot]) -> set[str]:
     """Every manifest list, manifest and data file of the snapshots."""
     lists = {snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list}
-    manifests: set[str] = set()
-    for location in lists:
-        manifests.update(str(entry["manifest_path"]) for entry in decode_manifest_list(await _read(lake, location)))
-    files: set[str] = set()
-    for location in manifests:
-        files.update(file.path for file in decode_manifest(await _read(lake, location)))
-    return lists | manifests | files
+    manifests = {one.manifest_path for snapshot in snapshots for one in await _manifests(lake, snapshot)}
+    return lists | manifests | {file.path for one in manifests for file in await _data_files(lake, one)}
 
 
 def iceberg_schema(shape: Shape) -> Schema:
     """The shape as an Iceberg schema, with the field ids of the Parquet files."""
-    fields = tuple(
-        NestedField(id=column.id, name=column.name, required=column.is_required, type=column.kind)
-        for column in shape.columns
+    columns = shape.columns
+    return Schema(
+        fields=tuple(NestedField(id=one.id, name=one.name, required=one.is_required, type=one.kind) for one in columns)
     )
-    return Schema(fields=fields)
 
 
 def _file_name(path: str) -> str:

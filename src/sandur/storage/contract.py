@@ -1,7 +1,7 @@
 """The contract of a store: objects with versions, changed only by compare-and-swap."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType, Protocol
 
@@ -141,9 +141,16 @@ async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored |
 
 async def list_all(store: ObjectStore, prefix: str) -> "list[Listed]":
     """Every object below the folder, page by page. Not a snapshot: a concurrent change may be seen or missed."""
-    found: list[Listed] = []
+    return [listed async for page in list_pages(store, prefix) for listed in page]
+
+
+async def list_pages(
+    store: ObjectStore, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX
+) -> "AsyncIterator[Sequence[Listed]]":
+    """As `list_all`, one page of at most `limit` objects at a time, from the key `after` on."""
     while True:
-        page = await store.list(prefix, after=found[-1].key if found else None)
-        found += page
-        if len(page) < LIST_LIMIT_MAX:
-            return found
+        page = await store.list(prefix, after=after, limit=limit)
+        yield page
+        if len(page) < limit:
+            return
+        after = page[-1].key

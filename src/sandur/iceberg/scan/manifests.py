@@ -114,6 +114,7 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
     deleted_files_count: Int32 | None = None
     added_rows_count: Int64 | None = None
     existing_rows_count: Int64 | None = None
+    deleted_rows_count: Int64 | None = None
     partitions: tuple[FieldSummary, ...] | None = None
     key_metadata: bytes | None = None
     first_row_id: Int64 | None = None

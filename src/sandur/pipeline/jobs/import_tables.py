@@ -44,10 +44,9 @@ _COUNTED: Final = ("known", "new", "conflicts", "unreadable")
 _HIVE: Final = ".db"
 _LIVING: Final = ("unbound", "condemned", "live")
 _WANTED: Final = (
-    "catalog string, namespace string, name string, format string, place string, file string, columns string"
+    "catalog string, levels array<string>, name string, format string, place string, file string, columns string"
 )
 _DONE: Final = "name string, outcome string, problem string"
-_SEPARATOR: Final = "\x1f"
 FILE_BYTES_MAX: Final = 512 << 20
 LOG_FILES_MAX: Final = 10_000
 
@@ -74,11 +73,17 @@ class _Fields(msgspec.Struct, frozen=True):
 class FoundTable(NamedTuple):
     """A table that was found, and the name that it would get."""
 
-    identifier: Identifier
+    catalog: str
+    levels: tuple[str, ...]
+    name: str
     format: str
     place: str
     file: str
     columns: str
+
+    @property
+    def identifier(self) -> Identifier:
+        return Identifier(self.catalog, tuple(self.levels), self.name)
 
 
 def run(context: JobContext) -> JobReport:
@@ -118,7 +123,8 @@ class _Import:
         """Find the tables below the location that are not in the catalog, up to the limit of a run."""
         self._context.progress(f"search for tables below {self._location}")
         newest = newest_files(self._context.spark, self._options, self._location)
-        found = self._context.persist(inspect_tables(newest, self._options, self._location))
+        inspect = partial(_inspect_table, self._location)
+        found = self._context.persist(map_rows(newest, self._options, inspect, _INSPECTED))
         self._count(found)
         fresh = self._context.persist(self._unknown(found.where("problem is null")))
         new = fresh.count()
@@ -164,7 +170,7 @@ class _Import:
             except Invalid as error:
                 self._warn("unreadable", f"{place}: {error}")
                 continue
-            self._wanted.append(FoundTable(identifier, row.format, place, row.file, row.columns or ""))
+            self._wanted.append(FoundTable(*identifier, row.format, place, row.file, row.columns or ""))
 
     def compare(self) -> None:
         """Report conflicts: two tables with one name, or a name that exists."""
@@ -189,26 +195,13 @@ class _Import:
             return
         self._context.progress("register tables", 0, len(self._wanted))
         self._context.wait(self._make_namespaces({one.identifier.namespace for one in self._wanted}))
-        rows = [
-            (
-                one.identifier.catalog,
-                _SEPARATOR.join(one.identifier.levels),
-                one.identifier.name,
-                one.format,
-                one.place,
-                one.file,
-                one.columns,
-            )
-            for one in self._wanted
-        ]
-        tasks = min(len(rows), parallelism(self._context.spark))
-        frame = self._context.spark.createDataFrame(rows, _WANTED).repartition(tasks)
+        tasks = min(len(self._wanted), parallelism(self._context.spark))
+        frame = self._context.spark.createDataFrame(self._wanted, _WANTED).repartition(tasks)
         register = partial(register_row, self._context.run_id)
         for row in map_rows(frame, self._options, register, _DONE).collect():
-            if row.outcome == "registered":
-                self.counts["registered"] += 1
-            else:
-                self._warn(row.outcome, f"{row.name}: {row.problem}")
+            self.counts[row.outcome] += 1
+            if row.problem:
+                self.warnings.append(f"{row.name}: {row.problem}")
 
     def _name_of(self, folder: str) -> Identifier:
         """The name for the table in a folder."""
@@ -251,25 +244,22 @@ class _Import:
 
 async def register_row(run_id: str, lake: Lake, row: Mapping[str, Any]) -> tuple[object, ...]:
     """Register a table; returns its name, the outcome (`registered`, `conflicts` or `unreadable`) and the error."""
-    identifier = Identifier(row["catalog"], tuple(row["namespace"].split(_SEPARATOR)), row["name"])
-    request = _request(f"import {identifier} {row['place']}", run_id)
+    table = FoundTable(**row)
+    identifier = table.identifier
+    request = _request(f"import {identifier} {table.place}", run_id)
     try:
-        await _register(lake, identifier, row, request)
+        if table.format == "iceberg":
+            location = f"{table.place}/metadata/{table.file}"
+            await register_table(lake, identifier.namespace, identifier.name, location, request=request)
+        else:
+            columns = msgspec.Raw(table.columns.encode())
+            wanted = NewTable(identifier=identifier, table_type="EXTERNAL", location=table.place, columns=columns)
+            await create_external(lake, wanted, request=request)
     except AlreadyExists as error:
         return str(identifier), "conflicts", str(error)
     except SandurError as error:
         return str(identifier), "unreadable", f"{type(error).__name__}: {error}"
     return str(identifier), "registered", None
-
-
-async def _register(lake: Lake, identifier: Identifier, row: Mapping[str, Any], request: Request) -> None:
-    if row["format"] == "iceberg":
-        location = f"{row['place']}/metadata/{row['file']}"
-        await register_table(lake, identifier.namespace, identifier.name, location, request=request)
-        return
-    columns = msgspec.Raw(row["columns"].encode())
-    wanted = NewTable(identifier=identifier, table_type="EXTERNAL", location=row["place"], columns=columns)
-    await create_external(lake, wanted, request=request)
 
 
 def _delta_table(key: str, data: bytes) -> DeltaTable:
@@ -318,15 +308,8 @@ def _metadata_file(path: str, modified_ms: int) -> tuple[object, ...] | None:
     return None
 
 
-def inspect_tables(newest: DataFrame, options: Mapping[str, str], location: str) -> DataFrame:
-    """The uuid or the columns in each table's newest file; `problem` if it cannot be read.
-
-    `place` is the normalized location of the table.
-    """
-    return map_rows(newest, options, partial(_inspect_table, location), _INSPECTED)
-
-
 async def _inspect_table(location: str, lake: Lake, row: Mapping[str, Any]) -> tuple[object, ...]:
+    """The uuid or the columns in the table's newest file, or the problem; `place` is its normalized location."""
     place = table_location(location, row["folder"])
     known = row["format"], row["folder"], row["file"], normalize_location(place)
     inspect = _inspect_iceberg if row["format"] == "iceberg" else _inspect_delta

@@ -15,7 +15,7 @@ from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.datasets import CoreManifest
 from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between, read_frame
 from sandur.pipeline.tables import TABLE_METRICS, shape
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many, list_pages
 from sandur.storage.layout import Layout
 
 NAME: Final = "metrics"
@@ -115,14 +115,8 @@ class ReportsReader(RangeReader):
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         """The folder in ranges of a few pages each; reports are stored in the order of their arrival."""
         folder = lake.layout.operational_folder(NAME)
-        bounds: list[str] = []
-        after: str | None = None
-        while True:
-            page = await lake.store.list(folder, after=after, limit=REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX)
-            if len(page) < REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX:
-                break
-            after = page[-1].key
-            bounds.append(after)
+        limit = REPORTS_PER_TASK_PAGES * LIST_LIMIT_MAX
+        bounds = [page[-1].key async for page in list_pages(lake.store, folder, limit=limit) if len(page) == limit]
         return ranges_between(folder, bounds)
 
     async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:

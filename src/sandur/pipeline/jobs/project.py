@@ -8,8 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.metadata import PROBLEM, READABLE, metadata_task, readability_task
-from sandur.pipeline.executor_tasks.recheck import recheck_task
+from sandur.pipeline.executor_tasks.project import PROBLEM, READABLE, metadata_task, readability_task, recheck_task
 from sandur.pipeline.executor_tasks.write import WRITTEN
 from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport

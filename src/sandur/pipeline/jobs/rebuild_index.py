@@ -20,8 +20,7 @@ from sandur.storage.contract import list_all
 
 NAME: Final = "rebuild-index"
 WARNINGS_MAX: Final = 20
-_SEPARATOR: Final = "\x1f"
-_SCOPES: Final = "collection string, catalog string, levels string"
+_SCOPES: Final = "collection string, catalog string, levels array<string>"
 _REBUILT: Final = "scope string, outcome string, entries long, merged long, problem string"
 
 
@@ -52,20 +51,18 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
         if await resolve_namespace(context.lake, namespace) is None:
             raise NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
         return [names_scope(namespace), namespaces_scope(namespace.catalog, namespace)]
-    catalogs = await _catalogs(context) if catalog is None else [catalog]
-    if catalog is not None and await context.lake.catalog(catalog).read() is None:
+    if catalog is None:
+        listed = await list_all(context.lake.store, context.layout.catalogs_folder())
+        catalogs, scopes = [context.layout.parse_catalog(one.key) for one in listed], [CATALOGS]
+    elif await context.lake.catalog(catalog).read() is None:
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
-    scopes = [CATALOGS] if catalog is None else []
+    else:
+        catalogs, scopes = [catalog], []
     for name in catalogs:
         scopes.append(namespaces_scope(name, None))
         for namespace in await _namespaces(context, name):
             scopes += [names_scope(namespace), namespaces_scope(name, namespace)]
     return scopes
-
-
-async def _catalogs(context: JobContext) -> Sequence[str]:
-    listed = await list_all(context.lake.store, context.layout.catalogs_folder())
-    return [context.layout.parse_catalog(one.key) for one in listed]
 
 
 async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
@@ -83,15 +80,14 @@ async def _may_exist(context: JobContext, namespace: Namespace) -> bool:
 
 
 def _rebuild(context: JobContext, scopes: Sequence[Scope]) -> DataFrame:
-    rows = [(scope.collection, scope.catalog, _SEPARATOR.join(scope.levels)) for scope in scopes]
-    tasks = min(len(rows), parallelism(context.spark)) or 1
-    frame = context.spark.createDataFrame(rows, _SCOPES).repartition(tasks)
+    tasks = min(len(scopes), parallelism(context.spark)) or 1
+    frame = context.spark.createDataFrame(scopes, _SCOPES).repartition(tasks)
     return map_rows(frame, context.source_options, partial(rebuild_scope, is_dry_run=context.dry_run), _REBUILT)
 
 
 async def rebuild_scope(lake: Lake, row: Row, *, is_dry_run: bool) -> tuple[object, ...]:
     """Rebuild one index; returns the scope, the outcome, the counts and the error."""
-    scope = Scope(row["collection"], row["catalog"], tuple(row["levels"].split(_SEPARATOR)) if row["levels"] else ())
+    scope = Scope(row["collection"], row["catalog"], tuple(row["levels"]))
     name = " ".join((scope.collection, scope.catalog, ".".join(scope.levels))).strip()
     try:
         done = await rebuild_and_merge(open_dry_run(lake) if is_dry_run else lake, scope)

@@ -15,7 +15,7 @@ from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import Shape, clamped_ms, shape
 from sandur.pipeline.tasks import empty_frame, portions, run_per_item
-from sandur.storage.contract import Listed, ObjectStore
+from sandur.storage.contract import Listed, ObjectStore, list_pages
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -102,15 +102,12 @@ async def _subfolders(store: ObjectStore, prefix: str, count_max: int) -> Sequen
 
 async def list_range(store: ObjectStore, keys: KeyRange) -> AsyncIterator[Sequence[Listed]]:
     """The objects of a range in order, page by page."""
-    after = keys.after
-    while True:
-        page = await store.list(keys.prefix, after=after, limit=LISTED_AT_ONCE)
+    async for page in list_pages(store, keys.prefix, after=keys.after, limit=LISTED_AT_ONCE):
         inside = [listed for listed in page if keys.until is None or listed.key <= keys.until]
         if inside:
             yield inside
-        if len(page) < LISTED_AT_ONCE or len(inside) < len(page):
+        if len(inside) < len(page):
             return
-        after = page[-1].key
 
 
 async def gather_bounded(items: Sequence[S], work: Callable[[S], Awaitable[T]]) -> Sequence[T]:
