@@ -98,7 +98,9 @@ class Publication:
         """
         for number in range(SWAPS_MAX):
             held, current = self._context.wait(self._read())
-            self._check_unchanged(current, changes)
+            for name in changes:
+                if self.base.datasets.get(name) != current.datasets.get(name):
+                    raise Conflict(f"publishing {name}: another run published it in the meantime; this run stops")
             self._verify()
             self._context.check_fence()
             manifest = self._next(held, current, changes)
@@ -131,12 +133,6 @@ class Publication:
                 return False
         self.manifest_key = key
         return True
-
-    def _check_unchanged(self, current: CoreManifest, changes: Mapping[str, DatasetUpdate]) -> None:
-        for name in changes:
-            before, now = self.base.datasets.get(name), current.datasets.get(name)
-            if before != now:
-                raise Conflict(f"publishing {name}: another run published it in the meantime; this run stops")
 
     def _next(
         self, held: Versioned[CorePointer] | None, current: CoreManifest, changes: Mapping[str, DatasetUpdate]

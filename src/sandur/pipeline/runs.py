@@ -41,6 +41,13 @@ _OPTIONS: Final = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.daemon.module": "sandur.pipeline.workers",
 }
+# One machine: few partitions, and no port that other machines can reach.
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1)),
+}
 
 OnReport = Callable[[JobReport], None]
 OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
@@ -70,18 +77,11 @@ def open_session(master: str | None, options: Mapping[str, str] | None = None) -
             spark.conf.set(key, value)
     else:
         chosen = master or "local[*]"
-        local = _local_options() if chosen.startswith("local") else {}
-        spark = create_session(chosen, options={**local, **(options or {})})
+        spark = create_session(chosen, options={**(_LOCAL if chosen.startswith("local") else {}), **(options or {})})
     try:
         yield spark
     finally:
         spark.stop()
-
-
-def _local_options() -> Mapping[str, str]:
-    """One machine: few partitions, and no port that other machines can reach."""
-    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
-    return {**loopback, "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (os.cpu_count() or 1))}
 
 
 class PipelineLease:

@@ -48,13 +48,6 @@ class Unity(NamedTuple):
     token: str = ""
 
 
-class KernelCreated(NamedTuple):
-    """The created table: its location, and its id in the catalog; empty for a path."""
-
-    location: str
-    table_id: str = ""
-
-
 class Parsed(NamedTuple):
     """A CREATE TABLE of Delta, parsed by Spark."""
 
@@ -108,8 +101,8 @@ def parsed_create(spark: "SparkSession", statement: str) -> Parsed | None:
     )
 
 
-def create(spark: "SparkSession", parsed: Parsed) -> KernelCreated | None:
-    """Execute the statement with Kernel; None if the table exists and IF NOT EXISTS is given.
+def create(spark: "SparkSession", parsed: Parsed) -> None:
+    """Execute the statement with Kernel.
 
     Checks first whether the table exists, so that a refusal writes nothing. A table of the session catalog is
     registered there after its commit.
@@ -118,14 +111,14 @@ def create(spark: "SparkSession", parsed: Parsed) -> KernelCreated | None:
         raise Invalid("CREATE TABLE without columns: add columns, or use mode NONE")
     try:
         if len(parsed.name) == 2 and parsed.name[0].lower() == _DELTA:  # noqa: PLR2004 - delta.`path`
-            return create_by_path(spark, parsed.name[1], parsed.definition)
-        if unity := unity_of(spark, parsed.name):
-            return _created_in_unity(spark, unity, parsed)
-        return _created_in_session(spark, parsed)
+            create_by_path(spark, parsed.name[1], parsed.definition)
+        elif unity := unity_of(spark, parsed.name):
+            _create_in_unity(spark, unity, parsed)
+        else:
+            _create_in_session(spark, parsed)
     except AlreadyExists:
-        if parsed.if_not_exists:
-            return None
-        raise
+        if not parsed.if_not_exists:
+            raise
 
 
 def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
@@ -141,14 +134,14 @@ def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
     return Unity(uri, token)
 
 
-def _created_in_unity(spark: "SparkSession", unity: Unity, parsed: Parsed) -> KernelCreated:
+def _create_in_unity(spark: "SparkSession", unity: Unity, parsed: Parsed) -> None:
     if parsed.location or parsed.is_external:
         raise Invalid(
             "external tables are not supported in mode STRICT: use mode NONE, or sandur delta create --location"
         )
     if _is_in_unity(unity, parsed.name):
         raise AlreadyExists(f"Table already exists: {'.'.join(parsed.name)}", subject="table")
-    return create_managed(spark, unity, parsed.name, parsed.definition)
+    create_managed(spark, unity, parsed.name, parsed.definition)
 
 
 def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
@@ -168,15 +161,14 @@ def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
     return False
 
 
-def _created_in_session(spark: "SparkSession", parsed: Parsed) -> KernelCreated:
+def _create_in_session(spark: "SparkSession", parsed: Parsed) -> None:
     """Create a table of the session catalog at its location, or in the warehouse."""
     name = ".".join(f"`{part}`" for part in parsed.name)
     if spark.catalog.tableExists(name):
         raise AlreadyExists(f"Table already exists: {name}", subject="table")
     location = parsed.location or _warehouse_location(spark, parsed.name)
-    made = create_by_path(spark, location, parsed.definition)
+    create_by_path(spark, location, parsed.definition)
     spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{location}'")
-    return made
 
 
 def _warehouse_location(spark: "SparkSession", name: tuple[str, ...]) -> str:
@@ -202,20 +194,16 @@ def _transforms(transform: Any, listed: Any) -> list[PartitionTransform]:  # noq
     return [PartitionTransform(name, ".".join(reference.fieldNames())) for reference in references]
 
 
-def create_by_path(
-    spark: "SparkSession", location: str, definition: TableDefinition, *, engine: str = ENGINE
-) -> KernelCreated:
+def create_by_path(spark: "SparkSession", location: str, definition: TableDefinition) -> None:
     """Create a table at a path, committed by the file system; raises AlreadyExists if there is one."""
     kernel = _Kernel(spark)
     plan = plan_table(definition, location=location, table_id="", committer="path")
-    builder = kernel.table_manager.buildCreateTableTransaction(plan.location, kernel.schema(plan), engine)
+    manager = kernel.jvm.io.delta.kernel.TableManager
+    builder = manager.buildCreateTableTransaction(plan.location, kernel.schema(plan), ENGINE)
     kernel.commit(builder, plan, {**plan.properties, **_features(plan, left_out=_IMPLIED)}, storage={})
-    return KernelCreated(plan.location)
 
 
-def create_managed(
-    spark: "SparkSession", unity: Unity, name: Sequence[str], definition: TableDefinition, *, engine: str = ENGINE
-) -> KernelCreated:
+def create_managed(spark: "SparkSession", unity: Unity, name: Sequence[str], definition: TableDefinition) -> None:
     """Create a managed table `catalog.schema.table`: Kernel stages it, writes it and registers it in the catalog.
 
     The client stays open until the commit is done, because the committer calls the catalog last.
@@ -229,7 +217,7 @@ def create_managed(
         plan = plan_table(definition, location=location, table_id=table_id, committer="catalog")
         managed = kernel.jvm.io.delta.kernel.unitycatalog.UCCatalogManagedClient(client)
         known_as = kernel.jvm.io.delta.kernel.unitycatalog.UCTableIdentifier(catalog, schema, table)
-        builder = managed.buildCreateTableTransaction(table_id, location, kernel.schema(plan), engine, known_as)
+        builder = managed.buildCreateTableTransaction(table_id, location, kernel.schema(plan), ENGINE, known_as)
         properties = {key: value for key, value in plan.properties.items() if key != TABLE_ID}
         all_properties = {
             **properties,
@@ -238,7 +226,6 @@ def create_managed(
         kernel.commit(builder, plan, all_properties, storage=dict(stage.getStorageProperties() or {}))
     finally:
         client.close()
-    return KernelCreated(plan.location, table_id)
 
 
 def _features(plan: CreatePlan, *, left_out: frozenset[str], always: Iterable[str] = ()) -> dict[str, str]:
@@ -247,7 +234,7 @@ def _features(plan: CreatePlan, *, left_out: frozenset[str], always: Iterable[st
 
 
 class _Kernel:
-    """Kernel's classes through py4j; every argument must be a Java object."""
+    """Kernel's classes through py4j, which converts dicts and lists to Java's."""
 
     def __init__(self, spark: "SparkSession") -> None:
         context = spark.sparkContext
@@ -260,10 +247,6 @@ class _Kernel:
         if not _is_class(jvm.io.delta.kernel.TableManager):
             raise Unfit(f"this Spark session has no Delta Kernel: start it with the package {DELTA_PACKAGE}")
 
-    @property
-    def table_manager(self) -> Any:  # noqa: ANN401 - a class of Java
-        return self.jvm.io.delta.kernel.TableManager
-
     def schema(self, plan: CreatePlan) -> Any:  # noqa: ANN401 - an object of Java
         serde = self.jvm.io.delta.kernel.internal.types.DataTypeJsonSerDe
         return serde.deserializeStructType(schema_string(plan.columns))
@@ -271,12 +254,10 @@ class _Kernel:
     def client(self, unity: Unity) -> Any:  # noqa: ANN401 - an object of Java
         settings = {"uri": unity.uri, "auth.type": "static", "auth.token": unity.token or "none"}
         coordinator = self.jvm.io.delta.storage.commit.uccommitcoordinator
-        return coordinator.UCDeltaTokenBasedRestClient(self._map(settings), None)
+        return coordinator.UCDeltaTokenBasedRestClient(settings, None)
 
     def identifier(self, catalog: str, schema: str, table: str) -> Any:  # noqa: ANN401 - an object of Java
-        namespace = self._gateway.new_array(self.jvm.java.lang.String, 2)
-        namespace[0], namespace[1] = catalog, schema
-        return self.jvm.io.delta.storage.commit.TableIdentifier(namespace, table)
+        return self.jvm.io.delta.storage.commit.TableIdentifier(self._strings((catalog, schema)), table)
 
     def commit(self, builder: Any, plan: CreatePlan, properties: Mapping[str, str], storage: Mapping[str, str]) -> None:  # noqa: ANN401 - of Java
         """Commit a table without files; raises AlreadyExists if there is a table at the path."""
@@ -286,7 +267,7 @@ class _Kernel:
         for key, value in storage.items():
             configuration.set(key, value)
         engine = self.jvm.io.delta.kernel.defaults.engine.DefaultEngine.create(configuration)
-        builder = builder.withTableProperties(self._map(properties))
+        builder = builder.withTableProperties(dict(properties))
         if layout := self._layout(plan):
             builder = builder.withDataLayoutSpec(layout)
         try:
@@ -305,20 +286,14 @@ class _Kernel:
             return spec.clustered(self._columns(plan.domains.clustering.clustering_columns))
         return None
 
-    def _columns(self, paths: Iterable[Sequence[str]]) -> Any:  # noqa: ANN401 - an object of Java
-        columns = self.jvm.java.util.ArrayList()
-        for path in paths:
-            names = self._gateway.new_array(self.jvm.java.lang.String, len(path))
-            for position, name in enumerate(path):
-                names[position] = name
-            columns.add(self.jvm.io.delta.kernel.expressions.Column(names))
-        return columns
+    def _columns(self, paths: Iterable[Sequence[str]]) -> list[Any]:
+        return [self.jvm.io.delta.kernel.expressions.Column(self._strings(path)) for path in paths]
 
-    def _map(self, values: Mapping[str, str]) -> Any:  # noqa: ANN401 - an object of Java
-        found = self.jvm.java.util.HashMap()
-        for key, value in values.items():
-            found.put(key, value)
-        return found
+    def _strings(self, values: Sequence[str]) -> Any:  # noqa: ANN401 - an array of Java
+        array = self._gateway.new_array(self.jvm.java.lang.String, len(values))
+        for position, value in enumerate(values):
+            array[position] = value
+        return array
 
 
 def _is_class(found: object) -> bool:

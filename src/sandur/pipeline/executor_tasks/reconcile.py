@@ -47,16 +47,17 @@ Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited",
 
 
 class Finding(NamedTuple):
-    """The state of one receipt of a table; `receipt` is the content that belongs at `key`, if it can be derived.
+    """The state of one receipt of a table, as the columns of FINDINGS after the uuid.
 
-    `is_exact`: `receipt` has the very bytes of the commit. `is_own`: the pipeline committed to a table of its own.
+    `receipt` is the content that belongs at `key`; None if it exists or is unknown. `is_exact`: `receipt` has the
+    very bytes of the commit. `is_own`: the pipeline committed to a table of its own.
     """
 
     status: Status
     table_uuid: str
     commit_key: str = ""
     key: str = ""
-    receipt: bytes = b""
+    receipt: bytes | None = None
     is_exact: bool = False
     detail: str = ""
     is_own: bool = False
@@ -88,24 +89,10 @@ async def _walk_key(lake: Lake, key: str, depth_max: int) -> Sequence[tuple[Any,
     uuid = lake.layout.parse_delta_table(key) if is_delta else lake.layout.parse_pointer(key)
     findings = walk_delta_table(lake, uuid) if is_delta else walk_table(lake, uuid, depth_max=depth_max)
     try:
-        rows.extend([_finding_row(uuid, finding) async for finding in findings])
+        rows.extend([(uuid, *finding) async for finding in findings])
     except SandurError as error:
         rows.append((uuid, "failed", None, None, None, None, None, str(error), False))
     return rows
-
-
-def _finding_row(uuid: str, finding: Finding) -> tuple[Any, ...]:
-    return (
-        uuid,
-        finding.status,
-        finding.table_uuid,
-        finding.commit_key,
-        finding.key,
-        finding.receipt.decode() or None,
-        finding.is_exact,
-        finding.detail,
-        finding.is_own,
-    )
 
 
 async def restore_receipt(lake: Lake, row: Row) -> tuple[str]:
@@ -157,7 +144,7 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
         receipt = delta_receipt_of(table, commit)
         key = delta_receipt_key(lake.layout, receipt)
         is_there = await lake.store.head(key) is not None
-        data = b"" if is_there else msgspec.json.encode(receipt)
+        data = None if is_there else msgspec.json.encode(receipt)
         yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
 
 
@@ -171,6 +158,12 @@ async def _is_effective(lake: Lake, pointer: Pointer) -> bool:
 
 def _is_own(receipt: Receipt) -> bool:
     return receipt.source.kind == "pipeline" and receipt.source.task_id == SYSTEM_TABLES
+
+
+def _previous(receipt: Receipt) -> _Step | None:
+    if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
+        return None
+    return _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
 
 
 class _Walk:
@@ -199,9 +192,7 @@ class _Walk:
             return Finding("damaged", self._pointer.table_uuid, step.commit_key, detail=f"{key}: {problem}"), previous
         receipt = msgspec.json.decode(stored.data, type=Receipt)
         found = Finding("present", receipt.table_uuid, step.commit_key, key, is_own=_is_own(receipt))
-        if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
-            return found, None
-        return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
+        return found, _previous(receipt)
 
     async def _missing(self, step: _Step, time_ms: int) -> tuple[Finding, _Step | None]:
         head = self._heads.get(step.commit_key)
@@ -216,9 +207,7 @@ class _Walk:
         key = key_of(self._lake.layout, step.commit_key, time_ms)
         data, is_own = msgspec.json.encode(receipt), _is_own(receipt)
         found = Finding("missing", receipt.table_uuid, step.commit_key, key, data, is_exact, is_own=is_own)
-        if receipt.previous_commit_key is None or receipt.previous_metadata_location is None:
-            return found, None
-        return found, _Step(receipt.previous_commit_key, receipt.previous_metadata_location)
+        return found, _previous(receipt)
 
     def _has_known_predecessor(self, step: _Step) -> bool:
         """False for a file that was registered over an existing table: its log is of another table."""

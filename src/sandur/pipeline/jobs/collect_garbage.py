@@ -6,6 +6,7 @@ Every candidate is visited first in a dry run, in which the janitors act on a st
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import msgspec
@@ -77,16 +78,10 @@ class _Candidates:
 
     def all(self) -> DataFrame:
         frames = [self._of_janitors(), self._receipts(), self._published(), *self._files_of_tables()]
-        united = frames[0]
-        for frame in frames[1:]:
-            united = united.unionByName(frame)
-        return united
+        return reduce(DataFrame.unionByName, frames)
 
     def owned_folders(self) -> DataFrame:
-        """Every folder below the catalogs' roots with metadata files of living tables, and the uuids of its tables.
-
-        Raises Unavailable if a catalog cannot be read.
-        """
+        """The folders with metadata files of living tables; raises Unavailable if a catalog cannot be read."""
         return _by_folder(self._owners())
 
     def unreferenced(self, files: DataFrame) -> DataFrame:
@@ -110,10 +105,7 @@ class _Candidates:
                 frames.append(self._of_kind(name, self._files(folder).where(F.col("modified_ms") <= before_ms)))
             else:
                 few += [(name, *listed, "") for listed in page if listed.modified_ms <= before_ms]
-        united = self._context.spark.createDataFrame(few, CANDIDATES)
-        for frame in frames:
-            united = united.unionByName(frame)
-        return united
+        return reduce(DataFrame.unionByName, [self._context.spark.createDataFrame(few, CANDIDATES), *frames])
 
     def _receipts(self) -> DataFrame:
         """Receipts of attempts after a day; those of commits after their retention, once `commits` has them."""

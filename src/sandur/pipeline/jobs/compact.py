@@ -6,7 +6,6 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from sandur.pipeline import system_tables
 from sandur.pipeline.feed import FEED, Feed
@@ -16,13 +15,13 @@ from sandur.pipeline.sources.catalog import NamesReader, PointersReader
 from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
 from sandur.pipeline.sources.events import FeedReader
 from sandur.pipeline.sources.range_reader import read_frame
-from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE
+from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE, shape
 from sandur.pipeline.tasks import empty_frame
 from sandur.pipeline.transforms import commits as of_commits
 
 NAME: Final = "compact"
 WARNINGS_MAX: Final = 10
-_ENDS: Final = StructType([StructField("commit_key", StringType()), StructField("is_known", BooleanType())])
+_ENDS: Final = shape("ends", "commit_key string, is_known boolean", key="commit_key")
 
 
 def run(context: JobContext) -> JobReport:
@@ -151,7 +150,7 @@ class _Compaction:
         """Check the chain: every receipt but the first of a table names an existing one."""
         if not loose:
             self.counts["links_missing"] = 0
-            return empty_frame(self._context.spark, _ENDS)
+            return empty_frame(self._context.spark, _ENDS.spark_schema)
         ends = self._context.persist(of_commits.loose_ends(rows))
         missing = ends.where("is_known is null").count()
         self.counts["links_missing"] = missing

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -86,11 +87,9 @@ class _Projection:
         compared: dict[str, DataFrame] = {}
         for shape, records in read:
             known = self._publication.read(shape)
-            now = (
-                projection.with_unreadable(shape, records, known)
-                if has_unreadable
-                else records.select(*shape.column_names)
-            )
+            now = records.select(*shape.column_names)
+            if has_unreadable:
+                now = projection.with_unreadable(shape, records, known)
             rows[shape.name] = now
             compared[shape.name] = self._context.persist(projection.compare_containers(shape, now, known))
         changed = self._count_containers(compared)
@@ -250,9 +249,7 @@ class _Projection:
         if not self._changes:
             return {}
         self._context.progress("write changes")
-        rows = self._changes[0]
-        for more in self._changes[1:]:
-            rows = rows.unionByName(more)
+        rows = reduce(DataFrame.unionByName, self._changes)
         known = self._publication.base.datasets.get(CHANGES.name)
         if known and known.is_scattered:
             everything = rows.unionByName(self._publication.read(CHANGES))
