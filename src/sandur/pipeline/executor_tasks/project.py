@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Busy, SandurError
-from sandur.operations.concurrency import gather_all
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import is_alive, resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
@@ -22,6 +21,7 @@ from sandur.pipeline.sources.metadata import rows_of_table
 from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, Row, gather_bounded, shaped_batch
 from sandur.pipeline.tables import NAMES, OF_METADATA, TABLES
 from sandur.pipeline.tasks import ArrowTask, Batches, lake_task, portions, record_batch
+from sandur.storage.cell import gather_all
 
 FILES_AT_ONCE: Final = 64
 PROBLEMS_REPORTED_MAX: Final = 10

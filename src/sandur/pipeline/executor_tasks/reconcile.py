@@ -49,7 +49,7 @@ Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited",
 class Finding(NamedTuple):
     """The state of one receipt of a table, as the columns of FINDINGS after the uuid.
 
-    `receipt` is the content that belongs at `key`; None if it exists or is unknown. `is_exact`: `receipt` has the
+    `receipt` is the content that belongs at `key`; empty if it exists or is unknown. `is_exact`: `receipt` has the
     very bytes of the commit. `is_own`: the pipeline committed to a table of its own.
     """
 
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
     table_uuid: str
     commit_key: str = ""
     key: str = ""
-    receipt: bytes | None = None
+    receipt: bytes = b""
     is_exact: bool = False
     detail: str = ""
     is_own: bool = False
@@ -144,7 +144,7 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
         receipt = delta_receipt_of(table, commit)
         key = delta_receipt_key(lake.layout, receipt)
         is_there = await lake.store.head(key) is not None
-        data = None if is_there else msgspec.json.encode(receipt)
+        data = b"" if is_there else msgspec.json.encode(receipt)
         yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
 
 
