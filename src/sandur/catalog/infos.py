@@ -37,16 +37,22 @@ class EntityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_by: str | None = None
 
 
-def entity_fields(name: str, record: DeltaTable | Securable | RegistryEntry) -> dict[str, Any]:
+def entity_fields(
+    name: str, record: Catalog | NamespaceRecord | DeltaTable | Securable | RegistryEntry
+) -> dict[str, Any]:
     """The fields of `EntityInfo`; an empty text in the record means that it is not set."""
+    if isinstance(record, Catalog | NamespaceRecord):
+        changed_ms, changed_by = record.updated_ms, record.updated_by
+    else:
+        changed_ms, changed_by = record.changed_ms, record.changed_by
     return {
         "name": name,
         "comment": record.comment,
         "owner": record.owner or None,
         "created_at": record.created_ms,
         "created_by": record.created_by or None,
-        "updated_at": record.changed_ms,
-        "updated_by": record.changed_by or None,
+        "updated_at": changed_ms,
+        "updated_by": changed_by or None,
     }
 
 
@@ -131,37 +137,28 @@ class ModelVersionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 def catalog_info(catalog: Catalog) -> CatalogInfo:
     return CatalogInfo(
-        name=catalog.name,
         id=catalog.id,
         properties=catalog.properties,
-        created_at=catalog.created_ms,
-        updated_at=catalog.updated_ms,
         storage_location=catalog.root,
         storage_root=catalog.asked_root or None,
-        comment=catalog.comment,
-        owner=catalog.owner or None,
-        created_by=catalog.created_by or None,
-        updated_by=catalog.updated_by or None,
+        **entity_fields(catalog.name, catalog),
     )
 
 
 def schema_info(namespace: Namespace, record: NamespaceRecord) -> SchemaInfo:
     """The info of a namespace; a comment among the properties, where Iceberg clients and Spark put it, wins."""
     location = record.properties.get(_LOCATION)
+    shared = entity_fields(str(namespace), record)
+    shared["comment"] = record.properties.get("comment", record.comment)
+    shared["owner"] = record.owner or record.properties.get("owner")
     return SchemaInfo(
-        name=str(namespace),
         catalog_name=namespace.catalog,
         full_name=full_name_of(namespace),
         schema_id=record.id,
         properties={key: value for key, value in record.properties.items() if key != _LOCATION},
-        created_at=record.created_ms,
-        updated_at=record.updated_ms,
         storage_root=location,
         storage_location=location,
-        comment=record.properties.get("comment", record.comment),
-        owner=record.owner or record.properties.get("owner"),
-        created_by=record.created_by or None,
-        updated_by=record.updated_by or None,
+        **shared,
     )
 
 

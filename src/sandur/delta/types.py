@@ -20,24 +20,19 @@ _SIZED: Final = re.compile(r"(char|varchar)\(\s*\d{1,9}\s*\)\Z")
 _SPATIAL: Final = re.compile(r"(geometry|geography)\([^()]{1,100}\)\Z")
 _PRECISION_MAX: Final = 38
 
-# Name in the log: (name in the classic API, SQL text).
-_PRIMITIVES: Final[Mapping[str, tuple[str, str]]] = {
-    "boolean": ("BOOLEAN", "boolean"),
-    "byte": ("BYTE", "tinyint"),
-    "short": ("SHORT", "smallint"),
-    "integer": ("INT", "int"),
-    "long": ("LONG", "bigint"),
-    "float": ("FLOAT", "float"),
-    "double": ("DOUBLE", "double"),
-    "date": ("DATE", "date"),
-    "timestamp": ("TIMESTAMP", "timestamp"),
-    "timestamp_ntz": ("TIMESTAMP_NTZ", "timestamp_ntz"),
-    "string": ("STRING", "string"),
-    "binary": ("BINARY", "binary"),
-    "variant": ("VARIANT", "variant"),
-    "void": ("NULL", "void"),
-    "null": ("NULL", "void"),
-    "decimal": ("DECIMAL", "decimal(10,0)"),
+_PRIMITIVES: Final = frozenset(
+    {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
+    | {"string", "binary", "variant", "void", "null", "decimal"}
+)
+# Where the classic API or SQL has another name than the log.
+_TYPE_NAMES: Final[Mapping[str, str]] = {"integer": "INT", "void": "NULL"}
+_TYPE_TEXTS: Final[Mapping[str, str]] = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "null": "void",
+    "decimal": "decimal(10,0)",
 }
 _ALIASES: Final[Mapping[str, str]] = {
     "tinyint": "byte",
@@ -151,7 +146,7 @@ def field_to_api(field: Mapping[str, object]) -> dict[str, object]:
 def type_text(value: DataType) -> str:
     """The SQL text of a type, as in Spark's `catalogString`."""
     if isinstance(value, str):
-        return _PRIMITIVES[value][1] if value in _PRIMITIVES else value.replace(" ", "")
+        return _TYPE_TEXTS.get(value) or value.replace(" ", "")
     if isinstance(value, dict):
         match value.get("type"):
             case "array":
@@ -170,7 +165,7 @@ def type_name(value: DataType) -> str:
     """The type name of the classic API."""
     if isinstance(value, str):
         if value in _PRIMITIVES:
-            return _PRIMITIVES[value][0]
+            return _TYPE_NAMES.get(value, value.upper())
         if value.startswith("decimal"):
             return "DECIMAL"
         if value.startswith("interval"):

@@ -105,24 +105,16 @@ def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> Tab
 
 SparkType = str | Mapping[str, object]
 
-# What Spark has no type for is named after what its readers get instead.
-_PRIMITIVES: Final[Mapping[str, str]] = {
-    "boolean": "boolean",
+# Primitives with another name in Spark. What Spark has no type for is named after what its readers get instead.
+_SPARK_NAMES: Final[Mapping[str, str]] = {
     "int": "integer",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "date": "date",
     "time": "string",
     "timestamp": "timestamp_ntz",
     "timestamptz": "timestamp",
     "timestamp_ns": "timestamp_ntz",
     "timestamptz_ns": "timestamp",
-    "string": "string",
     "uuid": "string",
     "fixed": "binary",
-    "binary": "binary",
-    "variant": "variant",
     "unknown": "void",
     "geometry": "binary",
     "geography": "binary",
@@ -156,7 +148,7 @@ def _type(field_type: FieldType) -> SparkType:
             found = primitive(field_type)
             if found.name == "decimal":
                 return f"decimal({found.precision},{found.scale})"
-            return _PRIMITIVES[found.name]
+            return _SPARK_NAMES.get(found.name, found.name)
         case StructType(fields=fields):
             return {"type": "struct", "fields": [_field(field) for field in fields]}
         case ListType():

@@ -65,7 +65,8 @@ async def create_user(call: Call) -> Answer:
 
 
 async def list_users(call: Call) -> Answer:
-    start, count = _number(call, "startIndex", 1), _number(call, "count", _PAGE_MAX)
+    start = whole_number(call.query.get("startIndex") or "1", "startIndex")
+    count = whole_number(call.query.get("count") or str(_PAGE_MAX), "count")
     users = filter_users(await operations.list_users(call.lake), call.query.get("filter"))
     first = max(start, 1)
     page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
@@ -183,11 +184,6 @@ def _resource(user: User) -> UserResource:
 
 def _time(milliseconds: int) -> str:
     return (_EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
-
-
-def _number(call: Call, parameter: str, default: int) -> int:
-    text = call.query.get(parameter)
-    return default if not text else whole_number(text, parameter)
 
 
 def _securable_type(call: Call) -> SecurableType:
