@@ -3,6 +3,7 @@
 import difflib
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -259,13 +260,8 @@ def _checked(source: str, key: str, value: object) -> object:
 
 
 def _nested(flat: Mapping[str, object]) -> dict[str, object]:
-    nested: dict[str, object] = {}
+    nested: defaultdict[str, dict[str, object]] = defaultdict(dict)
     for key, value in flat.items():
         section, _, inner = key.rpartition(".")
-        if section:
-            part = nested.setdefault(section, {})
-            if isinstance(part, dict):
-                part[inner] = value
-        else:
-            nested[key] = value
-    return nested
+        nested[section][inner] = value
+    return nested.pop("", {}) | nested

@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +17,7 @@ from sandur.clock import SystemClock
 from sandur.errors import BadRequest
 from sandur.server.addresses import address_of
 from sandur.server.context import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
-from sandur.settings import ENVIRONMENT_PREFIX, Settings, load_settings, seconds_of, setting_keys
+from sandur.settings import Settings, environment_variable, load_settings, seconds_of, setting_keys
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.sessions import DEFAULT_NAME, PACKAGES, SECRET_KEYS
 
@@ -34,7 +35,7 @@ def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> N
         return
     table = Table("setting", "value", "environment", title="Settings")
     for key, value in values.items():
-        table.add_row(key, str(value), ENVIRONMENT_PREFIX + key.replace(".", "_").upper())
+        table.add_row(key, str(value), environment_variable(key))
     Console().print(table)
 
 
@@ -75,7 +76,7 @@ def output_form(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
 def connections(settings: Settings, flags: SparkConfigOptions) -> list[Connection]:
     """The connections of the catalogs; by default the server's default catalog as `sandur`."""
     uri = flags.uri or address_of(settings.host, settings.port)
-    s3 = _s3_store(settings, with_keys=flags.with_keys) if settings.store.startswith("s3://") else None
+    s3 = s3_store(settings, with_keys=flags.with_keys)
     default: list[tuple[str, str | None]] = [(DEFAULT_NAME, None)]
     named = [_named(catalog) for catalog in flags.catalogs] or default
     return [Connection(name=name, uri=uri, warehouse=catalog, token=flags.token, s3=s3) for name, catalog in named]
@@ -128,18 +129,13 @@ def _named(catalog: str) -> tuple[str, str | None]:
     return name, warehouse or name
 
 
-def _s3_store(settings: Settings, *, with_keys: bool) -> S3Store:
-    s3 = settings.s3
-    if not with_keys:
-        return S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style)
-    return S3Store(
-        endpoint=s3.endpoint,
-        region=s3.region,
-        path_style=s3.path_style,
-        access_key_id=s3.access_key_id,
-        secret_access_key=s3.secret_access_key,
-        session_token=s3.session_token,
-    )
+def s3_store(settings: Settings, *, with_keys: bool = False) -> S3Store | None:
+    """How Spark accesses the bucket of the store; None if the store is not on S3."""
+    if not settings.store.startswith("s3://"):
+        return None
+    options = msgspec.structs.asdict(settings.s3)
+    without = () if with_keys else ("access_key_id", "secret_access_key", "session_token")
+    return S3Store(**{name: value for name, value in options.items() if name not in without})
 
 
 def _escaped(value: str) -> str:

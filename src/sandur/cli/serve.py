@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from sandur import __version__
+from sandur.cli.configuration import s3_store
 from sandur.server.addresses import address_of
 from sandur.server.serve import serve
 from sandur.settings import S3Settings, Settings, load_settings
-from sandur.spark import Connection, S3Store, Versions, session_options
+from sandur.spark import Connection, Versions, session_options
 from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
 
 
@@ -42,7 +43,7 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     s3 = settings.s3 if settings.store.startswith("s3://") else None
     found = {
         "PyIceberg": _pyiceberg(url, catalog, s3, needs_token=needs_token),
-        "Spark": _spark(url, catalog, s3, needs_token=needs_token),
+        "Spark": _spark(url, catalog, settings),
         "DuckDB": _duckdb(url, catalog, s3, needs_token=needs_token),
         "curl": _curl(url, catalog, needs_token=needs_token),
     }
@@ -66,10 +67,9 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
     return facts
 
 
-def _spark(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
-    token = "$SANDUR_TOKEN" if needs_token else None
-    store = S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style) if s3 else None
-    connection = Connection(uri=url, warehouse=catalog, token=token, s3=store)
+def _spark(url: str, catalog: str, settings: Settings) -> list[str]:
+    token = "$SANDUR_TOKEN" if settings.authentication == "token" else None
+    connection = Connection(uri=url, warehouse=catalog, token=token, s3=s3_store(settings))
     options = session_options(connection, versions=Versions(spark=DEFAULT_SPARK))
     packages = options.pop(PACKAGES)
     return [

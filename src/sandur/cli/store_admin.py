@@ -18,7 +18,7 @@ from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake, Lakes
 from sandur.settings import load_settings
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import connect, open_store
+from sandur.storage.locations import connect, open_store
 from sandur.storage.probe import verify_store
 
 T = TypeVar("T")
