@@ -17,7 +17,7 @@ from sandur.settings import Settings
 from sandur.storage.cell import Cell
 from sandur.storage.contract import ABSENT, Expected, ObjectStore
 from sandur.storage.local import LocalStore
-from sandur.storage.open import open_store
+from sandur.storage.locations import open_store
 from tests.servers.seaweedfs import BUCKET, seaweedfs
 
 BODY: Final = b"x" * 500

@@ -16,7 +16,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.clock import SystemClock
 from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 from tests.chaos.clients import Client, Diary, http_client
 from tests.chaos.evidence import Evidence, gather_evidence, process_marks, visible_names
 from tests.chaos.fleet import Fleet, fleet_of

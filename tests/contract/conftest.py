@@ -9,7 +9,7 @@ import pytest
 from sandur.clock import SystemClock
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import open_store
+from sandur.storage.locations import open_store
 from tests.servers import azurite, gcs, seaweedfs
 
 STORES: Final = ("memory", "local", "local-unsynced", "seaweedfs", "azurite", "gcs")

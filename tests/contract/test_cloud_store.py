@@ -13,7 +13,7 @@ from sandur.clock import SystemClock
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.settings import AzureSettings, GcsSettings, S3Settings, Settings
 from sandur.storage.contract import ABSENT, ObjectStore, Version
-from sandur.storage.open import open_store
+from sandur.storage.locations import open_store
 from sandur.storage.probe import verify_store
 from tests.servers import azurite
 from tests.servers.processes import LOOPBACK, free_ports

@@ -13,7 +13,7 @@ from sandur.pipeline.jobs import JOBS
 from sandur.pipeline.runs import create_session
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.pipeline.conftest import OPTIONS
 

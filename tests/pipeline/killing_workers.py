@@ -7,7 +7,7 @@ from sandur.clock import Clock
 from sandur.pipeline import blocking_lake, workers
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 from tests.pipeline.killed_driver import KILLED_AT, KillingStore
 
 

@@ -19,7 +19,7 @@ from sandur.operations.tables.rename import rename
 from sandur.pipeline import publishing, system_tables
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.storage.contract import ABSENT
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 from tests.fakes.dying_store import Died, DyingStore
 from tests.pipeline.world import World, called
 

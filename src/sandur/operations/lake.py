@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -33,10 +34,8 @@ from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.locations import Locations, address_of
-from sandur.storage.open import open_store
+from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
-from sandur.storage.retry import RetryingStore
 
 AT_ONCE_MAX: Final = 256
 
@@ -396,7 +395,10 @@ class Lakes:
         self._background = Background()
         self._lakes: LruCache[tuple[str, str], Lake] = LruCache(LAKES_MAX)
         self._locations = Locations(
-            address_of(settings.store), store, others=settings.allowed_locations, open_store=self._open_store
+            address_of(settings.store),
+            store,
+            others=settings.allowed_locations,
+            open_store=partial(connect, settings, clock),
         )
 
     async def start(self) -> Lake:
@@ -435,9 +437,6 @@ class Lakes:
         """The most recently used lakes."""
         # A lookup changes their order, so iterate over a copy of the keys.
         return [self._lakes[key] for key in tuple(self._lakes)]
-
-    def _open_store(self, url: str) -> ObjectStore:
-        return RetryingStore(open_store(url, self._settings), self._clock, self._settings.retry)
 
 
 INDEX_READS: Final = "uc_preview_index_read_total"

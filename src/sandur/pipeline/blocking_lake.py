@@ -12,7 +12,7 @@ from sandur.errors import BadRequest
 from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from sandur.server.protocol import PlainHttpProtocol
 from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
-from sandur.storage.open import connect
+from sandur.storage.locations import connect
 
 KEEP_ALIVE_SECONDS: Final = 75
 _POLL_SECONDS: Final = 0.2

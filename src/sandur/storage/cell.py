@@ -96,7 +96,7 @@ class Cell(Generic[T]):
         return held if held and self._is_known_at(held.version) else None
 
     def _is_known_at(self, version: Version) -> bool | None:
-        """Whether the cell is at that version; None if the store cannot tell without waiting.
+        """Whether the cell is at that version; None if the store cannot tell without waiting, or is unavailable.
 
         The result is as good as that of a read, because no version ever returns.
         """
@@ -108,11 +108,7 @@ class Cell(Generic[T]):
     async def read(self) -> Versioned[T] | None:
         """The value and its version; None if the cell is empty."""
         if before := self.last_seen:
-            try:
-                is_current = self._store.has_instant_reads and self._store.version_now(self.key) == before.version
-            except Unavailable:
-                is_current = False  # The call below retries.
-            if is_current:
+            if self._is_known_at(before.version):
                 return before
             found = await self.read_if_changed(seen=before.version)
             return before if found is UNCHANGED else found
@@ -124,13 +120,7 @@ class Cell(Generic[T]):
             own_now, others_now = await asyncio.gather(self.read(), other.read())
             return own_now, others_now
         # Without tasks, which would cost more than these reads.
-        own, others = self.last_seen, other.last_seen
-        try:
-            is_own = own is not None and self._store.version_now(self.key) == own.version
-            is_others = others is not None and self._store.version_now(other.key) == others.version
-        except Unavailable:
-            is_own = is_others = False  # The calls below retry.
-        return own if is_own else await self.read(), others if is_others else await other.read()
+        return self.confirmed() or await self.read(), other.confirmed() or await other.read()
 
     async def read_if_changed(self, *, seen: Version) -> Versioned[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""

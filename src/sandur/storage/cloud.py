@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from email.utils import formatdate
 from operator import lt
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree as ET
 
@@ -30,7 +30,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
-from sandur.settings import AzureSettings, GcsSettings
+from sandur.settings import AzureSettings, GcsSettings, Settings
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
 from sandur.storage.layout import validate_key, validate_prefix
 
@@ -95,15 +95,10 @@ class GcsRequests:
         return Listed(field["Key"].removeprefix(self._prefix), version, int(field["Size"]), modified_ms)
 
     async def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {await self._token()}"}
-
-    async def _token(self) -> str:
         if self._held is None or _is_stale(self._held):
-            self._held = await self._fresh()
-        return self._held["token"]
-
-    async def _fresh(self) -> "GCSCredential":
-        return await asyncio.to_thread(self._source)
+            fresh = asyncio.to_thread(self._source)
+            self._held = await fresh
+        return {"Authorization": f"Bearer {self._held['token']}"}
 
 
 def _is_stale(credential: "GCSCredential") -> bool:
@@ -177,7 +172,7 @@ Request = tuple[str, Mapping[str, str]]
 T = TypeVar("T")
 
 # obstore must not retry: the second try of a conditional write that was applied would look lost.
-NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60)}
+_NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60)}
 
 _ETAG: Final = re.compile(r'(W/)?"[!#-~]+"')
 _GENERATION: Final = re.compile(r'[1-9][0-9]{0,18}\|"[!#-~]+"')
@@ -187,6 +182,46 @@ _OK: Final = {200, 202, 204}
 _LOST: Final = {404, 412}
 _BUSY: Final = {409, 429}
 _CLIENT_ERRORS: Final = range(400, 500)
+
+
+def open_bucket(cloud: Literal["s3", "gs", "az"], bucket: str, prefix: str, settings: Settings) -> "CloudStore":
+    """The store in a bucket or container, below the prefix."""
+    s3, gcs, azure = settings.s3, settings.gcs, settings.azure
+    match cloud:
+        case "s3":
+            config = {
+                "endpoint": s3.endpoint,
+                "region": s3.region,
+                "access_key_id": s3.access_key_id,
+                "secret_access_key": s3.secret_access_key,
+                "session_token": s3.session_token,
+            }
+            options = _options(prefix, s3.endpoint, config)
+            return CloudStore(S3Store(bucket, virtual_hosted_style_request=not s3.path_style, **options))
+        case "gs":
+            endpoint, source = gcs.endpoint or "https://storage.googleapis.com", gcs_credentials(gcs)
+            options = _options(prefix, endpoint, {"base_url": gcs.endpoint})
+            remote = GCSStore(bucket, credential_provider=source, **options)
+            return CloudStore(remote, generations=GcsRequests(endpoint, bucket, prefix, source))
+        case "az":
+            config = {
+                "endpoint": azure.endpoint,
+                "account_name": azure.account_name,
+                "account_key": azure.account_key,
+                "sas_key": azure.sas_token,
+            }
+            container = AzureStore(bucket, **_options(prefix, azure.endpoint, config))
+            return CloudStore(container, delete_request=azure_deletes(bucket, prefix, azure))
+
+
+def _options(prefix: str, endpoint: str, config: Mapping[str, str]) -> dict[str, Any]:
+    """The options that obstore takes for every cloud; it looks up what the config leaves out in the environment."""
+    return {
+        "prefix": prefix or None,
+        "config": {name: value for name, value in config.items() if value},
+        "client_options": {"timeout": "60s", "connect_timeout": "5s", "allow_http": endpoint.startswith("http://")},
+        "retry_config": _NO_RETRIES,
+    }
 
 
 class CloudStore:

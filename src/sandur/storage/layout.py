@@ -194,8 +194,7 @@ class Layout(NamedTuple):
         return f"{self.catalogs_folder()}{encode_segment(catalog)}{_JSON}"
 
     def parse_catalog(self, key: str) -> str:
-        (catalog,) = self._parts(key, self.catalogs_folder(), _JSON, count=1)
-        return decode_segment(catalog)
+        return self._only_part(key, self.catalogs_folder())
 
     def namespaces_folder(self, catalog: str) -> str:
         return f"{self.all_namespaces_folder()}{encode_segment(catalog)}/"
@@ -237,8 +236,7 @@ class Layout(NamedTuple):
         return f"{self.pointers_folder()}{encode_segment(table_uuid)}{_JSON}"
 
     def parse_pointer(self, key: str) -> str:
-        (table_uuid,) = self._parts(key, self.pointers_folder(), _JSON, count=1)
-        return decode_segment(table_uuid)
+        return self._only_part(key, self.pointers_folder())
 
     def delta_tables_folder(self) -> str:
         return f"{self.root}delta_tables/"
@@ -247,8 +245,7 @@ class Layout(NamedTuple):
         return f"{self.delta_tables_folder()}{encode_segment(table_uuid)}{_JSON}"
 
     def parse_delta_table(self, key: str) -> str:
-        (table_uuid,) = self._parts(key, self.delta_tables_folder(), _JSON, count=1)
-        return decode_segment(table_uuid)
+        return self._only_part(key, self.delta_tables_folder())
 
     def delta_stages_folder(self) -> str:
         return f"{self.root}delta_staged/"
@@ -257,8 +254,7 @@ class Layout(NamedTuple):
         return f"{self.delta_stages_folder()}{encode_segment(table_uuid)}{_JSON}"
 
     def parse_delta_stage(self, key: str) -> str:
-        (table_uuid,) = self._parts(key, self.delta_stages_folder(), _JSON, count=1)
-        return decode_segment(table_uuid)
+        return self._only_part(key, self.delta_stages_folder())
 
     # Objects that only the Unity Catalog API has.
 
@@ -270,8 +266,7 @@ class Layout(NamedTuple):
         return f"{self.securables_folder()}{encode_segment(uuid)}{_JSON}"
 
     def parse_securable(self, key: str) -> str:
-        (uuid,) = self._parts(key, self.securables_folder(), _JSON, count=1)
-        return decode_segment(uuid)
+        return self._only_part(key, self.securables_folder())
 
     def all_model_versions_folder(self) -> str:
         return f"{self.root}model_versions/"
@@ -323,8 +318,7 @@ class Layout(NamedTuple):
         return f"{self.transactions_folder()}{encode_segment(transaction_id)}{_JSON}"
 
     def parse_transaction(self, key: str) -> str:
-        (transaction_id,) = self._parts(key, self.transactions_folder(), _JSON, count=1)
-        return decode_segment(transaction_id)
+        return self._only_part(key, self.transactions_folder())
 
     def stages_folder(self) -> str:
         return f"{self.root}iceberg_staged/"
@@ -435,6 +429,10 @@ class Layout(NamedTuple):
 
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encode_segment(name)}{_JSON}"
+
+    def _only_part(self, key: str, folder: str) -> str:
+        (part,) = self._parts(key, folder, _JSON, count=1)
+        return decode_segment(part)
 
     def _parts(self, key: str, folder: str, suffix: str, *, count: int) -> tuple[str, ...]:
         parts = split_path(key[len(folder) : len(key) - len(suffix)])

@@ -1,12 +1,62 @@
-"""Files by address: each lies in the catalog's own store or below one of the allowed locations."""
+"""Stores and files by address: opens stores, and finds the store that holds a file."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.errors import Invalid, Unavailable
+from sandur.clock import Clock
+from sandur.errors import BadRequest, Invalid, Unavailable
+from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore, folders_of
+from sandur.storage.layout import PREFIX_BYTES_MAX, validate_key
+from sandur.storage.local import LocalStore
+from sandur.storage.memory import MemoryStore
+from sandur.storage.retry import RetryingStore
+
+_CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("az", "abfs", "abfss", "azure"), "az"),
+}
+
+
+def connect(settings: Settings, clock: Clock, url: str | None = None) -> ObjectStore:
+    """The store of the settings, or that of another address, with retries."""
+    return RetryingStore(open_store(url or settings.store, settings), clock, settings.retry)
+
+
+def open_store(url: str, settings: Settings) -> ObjectStore:
+    """The store at an address, without retries.
+
+    The address is a folder, `file://…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    `memory:`.
+    """
+    if url == "memory:":
+        return MemoryStore()
+    if "://" not in url and not url.startswith("file:"):
+        return LocalStore(Path(url).expanduser(), fsync=settings.fsync)
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        if parts.netloc not in {"", "localhost"}:
+            raise BadRequest(f"store {url}: a file address must not name a host, found {parts.netloc!r}")
+        return LocalStore(unquote(parts.path), fsync=settings.fsync)
+    cloud = _CLOUDS.get(parts.scheme)
+    if cloud is None:
+        raise BadRequest(
+            f"store {url}: expected a folder, file://, s3://, gs://, az:// or memory:, found {parts.scheme}://"
+        )
+    if not parts.netloc:
+        raise BadRequest(f"store {url}: the bucket is missing")
+    if prefix := parts.path.strip("/"):
+        validate_key(prefix)
+    if len(prefix.encode()) > PREFIX_BYTES_MAX:
+        raise BadRequest(f"store {url}: the prefix has more than {PREFIX_BYTES_MAX} bytes")
+    from sandur.storage.cloud import open_bucket  # noqa: PLC0415 - imports obstore, and a command must start fast
+
+    return open_bucket(cloud, parts.netloc.partition("@")[0], prefix, settings)
 
 
 class Locations:
