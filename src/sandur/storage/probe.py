@@ -1,7 +1,7 @@
 """The boot probe: checks on the real store each guarantee that the catalog needs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sandur.clock import Clock
@@ -22,7 +22,12 @@ async def verify_store(store: ObjectStore, clock: Clock) -> Sequence[str]:
     folder = layout.probe_folder(clock.new_id())
     try:
         for guarantee, check in _GUARANTEES.items():
-            await _prove_one(guarantee, check, _Trial(store, clock, folder))
+            try:
+                holds = await check(_Trial(store, clock, folder))
+            except SandurError as error:
+                raise Unfit(f"the store cannot be used: the check that {guarantee} failed: {error}") from error
+            if not holds:
+                raise Unfit(f"the store cannot be used: it does not guarantee that {guarantee}")
         return tuple(_GUARANTEES)
     finally:
         await _sweep(store, folder)
@@ -48,15 +53,6 @@ class _Trial:
             return await self.store.put(self.key(name), self.body(), expected=expected)
         except SwapLost:
             return None
-
-
-async def _prove_one(guarantee: str, check: Callable[[_Trial], Awaitable[bool]], trial: _Trial) -> None:
-    try:
-        holds = await check(trial)
-    except SandurError as error:
-        raise Unfit(f"the store cannot be used: the check that {guarantee} failed: {error}") from error
-    if not holds:
-        raise Unfit(f"the store cannot be used: it does not guarantee that {guarantee}")
 
 
 async def _reads_what_was_written(trial: _Trial) -> bool:

@@ -66,14 +66,11 @@ class RetryingStore:
             except Unavailable:
                 if tries == self._settings.tries_max:
                     raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
-            except OutcomeUnknown:
-                was_unknown = True
-                if version := await self._written_version(key, data, expected):
-                    return version
-            except SwapLost:
+            except (OutcomeUnknown, SwapLost) as error:
+                # After a lost answer, an earlier try may have changed the object.
+                was_unknown = was_unknown or isinstance(error, OutcomeUnknown)
                 if not was_unknown:
                     raise
-                # The earlier try, whose answer was lost, may have changed the object.
                 if version := await self._written_version(key, data, expected):
                     return version
             await self._wait(tries)
@@ -87,11 +84,8 @@ class RetryingStore:
             except Unavailable:
                 if tries == self._settings.tries_max:
                     raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
-            except OutcomeUnknown:
-                was_unknown = True
-                if await self._is_gone(key, expected):
-                    return None
-            except SwapLost:
+            except (OutcomeUnknown, SwapLost) as error:
+                was_unknown = was_unknown or isinstance(error, OutcomeUnknown)
                 if not was_unknown:
                     raise
                 if await self._is_gone(key, expected):
@@ -117,9 +111,7 @@ class RetryingStore:
             return found.version
         if (found.version if found else ABSENT) == expected:
             return None
-        raise SwapLost(
-            f"object {key}: changed from version {expected} while the answer to our write was lost", is_definite=False
-        )
+        raise _replaced(key, expected)
 
     async def _is_gone(self, key: str, expected: Version) -> bool:
         """Read the object after a lost answer to a delete: true if the version is gone, no matter who removed it."""
@@ -128,9 +120,7 @@ class RetryingStore:
             return True
         if found.version == expected:
             return False
-        raise SwapLost(
-            f"object {key}: changed from version {expected} while the answer to our write was lost", is_definite=False
-        )
+        raise _replaced(key, expected)
 
     async def _read_outcome(self, key: str) -> Stored | None:
         try:
@@ -146,6 +136,11 @@ class RetryingStore:
 
 def _gave_up(key: str, tries: int) -> Unavailable:
     return Unavailable(f"object {key}: the store was unavailable in {tries} tries; nothing was written")
+
+
+def _replaced(key: str, expected: Expected) -> SwapLost:
+    message = f"object {key}: changed from version {expected} while the answer to our write was lost"
+    return SwapLost(message, is_definite=False)
 
 
 def _still_unknown(key: str) -> OutcomeUnknown:
