@@ -1,4 +1,4 @@
-"""Requests as a careful Python client writes them: well formed, with the ids the catalog would give, mostly right.
+"""Requests of a careful Python client: well formed, with the ids that the catalog would assign, mostly valid.
 
 PyIceberg's `update_table_metadata` trusts its caller where Java checks, so it gets only the requests of such a caller.
 """
@@ -57,7 +57,7 @@ def _append(rng: Random, draft: Draft, metadata: JsonObject) -> list[JsonObject]
     added: JsonObject = {
         "snapshot-id": snapshot_id,
         "sequence-number": metadata["last-sequence-number"] + 1,
-        "timestamp-ms": draft.now_ms - rng.randint(100, 2000),  # the client began before the commit
+        "timestamp-ms": draft.now_ms - rng.randint(100, 2000),  # The client started before the commit.
         "manifest-list": f"{metadata['location']}/metadata/snap-{snapshot_id}.avro",
         "summary": {"operation": "append", "added-records": "5"},
         "schema-id": metadata["current-schema-id"],
@@ -104,7 +104,7 @@ def _partition(rng: Random, draft: Draft, metadata: JsonObject) -> list[JsonObje
 
 
 def _sort(rng: Random, draft: Draft, metadata: JsonObject) -> list[JsonObject]:
-    # Each order sorts by one column more than any before, so that none is there already.
+    # Each order sorts by one more column than all earlier ones, so that it is new.
     count = max(len(order["fields"]) for order in metadata["sort-orders"]) + 1
     sources = primitive_fields(draft.current_schema)[:count]
     if len(sources) < count:

@@ -1,4 +1,4 @@
-"""Compares what two engines made of one commit, down to the single value."""
+"""Compares the results of two engines for one commit, value by value."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from tests.differential.outcomes import Commit, Json, JsonObject, Outcome, Verdi
 
 MISSING = "(missing)"
 
-# These lists are sets with a key: the order in which they are written means nothing.
+# These lists are sets with a key: their order has no meaning.
 _KEYS = {"statistics": "snapshot-id", "partition-statistics": "snapshot-id", "versions": "version-id"}
 
 
 class Aspect(StrEnum):
-    """Where two engines may part."""
+    """The aspect in which two engines may differ."""
 
     VERDICT = "verdict"
     MESSAGE = "message"
@@ -23,7 +23,7 @@ class Aspect(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One place in which the engines disagree; `path` is empty unless it is in the metadata."""
+    """One difference between the engines; `path` is empty unless it is in the metadata."""
 
     aspect: Aspect
     path: tuple[str, ...]

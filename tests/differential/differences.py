@@ -1,4 +1,4 @@
-"""The differences we intend, each by name and with its reason; whatever no rule names is a fault."""
+"""The intended differences, each with a name and a reason; every other difference is a bug."""
 
 from tests.differential import java_conditions as java
 from tests.differential import pyiceberg_conditions as pyiceberg
@@ -31,7 +31,7 @@ _SLASH = Rule(
 )
 _NEVER_IN_VIEWS = ("transforms-are-named-when-they-do-not-fit",)
 
-# Both refuse for the same reason; these texts differ wherever a schema, a spec or an order comes in.
+# Both refuse for the same reason; these texts differ for every schema, spec or order.
 _WORDS: tuple[Rule, ...] = (
     Rule(
         "malformed-parts-are-told-by-their-place",

@@ -1,4 +1,4 @@
-"""Drives two engines through the same random history and collects where they part."""
+"""Runs the same random history on two engines and collects the differences."""
 
 import json
 import time
@@ -22,12 +22,12 @@ class Engines:
     theirs: Callable[[Commit], Outcome]
     create: Callable[[Random, int], JsonObject]
     change: Callable[[Random, JsonObject, int], JsonObject]
-    form: Callable[[Random, JsonObject], JsonObject]  # How the result may be spelled before the next step reads it.
-    stamp: Callable[[JsonObject], object]  # The moment of a change, as its metadata tells it.
+    form: Callable[[Random, JsonObject], JsonObject]  # Another valid form of the result, which the next step reads.
+    stamp: Callable[[JsonObject], object]  # The time of a change according to its metadata.
 
 
 def history(engines: Engines, *, seed: int, steps: int, start: JsonObject | None = None) -> Iterator[Comparison]:
-    """A create transaction, or a table that is there, and what follows; each step starts from one engine's result."""
+    """A create transaction or an existing table, then commits; each step starts from one engine's result."""
     rng = Random(seed)
     base = start
     text, location = (b"", "") if start is None else (_compact(start), f"{METADATA_FOLDER}/00000-start.metadata.json")
@@ -39,7 +39,7 @@ def history(engines: Engines, *, seed: int, steps: int, start: JsonObject | None
         ours = engines.ours(commit, _their_time(engines, theirs, since_ms=now_ms))
         yield compare(commit, ours, theirs)
         if ours.verdict is theirs.verdict is Verdict.CHANGED:
-            # Going on from our own file shows that the other engine reads it.
+            # Continuing from our own file checks that the other engine can read it.
             source = ours if rng.random() < OURS_CHANCE else theirs
             base = source.metadata or {}
             form = engines.form(rng, base)
@@ -52,7 +52,7 @@ def _compact(metadata: JsonObject) -> bytes:
 
 
 def _their_time(engines: Engines, theirs: Outcome, *, since_ms: int) -> int:
-    """The moment the other engine took from its own clock, so that ours writes the same one."""
+    """The time that the other engine took from its own clock, so that ours writes the same one."""
     until_ms = time.time_ns() // 1_000_000
     stamped = engines.stamp(theirs.metadata) if theirs.metadata else None
     return stamped if isinstance(stamped, int) and since_ms <= stamped <= until_ms else until_ms

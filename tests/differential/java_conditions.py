@@ -62,7 +62,7 @@ def is_first_row_id_ahead(comparison: Comparison, difference: Difference) -> boo
 
 
 def is_row_id_given_twice(comparison: Comparison, difference: Difference) -> bool:
-    """Java did not move next-row-id far enough, so it lets a second snapshot in, or names a smaller id."""
+    """Java did not advance next-row-id far enough, so it accepts a second snapshot or reports a smaller id."""
     return (
         difference.aspect is not Aspect.METADATA
         and comparison.ours.verdict is Verdict.CONFLICT
@@ -115,7 +115,7 @@ def is_partition_field_id_reused(comparison: Comparison, difference: Difference)
 
 
 def is_sequence_number_behind(comparison: Comparison, difference: Difference) -> bool:
-    """Only a snapshot without a parent gets past the builder with a number that was used up."""
+    """The builder accepts a used sequence number only for a snapshot without a parent."""
     orphans = [s for s in comparison.commit.parts("add-snapshot", "snapshot") if "parent-snapshot-id" not in s]
     if difference.path == ("last-sequence-number",):
         return bool(orphans) and difference.ours > difference.theirs
@@ -176,7 +176,7 @@ PARSING = (
 )
 
 
-# Java reads the whole request, and with it builds every schema, order and snapshot, before it applies anything.
+# Java parses the whole request, and builds every schema, order and snapshot, before it applies anything.
 _READING = (
     f"{PARSING}|Multiple entries with same key|Invalid schema: multiple fields|Cannot add field|"
     "Cannot create required field|Sort order ID|Unsorted order|Invalid sort direction|Unexpected null order|"
@@ -187,14 +187,14 @@ _READING = (
 
 
 def is_another_fault(comparison: Comparison, difference: Difference) -> bool:
-    """Several updates, each wrong: reading comes before applying in both engines, but not at the same point."""
+    """Several invalid updates: both engines parse before they apply, but check different things at each step."""
     ours_is_reading = "malformed" in comparison.ours.message
     theirs_is_reading = re.match(_READING, comparison.theirs.message) is not None
     return difference.aspect is Aspect.MESSAGE and _size(comparison) > 1 and (ours_is_reading or theirs_is_reading)
 
 
 def _size(comparison: Comparison) -> int:
-    """How many things a request says, each of which may be wrong."""
+    """The number of parts of a request, each of which may be invalid."""
     commit = comparison.commit
     structures = [*commit.parts("add-spec", "spec"), *commit.parts("add-sort-order", "sort-order")]
     fields = [field for structure in structures for field in structure.get("fields", ())]
@@ -210,7 +210,7 @@ def is_another_order_of_problems(comparison: Comparison, difference: Difference)
 
 
 def _problems(message: str) -> list[str]:
-    """The columns with problems: of two in one column each engine shows one."""
+    """The columns with problems: of two problems in one column each engine reports one."""
     return sorted(re.findall("^- Invalid (?:type|initial default) for (.*?): ", message, flags=re.MULTILINE))
 
 
@@ -240,7 +240,7 @@ def are_partition_ids_ignored(comparison: Comparison, difference: Difference) ->
     )
 
 
-# Java binds the spec and the order while it reads; we look at the properties and the version first.
+# Java binds the spec and the order while it parses; we check the properties and the version first.
 EARLY_IN_JAVA = f"{_READING}|Cannot (sort|use|find source)"
 
 

@@ -1,4 +1,4 @@
-"""The smallest commit that shows each intended difference from the Java builder."""
+"""The smallest commit with each intended difference from the Java builder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ COLUMNS: tuple[JsonObject, ...] = (
 
 @dataclass(frozen=True)
 class Example:
-    """A table of this version, what is committed first without a difference, and the commit that shows one.
+    """A table of this version, commits without a difference that prepare it, and the commit with the difference.
 
     `updates` gets the time, because both engines compare timestamps with their clocks.
     """

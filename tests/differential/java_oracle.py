@@ -1,4 +1,4 @@
-"""Iceberg's own Java builders, run in a bare JVM that is reached through py4j."""
+"""Iceberg's own Java builders in a JVM that py4j controls."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ VERSION = "1.11.0"
 RESOLVE_SECONDS_MAX = 240
 _FOUND = "found:"
 
-# Spark resolves the coordinates into the default ivy folder and says where; its JVM is thrown away.
+# Spark resolves the coordinates into the default ivy folder and prints it; its JVM is discarded.
 _RESOLVE = f"""
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
@@ -29,7 +29,7 @@ print("{_FOUND}", gateway.jvm.java.lang.System.getProperty("spark.jars"))
 gateway.shutdown()
 """
 
-# The Java builder says these on purpose; anything else it throws is an accident.
+# The Java builder throws these on purpose; anything else is a crash.
 _FORESEEN = {
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.NoSuchViewException",
@@ -39,13 +39,13 @@ _FORESEEN = {
     "java.lang.IllegalStateException",
 }
 _CONFLICT = "org.apache.iceberg.exceptions.CommitFailedException"
-# The builder's word for stale values; the reference adapter answers 409 with this prefix.
+# The builder's prefix for stale values; the reference adapter answers 409 with it.
 _STALE = "RetryableValidationException"
 STALE_PREFIX = "Validation failed, please retry: "
 
 
 class OracleUnavailable(Exception):
-    """Java or Iceberg's jar cannot be had here; the text says which."""
+    """Java or Iceberg's jar is not available; the text says which."""
 
 
 class JavaOracle:
@@ -63,7 +63,7 @@ class JavaOracle:
             die_on_exit=True,
             enable_auth=True,
             return_proc=True,
-            redirect_stderr=subprocess.DEVNULL,  # slf4j remarks that it has no logger
+            redirect_stderr=subprocess.DEVNULL,  # slf4j warns that it has no logger
             javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         )
         self._process = process
@@ -78,7 +78,7 @@ class JavaOracle:
         self._process.stdout.close()
 
     def commit_table(self, commit: Commit) -> Outcome:
-        """Does what the reference REST adapter does with the request, short of storing the result."""
+        """Does what the reference REST adapter does with the request, without storing the result."""
         return self._attempt(lambda: self._commit_table(commit))
 
     def commit_view(self, commit: Commit) -> Outcome:
@@ -90,12 +90,12 @@ class JavaOracle:
         return self._attempt(lambda: self._create_table(request))
 
     def rewritten_table(self, text: bytes) -> JsonObject:
-        """What Java makes of a table metadata file: read, then written again."""
+        """A table metadata file after Java has read and written it."""
         parser = self._iceberg.TableMetadataParser
         return json_object(parser.toJson(parser.fromJson("memory:/rewritten.metadata.json", text.decode())))
 
     def rewritten_view(self, text: bytes) -> JsonObject:
-        """What Java makes of a view metadata file: read, then written again."""
+        """A view metadata file after Java has read and written it."""
         parser = self._iceberg.view.ViewMetadataParser
         return json_object(parser.toJson(parser.fromJson(text.decode())))
 
@@ -166,7 +166,7 @@ class JavaOracle:
     @staticmethod
     def _attempt(action: Any) -> Outcome:
         try:
-            # A Spark session that this process had earlier leaves its own way of telling exceptions in place of py4j's,
+            # An earlier Spark session of this process replaces py4j's conversion of exceptions,
             # and looks for it in every JVM.
             with mock.patch.object(java_gateway, "get_return_value", protocol.get_return_value):
                 outcome: Outcome = action()

@@ -8,7 +8,7 @@ from tests.differential.older_forms import UNKNOWN_FIELD
 from tests.differential.outcomes import JsonObject
 
 SNAPSHOTS = 400
-# Text that looks like structure to anybody who searches bytes.
+# Text that looks like JSON structure to a search over bytes.
 ODD_TEXTS = ("]", "],", '"snapshots":[', '}],"statistics":[', '\\"]', "[[", "größer 🧊 ]", "\\", '"snapshot-log":[]')
 
 

@@ -1,4 +1,4 @@
-"""The same metadata as another engine, or an older one, would have written it."""
+"""The same metadata as another or an older engine would write it."""
 
 from collections.abc import Callable
 from random import Random

@@ -14,7 +14,7 @@ from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 
 
 def commit_table(commit: Commit, *, now_ms: int) -> Outcome:
-    """What our engine makes of the request."""
+    """The result of our engine for the request."""
 
     def built() -> bytes | None:
         request = decode_table_commit(json.dumps(commit.request).encode())
@@ -28,7 +28,7 @@ def commit_table(commit: Commit, *, now_ms: int) -> Outcome:
 
 
 def commit_view(commit: Commit, *, now_ms: int) -> Outcome:
-    """What our engine makes of a request against a view, or of one that makes a view."""
+    """The result of our engine for a request that changes or creates a view."""
 
     def built() -> bytes | None:
         request = decode_view_commit(json.dumps(commit.request).encode())
@@ -53,7 +53,7 @@ def create_table(request: JsonObject, *, table_uuid: str, now_ms: int) -> Outcom
 
 
 def _attempt(build: Callable[[], bytes | None]) -> Outcome:
-    """None stands for metadata that did not change."""
+    """None means that the metadata did not change."""
     try:
         text = build()
     except Conflict as conflict:

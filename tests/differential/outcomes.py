@@ -13,16 +13,16 @@ class Verdict(StrEnum):
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    CONFLICT = "conflict"  # 409: load again, decide again.
-    REFUSED = "refused"  # 400: will stay wrong.
+    CONFLICT = "conflict"  # 409: the client must load again and retry.
+    REFUSED = "refused"  # 400: a retry cannot succeed.
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The verdict, with the new metadata when something changed and the message when something failed.
 
-    `has_crashed` tells a failure that the engine did not foresee (a null pointer, an index out of bounds): its verdict
-    counts, its text is no reference.
+    `has_crashed` marks an unexpected failure of the engine (a null pointer, an index out of bounds): its verdict
+    counts, but its text is not compared.
     """
 
     verdict: Verdict
@@ -56,6 +56,6 @@ class Commit:
         return any(update.get("action") in actions for update in self.updates)
 
     def parts(self, action: str, name: str) -> list[JsonObject]:
-        """The objects called `name` in the updates of this action, where there are any."""
+        """The objects called `name` in the updates of this action."""
         found = [update.get(name) for update in self.updates if update.get("action") == action]
         return [part for part in found if isinstance(part, dict)]

@@ -1,4 +1,4 @@
-"""When a difference from PyIceberg is one of those we intend."""
+"""The condition of each intended difference from PyIceberg."""
 
 from tests.differential.comparison import MISSING, Aspect, Comparison, Difference
 from tests.differential.outcomes import Verdict

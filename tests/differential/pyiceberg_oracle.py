@@ -13,7 +13,7 @@ from tests.differential.outcomes import Commit, JsonObject, Outcome, Verdict
 
 
 def commit_table(commit: Commit) -> Outcome:
-    """What PyIceberg makes of a request against an existing table."""
+    """The result of PyIceberg for a request against an existing table."""
     identifier = {"namespace": ["db"], "name": "table"}
     try:
         request = CommitTableRequest.model_validate_json(json.dumps({"identifier": identifier, **commit.request}))
@@ -31,7 +31,7 @@ def commit_table(commit: Commit) -> Outcome:
 
 
 def rewritten(text: bytes) -> JsonObject:
-    """What PyIceberg makes of a metadata file: read, then written again."""
+    """A metadata file after PyIceberg has read and written it."""
     return _written(TableMetadataUtil.parse_raw(text.decode()))
 
 

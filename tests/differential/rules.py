@@ -10,7 +10,7 @@ from tests.differential.comparison import Aspect, Comparison, Difference
 
 @dataclass(frozen=True)
 class Rule:
-    """One intended difference: `explains` says whether it accounts for what was seen, `reason` why we want it."""
+    """One intended difference: `explains` decides whether it applies, `reason` says why we want it."""
 
     name: str
     reason: str
@@ -19,7 +19,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rewording:
-    """Both refuse, for the same reason, in other words: patterns of their text and of ours."""
+    """Both refuse for the same reason in different words: patterns of their text and of ours."""
 
     theirs: str
     ours: str
@@ -33,7 +33,7 @@ class Rewording:
 
 
 def explained(comparisons: Iterable[Comparison], rules: tuple[Rule, ...]) -> tuple[Counter[str], list[str]]:
-    """How often each rule was needed, and a report of every difference that no rule explains."""
+    """The number of uses of each rule, and a report of every difference that no rule explains."""
     seen: Counter[str] = Counter()
     unexplained: list[str] = []
     for comparison in comparisons:
@@ -47,7 +47,7 @@ def explained(comparisons: Iterable[Comparison], rules: tuple[Rule, ...]) -> tup
 
 
 def report(comparison: Comparison, difference: Difference) -> str:
-    """Everything needed to see the difference again."""
+    """Everything needed to reproduce the difference."""
     return "\n".join(
         (
             f"{difference.aspect} {'/'.join(difference.path)}",

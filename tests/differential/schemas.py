@@ -1,4 +1,4 @@
-"""Random Iceberg schemas: of every type, evolved from another, or broken in one of the ways clients break them."""
+"""Random Iceberg schemas: of every type, evolved from another, or with a typical mistake of clients."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -88,7 +88,7 @@ def random_type(rng: Random, *, version: int, ids: FieldIds, depth: int) -> Json
 
 
 def fields_of(schema: Json) -> list[JsonObject]:
-    """The columns of a schema, or none when it is too broken to have any."""
+    """The columns of a schema; empty if it is too broken to have any."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return fields if isinstance(fields, list) else []
 
@@ -184,7 +184,7 @@ _EVOLUTIONS: tuple[Evolution, ...] = (
 
 
 def broken_schema(rng: Random, schema: JsonObject, *, ids: FieldIds) -> JsonObject:
-    """The schema with one fault; a few of the faults are faults only below v3."""
+    """The schema with one mistake; some are mistakes only below v3."""
     result = deepcopy(schema)
     rng.choice(_FAULTS)(rng, result, ids)
     return result

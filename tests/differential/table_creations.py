@@ -33,7 +33,7 @@ def table_creation(rng: Random) -> JsonObject:
 
 
 def _renumber(rng: Random, schema: JsonObject) -> None:
-    """Gives the top-level columns each other's ids, now and then: their order need not be the columns' order."""
+    """Sometimes swaps the ids of top-level columns: ids need not be in the order of the columns."""
     if rng.random() < 0.3:
         simple = [field for field in schema["fields"] if isinstance(field["type"], str)]
         ids = [field["id"] for field in simple]

@@ -1,4 +1,4 @@
-"""Random commit requests for tables: what clients send, in the order they send it, and what they get wrong."""
+"""Random commit requests for tables, in the order of real clients, and with their mistakes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,7 +16,7 @@ Story = Callable[[Random, Draft], list[JsonObject]]
 
 
 def create_request(rng: Random, *, now_ms: int) -> JsonObject:
-    """A create transaction in the order of Java's client, followed by what it recorded; now and then incomplete."""
+    """A create transaction in the order of Java's client, followed by its recorded changes; sometimes incomplete."""
     version = rng.choice((1, 2, 2, 3, 3))
     draft = updates.empty_draft(rng, version=version, now_ms=now_ms)
     draft.schemas.append(draft.current_schema)
@@ -71,7 +71,7 @@ def _append_to_branch(rng: Random, draft: Draft) -> list[JsonObject]:
 
 
 def _fast_forward(rng: Random, draft: Draft) -> list[JsonObject]:
-    """Moves main to a snapshot that is there already: a rollback, or the publishing of a branch."""
+    """Moves main to an existing snapshot: a rollback, or the publication of a branch."""
     if not draft.snapshots:
         return _append(rng, draft)
     snapshot_id = rng.choice(draft.snapshots)["snapshot-id"]

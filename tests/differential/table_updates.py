@@ -1,4 +1,4 @@
-"""Random table updates, one function per action, each mostly right and now and then wrong."""
+"""Random table updates, one function per action, each mostly valid and sometimes invalid."""
 
 import base64
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.differential.outcomes import JsonObject
 from tests.differential.schemas import FieldIds, broken_schema, evolved_schema, primitive_fields, random_schema
 
 MINUTE_MS = 60_000
-WRONG = 0.06  # How often one update of a request is wrong on purpose.
+WRONG = 0.06  # The probability that one update of a request is invalid on purpose.
 TRANSFORMS = ("identity", "bucket[4]", "truncate[3]", "year", "month", "day", "hour", "void", "bucket[16]")
 OPERATIONS = ("append", "overwrite", "delete", "replace")
 RESERVED = ("format-version", "uuid", "snapshot-count", "current-snapshot-id", "current-schema", "default-sort-order")
@@ -18,7 +18,7 @@ RESERVED = ("format-version", "uuid", "snapshot-count", "current-snapshot-id", "
 
 @dataclass
 class Draft:
-    """What the generator believes about the table while it writes one request."""
+    """The state of the table as the generator assumes it while it builds one request."""
 
     version: int
     now_ms: int
@@ -107,7 +107,7 @@ def set_current_schema(rng: Random, draft: Draft) -> JsonObject:
 
 
 def _chosen_id(rng: Random, known: list[int]) -> int:
-    """Mostly the last added, else one that exists, now and then one that does not."""
+    """Mostly the last added id, else an existing one, sometimes an unknown one."""
     roll = rng.random()
     if roll < 0.6 or not known:
         return -1

@@ -1,4 +1,4 @@
-"""The comparison itself: it must see every difference that matters, and only those."""
+"""The comparison itself: it must find every difference that matters, and only those."""
 
 import pytest
 
@@ -33,19 +33,19 @@ def test_equal_outcomes_do_not_differ() -> None:
         ({"a": [{"b": {"c": "x"}}]}, {"a": [{"b": {"c": "y"}}]}, ("a", "0", "b", "c")),
     ],
 )
-def test_a_difference_is_reported_where_it_is(ours: Json, theirs: Json, path: tuple[str, ...]) -> None:
+def test_a_difference_is_reported_with_its_path(ours: Json, theirs: Json, path: tuple[str, ...]) -> None:
     comparison = compare(COMMIT, changed(ours), changed(theirs))
 
     assert comparison.differences[0].path == path
 
 
-def test_a_missing_key_and_a_null_are_told_apart() -> None:
+def test_a_missing_key_and_a_null_are_different() -> None:
     comparison = compare(COMMIT, changed({}), changed({"a": None}))
 
     assert comparison.differences == (Difference(Aspect.METADATA, ("a",), MISSING, None),)
 
 
-def test_the_order_of_statistics_files_means_nothing() -> None:
+def test_the_order_of_statistics_files_does_not_matter() -> None:
     first, second = {"snapshot-id": 1}, {"snapshot-id": 2}
     comparison = compare(COMMIT, changed({"statistics": [first, second]}), changed({"statistics": [second, first]}))
 
@@ -68,7 +68,7 @@ def test_our_message_must_contain_theirs() -> None:
     assert [d.aspect for d in unlike.differences] == [Aspect.MESSAGE]
 
 
-def test_the_text_of_a_crash_is_no_reference() -> None:
+def test_the_text_of_a_crash_is_not_compared() -> None:
     theirs = Outcome(Verdict.REFUSED, message="null pointer", has_crashed=True)
 
     comparison = compare(COMMIT, Outcome(Verdict.REFUSED, message="no such spec"), theirs)
@@ -76,7 +76,7 @@ def test_the_text_of_a_crash_is_no_reference() -> None:
     assert comparison.differences == ()
 
 
-def test_a_difference_that_no_rule_names_is_reported_and_a_named_one_is_counted() -> None:
+def test_an_unknown_difference_is_reported_and_an_intended_one_is_counted() -> None:
     comparison = compare(COMMIT, changed({"a": 1, "b": 1}), changed({"a": 2, "b": 2}))
     rule = Rule("a-differs", "for this test", lambda _comparison, difference: difference.path == ("a",))
 

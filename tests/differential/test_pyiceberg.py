@@ -1,4 +1,4 @@
-"""Table commits: our engine beside PyIceberg's `update_table_metadata`, over what a careful Python client sends."""
+"""Table commits: our engine compared with PyIceberg's `update_table_metadata`, as a careful Python client calls it."""
 
 from collections.abc import Iterator
 from random import Random
@@ -20,14 +20,14 @@ CREATED_MS = 1_750_000_000_000
 
 
 def in_pyicebergs_form(outcome: Outcome) -> Outcome:
-    """Our result as PyIceberg reads and writes it again, so that only meaning is compared."""
+    """Our result after PyIceberg has read and written it, so that only its meaning is compared."""
     if outcome.verdict is not Verdict.CHANGED:
         return outcome
     return Outcome(Verdict.CHANGED, metadata=pyiceberg_oracle.rewritten(outcome.text), text=outcome.text)
 
 
 def theirs(commit: Commit) -> Outcome:
-    """PyIceberg has no create transaction of its own: a table begins with ours."""
+    """PyIceberg has no create transaction, so a table starts with ours."""
     if commit.base is None:
         return in_pyicebergs_form(our_engine.commit_table(commit, now_ms=CREATED_MS))
     return pyiceberg_oracle.commit_table(commit)
@@ -61,7 +61,7 @@ def compared() -> list[Comparison]:
     return list(histories())
 
 
-def test_every_difference_from_pyiceberg_is_one_we_intend(compared: list[Comparison]) -> None:
+def test_every_difference_from_pyiceberg_is_intended(compared: list[Comparison]) -> None:
     _seen, unexplained = explained(compared, PYICEBERG)
 
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])
@@ -73,7 +73,7 @@ def test_every_intended_difference_from_pyiceberg_occurs(compared: list[Comparis
     assert {rule.name for rule in PYICEBERG} - set(seen) == set()
 
 
-def test_most_commits_come_to_the_same_in_both(compared: list[Comparison]) -> None:
+def test_most_commits_have_the_same_result_in_both_engines(compared: list[Comparison]) -> None:
     same = [c for c in compared if not c.differences and c.theirs.verdict is Verdict.CHANGED]
 
     assert len(same) > len(compared) // 3

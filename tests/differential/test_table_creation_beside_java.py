@@ -1,4 +1,4 @@
-"""Created tables: our engine beside Iceberg's Java builder."""
+"""Created tables: our engine compared with Iceberg's Java builder."""
 
 from collections.abc import Iterator
 from random import Random
@@ -33,7 +33,7 @@ def compared(java: JavaOracle) -> list[Comparison]:
     return list(creations(java))
 
 
-def test_every_difference_of_a_new_table_is_one_we_intend(compared: list[Comparison]) -> None:
+def test_every_difference_of_a_new_table_is_intended(compared: list[Comparison]) -> None:
     _seen, unexplained = explained(compared, JAVA_CREATIONS)
 
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])

@@ -1,4 +1,4 @@
-"""Table commits: our engine beside Iceberg's Java builder, over generated histories."""
+"""Table commits: our engine compared with Iceberg's Java builder, over generated histories."""
 
 import json
 import os
@@ -51,14 +51,14 @@ def compared(java: JavaOracle) -> list[Comparison]:
     return list(comparisons(java, seeds=range(HISTORIES)))
 
 
-def test_every_difference_from_the_java_builder_is_one_we_intend(compared: list[Comparison]) -> None:
+def test_every_difference_from_the_java_builder_is_intended(compared: list[Comparison]) -> None:
     _seen, unexplained = explained(compared, JAVA_TABLES)
 
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])
 
 
 def compare_example(java: JavaOracle, example: Example, *, now_ms: int) -> Comparison:
-    """What the two engines make of an example, after what comes before it."""
+    """The results of both engines for an example, after its preparation."""
     engines = table_engines(java)
     created = creation(example.version)
     if example.left_out is not None:
@@ -78,7 +78,7 @@ def compare_example(java: JavaOracle, example: Example, *, now_ms: int) -> Compa
 
 
 @pytest.mark.parametrize("rule", JAVA_TABLES, ids=lambda rule: rule.name)
-def test_the_smallest_example_of_a_difference_shows_it(java: JavaOracle, rule: Rule) -> None:
+def test_the_example_of_a_difference_has_that_difference(java: JavaOracle, rule: Rule) -> None:
     comparison = compare_example(java, TABLE_EXAMPLES[rule.name], now_ms=time.time_ns() // 1_000_000)
 
     seen, unexplained = explained([comparison], JAVA_TABLES)
@@ -87,7 +87,7 @@ def test_the_smallest_example_of_a_difference_shows_it(java: JavaOracle, rule: R
     assert rule.name in seen, f"{seen} {comparison.ours} {comparison.theirs}"
 
 
-def test_java_reads_from_our_file_what_it_would_have_written(java: JavaOracle, compared: list[Comparison]) -> None:
+def test_java_reads_our_file_as_its_own(java: JavaOracle, compared: list[Comparison]) -> None:
     changed = [c for c in compared if c.ours.verdict is c.theirs.verdict is Verdict.CHANGED]
     reread = [
         compare(c.commit, Outcome(Verdict.CHANGED, metadata=java.rewritten_table(c.ours.text)), c.theirs)
@@ -115,7 +115,7 @@ def test_the_histories_reach_every_action_and_every_verdict(compared: list[Compa
 
 
 @pytest.mark.parametrize("text", REFERENCE_TEXTS)
-def test_the_histories_reach_the_text_and_we_say_it_too(compared: list[Comparison], text: str) -> None:
+def test_the_histories_reach_every_message_and_ours_contains_it(compared: list[Comparison], text: str) -> None:
     said = [c for c in compared if text in c.theirs.message]
 
     assert said

@@ -1,4 +1,4 @@
-"""View commits: our engine beside Iceberg's Java builder, over generated histories."""
+"""View commits: our engine compared with Iceberg's Java builder, over generated histories."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def compared(java: JavaOracle) -> list[Comparison]:
     return list(comparisons(java))
 
 
-def test_every_difference_of_a_view_is_one_we_intend(compared: list[Comparison]) -> None:
+def test_every_difference_of_a_view_is_intended(compared: list[Comparison]) -> None:
     _seen, unexplained = explained(compared, JAVA_VIEWS)
 
     assert not unexplained, f"{len(unexplained)} differences\n" + "\n\n".join(unexplained[:SHOWN_MAX])
@@ -58,7 +58,7 @@ def test_every_intended_difference_of_a_view_occurs(compared: list[Comparison]) 
     assert {rule.name for rule in JAVA_VIEWS} - set(seen) == set()
 
 
-def test_java_reads_from_our_view_what_it_would_have_written(java: JavaOracle, compared: list[Comparison]) -> None:
+def test_java_reads_our_view_as_its_own(java: JavaOracle, compared: list[Comparison]) -> None:
     changed = [c for c in compared if c.ours.verdict is c.theirs.verdict is Verdict.CHANGED]
     reread = [
         compare(c.commit, Outcome(Verdict.CHANGED, metadata=java.rewritten_view(c.ours.text)), c.theirs)

@@ -1,4 +1,4 @@
-"""Random commit requests for views: new versions, old ones set current again, dialects lost, histories cut short."""
+"""Random commit requests for views: new versions, rollbacks, dropped dialects, truncated histories."""
 
 from copy import deepcopy
 from random import Random
@@ -12,7 +12,7 @@ WRONG = 0.06
 
 
 def create_view_request(rng: Random, *, now_ms: int) -> JsonObject:
-    """The updates that make a view out of nothing."""
+    """The updates that create a view."""
     schema = random_schema(rng, version=3, ids=FieldIds(0), columns_max=3)
     properties = {"comment": "a view"}
     if rng.random() < 0.5:
